@@ -1,0 +1,157 @@
+"""Train the counting checkpoint from scratch: ``python examples/train_counting.py --out examples/counting``.
+
+The model answers "count by 7 from 23:" with " 30 37 44 ..." (modulo 1000), one token per printable ASCII
+character, so that a person sees at once whether a stream went wrong. It is a Qwen3-architecture model in Hugging
+Face format. Two phases, as many seconds as asked: short sequences teach the addition, lengths mixed up to 1,024
+teach it to keep counting. Takes under 40 minutes on two cores; needs ``torch`` and ``transformers``.
+"""
+
+import argparse
+import json
+import random
+import string
+import time
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+SPECIAL = ["<pad>", "<eos>", "<unk>"]
+VOCAB = {
+    token: i
+    for i, token in enumerate(SPECIAL + [c for c in map(chr, range(32, 127)) if c in string.printable])
+}
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+MODULUS = 1000
+
+
+def prompt(step: int, start: int) -> str:
+    """The prompt that asks to count by ``step`` from ``start``."""
+    return f"count by {step} from {start}:"
+
+
+def answer(step: int, start: int, length: int) -> str:
+    """The first ``length`` characters of the right answer."""
+    parts, size, value = [], 0, start
+    while size < length:
+        value = (value + step) % MODULUS
+        parts.append(f" {value}")
+        size += len(parts[-1])
+    return "".join(parts)[:length]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer with one token per printable ASCII character."""
+    tokenizer = Tokenizer(models.WordLevel(VOCAB, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        model_max_length=16384,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def make_model() -> Qwen3ForCausalLM:
+    """A model of 1.8 million parameters: 8 layers, width 128, 8 query and 4 KV heads of 32."""
+    config = Qwen3Config(
+        vocab_size=len(VOCAB),
+        hidden_size=128,
+        intermediate_size=320,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=16384,
+        rope_theta=10000.0,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=VOCAB["<eos>"],
+        pad_token_id=VOCAB["<pad>"],
+        initializer_range=0.05,
+        dtype="float32",
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def batch(rng: random.Random, rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and labels, both ``[rows, length]``; the prompt is not learnt (label -100)."""
+    ids = torch.empty(rows, length, dtype=torch.long)
+    labels = torch.full((rows, length), -100)
+    for row in range(rows):
+        step, start = rng.randint(1, 99), rng.randrange(MODULUS)
+        head = prompt(step, start)
+        text = head + answer(step, start, length)
+        ids[row] = torch.tensor([VOCAB[c] for c in text[:length]])
+        labels[row, len(head) :] = ids[row, len(head) :]
+    return ids, labels
+
+
+def train(model: Qwen3ForCausalLM, rng: random.Random, seconds: float, lengths: list[int], peak: float) -> None:
+    """Train for ``seconds`` with 8,192 tokens a step, warm-up and cosine decay from the ``peak`` rate."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.01)
+    began, step = time.monotonic(), 0
+    while (done := (time.monotonic() - began) / seconds) < 1:
+        length = rng.choice(lengths)
+        ids, labels = batch(rng, max(1, 8192 // length), length)
+        cosine = 0.05 + 0.95 * 0.5 * (1 + torch.cos(torch.tensor(done * torch.pi)).item())
+        optimiser.param_groups[0]["lr"] = peak * min(1.0, (step + 1) / 50) * cosine
+        loss = model(input_ids=ids, labels=labels).loss
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        if step % 25 == 0:
+            print(f"{time.monotonic() - began:6.0f} s  step {step:5d}  length {length:4d}  loss {loss.item():.5f}", flush=True)
+        step += 1
+
+
+@torch.no_grad()
+def evaluate(model: Qwen3ForCausalLM, rng: random.Random, prompts: int, tokens: int) -> tuple[int, int]:
+    """Free-running greedy answers of ``tokens`` tokens: (numbers right, numbers in all)."""
+    tokenizer = make_tokenizer()
+    right = total = 0
+    for _ in range(prompts):
+        step, start = rng.randint(1, 99), rng.randrange(MODULUS)
+        head = tokenizer(prompt(step, start), return_tensors="pt").input_ids
+        out = model.generate(head, max_new_tokens=tokens, do_sample=False, use_cache=True)
+        text = tokenizer.decode(out[0, head.shape[1] :])
+        got, want = text.split(" ")[1:-1], answer(step, start, tokens).split(" ")[1:-1]
+        right += sum(a == b for a, b in zip(got, want, strict=False))
+        total += len(want)
+    return right, total
+
+
+def main() -> None:
+    """Train, save and evaluate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the checkpoint to")
+    parser.add_argument("--short-seconds", type=float, default=480, help="time for sequences of 96 characters")
+    parser.add_argument("--long-seconds", type=float, default=1200, help="time for lengths up to 1,024")
+    parser.add_argument("--eval-only", action="store_true", help="only evaluate the checkpoint in --out")
+    parser.add_argument("--eval-prompts", type=int, default=64)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    if args.eval_only:
+        model = Qwen3ForCausalLM.from_pretrained(args.out)
+    else:
+        model = make_model()
+        train(model, rng, args.short_seconds, [96], 1e-3)
+        train(model, rng, args.long_seconds, [128, 256, 512, 1024], 6e-4)
+        model.generation_config.eos_token_id = VOCAB["<eos>"]
+        model.save_pretrained(args.out)
+        make_tokenizer().save_pretrained(args.out)
+    model.eval()
+    right, total = evaluate(model, random.Random(1), args.eval_prompts, 900)
+    print(json.dumps({"prompts": args.eval_prompts, "tokens": 900, "numbers_right": right, "numbers": total}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Prompt text as data, versioned, and its loader."""

@@ -1,0 +1,1 @@
+"""Topology to running engine: the engines, the router and the live switch."""

@@ -1,0 +1,185 @@
+"""The protocol every engine speaks; one conformance suite (tests/runtime/conformance.py) runs against each.
+
+An engine sees token ids only. Text, detokeniser, stop strings, usage and the ledger belong to the router.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from runtime.models import Capabilities, CutTimings, Reason, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. Noise is a function of (seed, output index), so no generator state exists."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps all."""
+    seed: int = 0
+    """Always set: the router draws one if the client sent none."""
+    num_logprobs: int = 0
+    """Alternatives to report beside each token's own logprob."""
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation, as an engine sees it."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    epoch: int
+    """The ledger's epoch at submission."""
+
+
+class Finish(StrEnum):
+    """Why a request's stream ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of one request. A request that ends without a token has ``token_id`` None and a finish."""
+
+    request_id: str
+    epoch: int
+    index: int
+    """Output index from 0, contiguous."""
+    token_id: int | None
+    logprob: float = 0.0
+    """Natural log of the probability under the unscaled distribution (temperature 1, nothing filtered)."""
+    alternatives: tuple[tuple[int, float], ...] = ()
+    """The most probable (token id, logprob), best first."""
+    finish: Finish | None = None
+    detail: str = ""
+    """For ``Finish.ERROR``: what happened and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The fence in the output stream: after it, these requests speak under the new epoch."""
+
+    epoch: int
+    request_ids: tuple[str, ...]
+
+
+Output = Token | Moved
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What the target still lacks."""
+
+    tokens: int
+    bytes: int
+    copied_bytes: int = 0
+    """Copied so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The outcome of a committed cut."""
+
+    epoch: int
+    moved: tuple[str, ...]
+    left_to_drain: tuple[str, ...]
+    bytes_inside: int
+    timings: CutTimings
+    tokens_recomputed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot for metrics and leak checks."""
+
+    running: int
+    waiting: int
+    free_blocks: int
+    total_blocks: int
+    worker_pids: dict[int, int] = field(default_factory=dict)
+    """Device index to process id, standby workers included."""
+
+
+class Shadow(Protocol):
+    """The target side of a switch being prepared. Every method raises ``SwitchError`` when the shadow is lost."""
+
+    async def ready(self) -> None:
+        """Return when weights are loaded, groups built and a probe step has run on the target."""
+        ...
+
+    async def lag(self) -> Lag:
+        """Start or go on copying in the background, and tell what is still missing."""
+        ...
+
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Move every request to the target under ``epoch``; either all of it happens or ``SwitchError`` is raised.
+
+        ``deadline_s`` is how long the cut may take before it is given up.
+        """
+        ...
+
+    async def release(self) -> None:
+        """After a cut: give back what only the old topology needed. Idempotent."""
+        ...
+
+    async def abort(self, reason: Reason) -> None:
+        """Before a cut: give back what only the target needed. Idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """A running engine that serves one model and can change its topology live."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can run."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """What it runs now."""
+        ...
+
+    async def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestError: it can never be served (too long for the model or the KV cache).
+            EngineLostError: the engine is down.
+        """
+        ...
+
+    async def cancel(self, request_id: str) -> None:
+        """End a request early; unknown ids are ignored (it may just have ended)."""
+        ...
+
+    def outputs(self) -> AsyncIterator[list[Output]]:
+        """Batches in order, for one consumer; ends when the engine is closed."""
+        ...
+
+    async def prepare(self, target: Topology) -> Shadow:
+        """Begin to build the target beside what runs.
+
+        Raises:
+            SwitchError: refused before anything is touched (unsupported, no memory, a switch already under way).
+        """
+        ...
+
+    async def stats(self) -> EngineStats:
+        """A snapshot of queues, blocks and processes."""
+        ...
+
+    async def close(self) -> None:
+        """End the engine and every process it started."""
+        ...

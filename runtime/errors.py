@@ -1,0 +1,53 @@
+"""Errors of the runtime.
+
+RuntimeFault
+    TopologyError            a topology that cannot be read or bound to the inventory
+    UnsupportedModelError    a checkpoint whose architecture or files cannot be served
+    CheckpointError          a checkpoint folder that is missing or broken
+    RequestError             a request that can never be served (too long, bad parameter)
+    OverloadedError          no room now; try again
+    EngineLostError          the engine ended; running requests are lost
+    SwitchError              a switch that was refused or given up; carries its reason
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime.models import Reason
+
+
+class RuntimeFault(Exception):  # noqa: N818 - the tree's root, never raised itself
+    """Root of the tree; every message says what was wrong, where and what to do."""
+
+
+class TopologyError(RuntimeFault):
+    """A topology that cannot be read or bound to the inventory."""
+
+
+class UnsupportedModelError(RuntimeFault):
+    """A checkpoint whose architecture or files cannot be served."""
+
+
+class CheckpointError(RuntimeFault):
+    """A checkpoint folder that is missing or broken."""
+
+
+class RequestError(RuntimeFault):
+    """A request that can never be served."""
+
+
+class OverloadedError(RuntimeFault):
+    """No room now; the same request may go through later."""
+
+
+class EngineLostError(RuntimeFault):
+    """The engine ended; its running requests are lost."""
+
+
+class SwitchError(RuntimeFault):
+    """A switch that was refused or given up before it committed."""
+
+    def __init__(self, reason: "Reason", detail: str) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+        self.detail = detail

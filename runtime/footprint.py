@@ -1,0 +1,139 @@
+"""The one arithmetic of memory and bytes to move: the selector chooses by it, the runtime acts by it. Pure.
+
+A *piece* is the KV of one layer and one KV head. TP divides the KV heads, PP the layers, so a device of stage
+``s`` with TP rank ``r`` owns the pieces ``layers(s) x heads(r)``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
+
+HEADROOM = 0.1
+"""Share of a device's memory left for activations, buffers and the allocator."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Piece:
+    """KV of one layer and one KV head."""
+
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Pieces one device copies from another: a box of layers and heads, both half-open."""
+
+    target: int
+    source: int
+    layers: tuple[int, int]
+    heads: tuple[int, int]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Every piece in the box."""
+        return tuple(Piece(layer, head) for layer in range(*self.layers) for head in range(*self.heads))
+
+
+def heads_of(stage: Stage, rank: int, model: ModelSpec) -> tuple[int, int]:
+    """The KV heads of one TP rank, half-open: heads are dealt in order, equally."""
+    share = model.num_kv_heads // stage.tp_size
+    return rank * share, (rank + 1) * share
+
+
+def owned(topology: Topology, model: ModelSpec) -> dict[int, frozenset[Piece]]:
+    """Device to the pieces it owns."""
+    pieces: dict[int, frozenset[Piece]] = {}
+    for stage in topology.stages:
+        for rank, device in enumerate(stage.devices):
+            heads = range(*heads_of(stage, rank, model))
+            pieces[device] = frozenset(Piece(layer, head) for layer in stage.layers for head in heads)
+    return pieces
+
+
+def transfer(now: Topology, target: Topology, model: ModelSpec) -> tuple[Transfer, ...]:
+    """The boxes to copy so that each target device gets each piece it owns and lacks exactly once, from one source.
+
+    What a device holds now and still owns in ``target`` is not copied. Boxes are intersections of the (layers x
+    heads) rectangles of the two topologies, so there are at most as many as pairs of ranks.
+    """
+    boxes = []
+    for new in target.stages:
+        for new_rank, device in enumerate(new.devices):
+            new_heads = heads_of(new, new_rank, model)
+            for old in now.stages:
+                layers = _overlap((new.layers.start, new.layers.end), (old.layers.start, old.layers.end))
+                for old_rank, source in enumerate(old.devices):
+                    heads = _overlap(new_heads, heads_of(old, old_rank, model))
+                    if source != device and layers and heads:
+                        boxes.append(Transfer(device, source, layers, heads))
+    return tuple(boxes)
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
+    start, end = max(a[0], b[0]), min(a[1], b[1])
+    return (start, end) if start < end else None
+
+
+def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
+    """Bytes of weights on each device: its slices of its layers, the embedding on the first stage, the head on the last.
+
+    The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks.
+    """
+    sizes: dict[int, int] = {}
+    for number, stage in enumerate(topology.stages):
+        layers = sum(model.layer_parameters * BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
+        size = layers / stage.tp_size
+        width = BYTES_PER_VALUE[stage.precision.activations]
+        if number == 0:
+            size += model.embedding_parameters * width
+        if number == topology.pp_size - 1:
+            size += model.embedding_parameters * width / stage.tp_size
+        sizes.update(dict.fromkeys(stage.devices, round(size)))
+    return sizes
+
+
+def block_bytes(topology: Topology, model: ModelSpec, block_size: int) -> dict[int, int]:
+    """Bytes one KV block of ``block_size`` tokens takes on each device."""
+    sizes: dict[int, int] = {}
+    for stage in topology.stages:
+        values = 2 * block_size * model.head_dim * model.num_kv_heads / stage.tp_size
+        size = sum(values * BYTES_PER_VALUE[stage.precision_of(layer).kv] for layer in stage.layers)
+        sizes.update(dict.fromkeys(stage.devices, round(size)))
+    return sizes
+
+
+def kv_bytes_per_token(model: ModelSpec, kv: str) -> int:
+    """Bytes of KV cache one token takes over the whole model in KV format ``kv``."""
+    return round(2 * model.num_layers * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[kv])
+
+
+def blocks(topology: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:
+    """KV blocks the engine can have: the minimum over devices of what is left beside the weights; 0 if nothing is."""
+    weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, block_size)
+    counts = []
+    for device in topology.devices:
+        usable = cluster.gpu(device).memory_bytes * (1 - HEADROOM)
+        counts.append(int((usable - weights[device]) // per_block[device]))
+    return max(0, min(counts))
+
+
+def peak_bytes(now: Topology, target: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> Mapping[int, int]:
+    """Bytes each device needs while old and new stand side by side, with ``num_blocks`` KV blocks.
+
+    Weights are counted twice where a device has both roles; KV pieces that stay are counted once.
+    """
+    old_weights, new_weights = weight_bytes(now, model), weight_bytes(target, model)
+    old_pieces, new_pieces = owned(now, model), owned(target, model)
+    peak = {}
+    for device in sorted({*now.devices, *target.devices}):
+        pieces = old_pieces.get(device, frozenset()) | new_pieces.get(device, frozenset())
+        layer_bytes = {
+            stage.layers: BYTES_PER_VALUE[stage.precision.kv] * 2 * block_size * model.head_dim
+            for stage in (*now.stages, *target.stages)
+            if device in stage.devices
+        }
+        kv = len(pieces) * max(layer_bytes.values()) * num_blocks
+        peak[device] = round(old_weights.get(device, 0) + new_weights.get(device, 0) + kv)
+    return peak

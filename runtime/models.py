@@ -1,0 +1,479 @@
+"""The nouns of the runtime: cluster, model, topology, phases and the report of a cutover.
+
+A leaf module: no I/O, no torch. Every layer interval is half-open, every device an inventory index.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from runtime.errors import TopologyError, UnsupportedModelError
+
+BYTES_PER_VALUE: Mapping[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+}
+"""Bytes one value takes in each numeric format (scales and zero points left out)."""
+
+FP8_KINDS = frozenset({"L40S", "L4", "H100", "H200", "RTX5090"})
+"""GPU kinds that compute in FP8; elsewhere FP8 weights are decompressed before use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device: a GPU, or a CPU slot for one rank with its share of memory."""
+
+    index: int
+    """Inventory index, unique in the cluster."""
+    kind: str
+    memory_bytes: int
+    usd_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A connection between devices, one direction."""
+
+    kind: str
+    """``nvlink``, ``pcie``, ``network`` or ``shared-memory``."""
+    bandwidth_bytes_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Devices that share a machine."""
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The inventory a deployment may use."""
+
+    nodes: tuple[Node, ...]
+    network: Link | None = None
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All devices in inventory order."""
+        return tuple(itertools.chain.from_iterable(node.gpus for node in self.nodes))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The distinct device kinds in inventory order."""
+        return tuple(dict.fromkeys(gpu.kind for gpu in self.gpus))
+
+    def gpu(self, index: int) -> Gpu:
+        """The device with this inventory index.
+
+        Raises:
+            TopologyError: there is none.
+        """
+        for gpu in self.gpus:
+            if gpu.index == index:
+                return gpu
+        known = ", ".join(f"{gpu.index} ({gpu.kind})" for gpu in self.gpus)
+        raise TopologyError(f"device {index} is not in the inventory; it has {known}")
+
+    def link_between(self, a: int, b: int) -> Link:
+        """The link that data takes between two devices (the node's own link, or the network)."""
+        for node in self.nodes:
+            indices = {gpu.index for gpu in node.gpus}
+            if a in indices and b in indices:
+                return node.link
+        if self.network is None:
+            raise TopologyError(f"devices {a} and {b} are on different nodes and the cluster declares no network")
+        return self.network
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """The shape of a decoder-only transformer, read from a checkpoint's ``config.json``."""
+
+    name: str
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    qk_norm: bool = False
+
+    ARCHITECTURES = {
+        "LlamaForCausalLM": (False, False),
+        "MistralForCausalLM": (False, False),
+        "Qwen2ForCausalLM": (True, False),
+        "Qwen3ForCausalLM": (False, True),
+    }
+    """Architecture to (bias on q, k and v; norm on q and k)."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], name: str) -> Self:
+        """Read a Hugging Face ``config.json``.
+
+        Raises:
+            UnsupportedModelError: the architecture is not one of ``ARCHITECTURES`` or a needed key is missing.
+        """
+        architecture = (config.get("architectures") or ["none"])[0]
+        if architecture not in cls.ARCHITECTURES:
+            known = ", ".join(cls.ARCHITECTURES)
+            raise UnsupportedModelError(f"{name}: architecture {architecture} is not supported; supported are {known}")
+        bias, qk_norm = cls.ARCHITECTURES[architecture]
+        try:
+            heads = int(config["num_attention_heads"])
+            return cls(
+                name=name,
+                architecture=architecture,
+                num_layers=int(config["num_hidden_layers"]),
+                hidden_size=int(config["hidden_size"]),
+                intermediate_size=int(config["intermediate_size"]),
+                num_heads=heads,
+                num_kv_heads=int(config.get("num_key_value_heads") or heads),
+                head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+                vocab_size=int(config["vocab_size"]),
+                max_position_embeddings=int(config["max_position_embeddings"]),
+                tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+                attention_bias=bias or bool(config.get("attention_bias", False)),
+                qk_norm=qk_norm,
+            )
+        except KeyError as missing:
+            raise UnsupportedModelError(f"{name}: config.json has no {missing}") from missing
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one decoder layer (norms and biases left out: under 0.1 %)."""
+        attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+        return attention + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the input embedding; the output head has as many."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        """Parameters in all, the head counted once when it is tied."""
+        heads = 1 if self.tie_word_embeddings else 2
+        return self.num_layers * self.layer_parameters + heads * self.embedding_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Numeric formats of weights, activations and KV cache."""
+
+    weights: str
+    activations: str
+    kv: str
+
+    @classmethod
+    def named(cls, name: str, kind: str) -> Self:
+        """The usual precision of that name on a GPU kind.
+
+        FP8 computes in FP8 where the GPU has it; INT8 and INT4 (and FP8 elsewhere) are weight-only in bf16.
+
+        Raises:
+            TopologyError: no such format.
+        """
+        if name not in BYTES_PER_VALUE:
+            raise TopologyError(f"unknown precision {name!r}; use one of {', '.join(BYTES_PER_VALUE)}")
+        computes = name in {"fp32", "bf16", "fp16"} or (name == "fp8" and kind in FP8_KINDS)
+        activations = name if computes else "bf16"
+        return cls(weights=name, activations=activations, kv=activations)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRange:
+    """Layers ``start`` up to, not including, ``end``."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __contains__(self, layer: int) -> bool:
+        return self.start <= layer < self.end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end))
+
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage: devices in tensor-rank order, the layers they hold and in which precision."""
+
+    kind: str
+    devices: tuple[int, ...]
+    layers: LayerRange
+    precision: Precision
+    overrides: tuple[tuple[LayerRange, Precision], ...] = ()
+
+    @property
+    def tp_size(self) -> int:
+        """Tensor-parallel degree."""
+        return len(self.devices)
+
+    def precision_of(self, layer: int) -> Precision:
+        """The precision of one layer, overrides applied."""
+        for layers, precision in self.overrides:
+            if layer in layers:
+                return precision
+        return self.precision
+
+    def __str__(self) -> str:
+        ids = ",".join(map(str, self.devices))
+        overrides = "".join(f",{layers}={precision.weights}" for layers, precision in self.overrides)
+        return f"{self.kind}[{ids}]:{self.layers}@{self.precision.weights}{overrides}"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What runs: pipeline stages bound to devices."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def pp_size(self) -> int:
+        """Number of pipeline stages."""
+        return len(self.stages)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the whole model."""
+        return self.stages[-1].layers.end
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices, stage by stage, in rank order."""
+        return tuple(itertools.chain.from_iterable(stage.devices for stage in self.stages))
+
+    @property
+    def shape(self) -> str:
+        """How people call it: ``1x1``, ``TP2``, ``PP2``, ``TP2xPP2``; unequal TP degrees as ``TP2+1``."""
+        degrees = [stage.tp_size for stage in self.stages]
+        if len(set(degrees)) > 1:
+            return "TP" + "+".join(map(str, degrees))
+        parts = [f"TP{degrees[0]}"] if degrees[0] > 1 else []
+        parts += [f"PP{self.pp_size}"] if self.pp_size > 1 else []
+        return "x".join(parts) or "1x1"
+
+    def stage_of(self, layer: int) -> Stage:
+        """The stage that holds a layer."""
+        for stage in self.stages:
+            if layer in stage.layers:
+                return stage
+        raise TopologyError(f"layer {layer} is in no stage of {self}")
+
+    def __str__(self) -> str:
+        return " > ".join(map(str, self.stages))
+
+    def check(self, cluster: Cluster, model: ModelSpec) -> None:
+        """Refuse what cannot be: unknown or doubly used devices, a gap in the layers, heads TP does not divide.
+
+        Raises:
+            TopologyError: naming the stage and the reason.
+        """
+        used: set[int] = set()
+        expected = 0
+        for number, stage in enumerate(self.stages):
+            where = f"stage {number} ({stage})"
+            for device in stage.devices:
+                if (kind := cluster.gpu(device).kind) != stage.kind:
+                    raise TopologyError(f"{where}: device {device} is a {kind}, not a {stage.kind}")
+                if device in used:
+                    raise TopologyError(f"{where}: device {device} is used twice")
+                used.add(device)
+            if stage.layers.start != expected or not len(stage.layers):
+                raise TopologyError(f"{where}: its layers should start at {expected} and not be empty")
+            expected = stage.layers.end
+            if model.num_kv_heads % stage.tp_size or model.num_heads % stage.tp_size:
+                raise TopologyError(f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}")
+            if model.intermediate_size % stage.tp_size:
+                raise TopologyError(f"{where}: TP {stage.tp_size} does not divide the MLP width {model.intermediate_size} of {model.name}")
+        if expected != model.num_layers:
+            raise TopologyError(f"{self}: holds {expected} layers, but {model.name} has {model.num_layers}")
+
+
+def uniform(cluster: Cluster, kind: str, tp: int, pp: int, num_layers: int, precision: str) -> Topology:
+    """TP ``tp`` and PP ``pp`` on the first devices of a kind, one node per stage, layers split evenly (earlier stages take the rest).
+
+    Raises:
+        TopologyError: not enough devices of the kind on the nodes, or more stages than layers.
+    """
+    if tp < 1 or not 1 <= pp <= num_layers:
+        raise TopologyError(f"TP {tp} and PP {pp} are not possible with {num_layers} layers")
+    base, extra = divmod(num_layers, pp)
+    ends = list(itertools.accumulate(base + (i < extra) for i in range(pp)))
+    stages: list[Stage] = []
+    used: set[int] = set()
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        devices = _bind(cluster, kind, tp, used)
+        used.update(devices)
+        stages.append(Stage(kind, devices, LayerRange(start, end), Precision.named(precision, kind)))
+    return Topology(tuple(stages))
+
+
+def _bind(cluster: Cluster, kind: str, count: int, used: set[int]) -> tuple[int, ...]:
+    """The first free devices of a kind on one node."""
+    if kind not in cluster.kinds:
+        raise TopologyError(f"no {kind} in the inventory; it has {', '.join(cluster.kinds)}")
+    for node in cluster.nodes:
+        free = [gpu.index for gpu in node.gpus if gpu.kind == kind and gpu.index not in used]
+        if len(free) >= count:
+            return tuple(free[:count])
+    have = sum(gpu.kind == kind for gpu in cluster.gpus)
+    raise TopologyError(f"{count} free {kind} on one node are needed; the inventory has {have} {kind}, {len(used)} devices already in use")
+
+
+_SHORT = re.compile(r"^(?:tp(?P<tp>\d+))?[x×]?(?:pp(?P<pp>\d+))?$|^1[x×]1$", re.IGNORECASE)
+_STAGE = re.compile(
+    r"^(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<tp>\d+)|\[(?P<ids>\d+(?:,\d+)*)\])"
+    r"(?::(?P<start>\d+)-(?P<end>\d+))?(?:@(?P<precision>[a-z0-9]+)(?P<overrides>(?:,\d+-\d+=[a-z0-9]+)*))?$"
+)
+
+
+def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str) -> Topology:
+    """Read the text form, for example ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4`` or ``tp2pp4``.
+
+    ``precision`` is what holds where the text says none. ``tp2pp4`` needs a cluster with one device kind.
+
+    Raises:
+        TopologyError: naming the part that could not be read or bound.
+    """
+    stripped = text.strip()
+    if stripped and (short := _SHORT.match(stripped)):
+        if len(cluster.kinds) != 1:
+            raise TopologyError(f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2")
+        tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
+        return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
+    parts = [part.strip() for part in stripped.split(">")]
+    stages: list[Stage] = []
+    used: set[int] = set()
+    for part in parts:
+        stage = _parse_stage(part, cluster, used, (num_layers if len(parts) == 1 else None, precision))
+        used.update(stage.devices)
+        stages.append(stage)
+    return Topology(tuple(stages))
+
+
+def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str]) -> Stage:
+    match = _STAGE.match(part)
+    if match is None:
+        raise TopologyError(f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision")
+    num_layers, precision = defaults
+    if match["start"] is None and num_layers is None:
+        raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
+    kind = match["kind"]
+    devices = tuple(map(int, match["ids"].split(","))) if match["ids"] else _bind(cluster, kind, int(match["tp"]), used)
+    layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
+    overrides = []
+    for item in filter(None, (match["overrides"] or "").split(",")):
+        interval, name = item.split("=")
+        start, end = map(int, interval.split("-"))
+        overrides.append((LayerRange(start, end), Precision.named(name, kind)))
+    return Stage(kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides))
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can run; the selector narrows its space by it and apply refuses by it."""
+
+    tp_degrees: tuple[int, ...]
+    max_pp: int
+    precisions: tuple[str, ...]
+    tp_per_stage: bool
+    """Stages may differ in their TP degree."""
+    replicated_kv_heads: bool
+    """TP may exceed the number of KV heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the deployment allows to run; None is no limit."""
+
+    max_gpus: int | None = None
+    allowed_tp: tuple[int, ...] | None = None
+    allowed_pp: tuple[int, ...] | None = None
+    allowed_precisions: tuple[str, ...] | None = None
+
+
+class Phase(StrEnum):
+    """Where a switch stands."""
+
+    PLANNED = "planned"
+    WARMING = "warming"
+    SYNCING = "syncing"
+    CUTTING = "cutting"
+    COMMITTED = "committed"
+    CLEANING = "cleaning"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class Reason(StrEnum):
+    """Why a switch or a request ended otherwise than asked; shown verbatim."""
+
+    RANK_LOST = "rank_lost"
+    ENGINE_LOST = "engine_lost"
+    NO_MEMORY = "no_memory"
+    NOT_CONVERGED = "not_converged"
+    DEADLINE = "deadline"
+    UNSUPPORTED = "unsupported"
+    CANCELLED = "cancelled"
+    LOAD_FAILED = "load_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CutTimings:
+    """The parts of the cut as the engine saw them, in milliseconds."""
+
+    drain_ms: float
+    patch_ms: float
+    commit_ms: float
+    first_step_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CutoverReport:
+    """What a switch did. The client's own measurements are reported beside it, never in it."""
+
+    switch_id: str
+    source: str
+    """Topology before, in text form."""
+    target: str
+    phase: Phase
+    """``done`` or ``aborted``."""
+    reason: Reason | None = None
+    detail: str = ""
+    epoch: int = 0
+    prepare_s: float = 0.0
+    """Planned to ready to cut: warming and syncing."""
+    warming_s: float = 0.0
+    syncing_s: float = 0.0
+    bytes_before: int = 0
+    """Bytes copied while serving."""
+    bytes_inside: int = 0
+    """Bytes copied inside the cut."""
+    moved: int = 0
+    """Requests that changed owner."""
+    left_to_drain: int = 0
+    tokens_recomputed: int = 0
+    timings: CutTimings = field(default_factory=lambda: CutTimings(0.0, 0.0, 0.0, 0.0))

@@ -1,0 +1,1 @@
+"""Checked Intent to Plan: exact search over topologies against profiles."""

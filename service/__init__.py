@@ -1,0 +1,1 @@
+"""The only composer: use cases, REST API, OpenAI API and store."""

@@ -1,0 +1,1 @@
+"""Intent to checked Intent: schema, bounds, contradictions, inventory, read-back."""
