@@ -7,6 +7,8 @@ RuntimeFault
     RequestError             a request that can never be served (too long, bad parameter)
     OverloadedError          no room now; try again
     EngineLostError          the engine ended; running requests are lost
+    StreamError              a stream that broke after its request was accepted
+    JournalError             the journal of a switch cannot be written
     SwitchError              a switch that was refused or given up; carries its reason
 """
 
@@ -42,6 +44,14 @@ class OverloadedError(RuntimeFault):
 
 class EngineLostError(RuntimeFault):
     """The engine ended; its running requests are lost."""
+
+
+class StreamError(RuntimeFault):
+    """A stream that broke after its request was accepted; what was delivered before stays right."""
+
+
+class JournalError(RuntimeFault):
+    """The journal of a switch cannot be written."""
 
 
 class SwitchError(RuntimeFault):

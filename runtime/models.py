@@ -439,6 +439,24 @@ class Reason(StrEnum):
     UNSUPPORTED = "unsupported"
     CANCELLED = "cancelled"
     LOAD_FAILED = "load_failed"
+    BUSY = "busy"
+    JOURNAL_FAILED = "journal_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a switch has come; one at each change of phase, and a few per second while KV is copied."""
+
+    switch_id: str
+    phase: Phase
+    at_s: float
+    """Unix time."""
+    detail: str = ""
+    copied_bytes: int = 0
+    """Copied so far while serving."""
+    lag_bytes: int = 0
+    """Still to copy."""
+    lag_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
