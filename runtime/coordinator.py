@@ -1,0 +1,220 @@
+"""The coordinator: performs what ``runtime.machine`` decides, with deadlines, one switch at a time.
+
+It never asks which engine or strategy it holds. The epoch of a cut is reserved in the router before the
+command is sent, and from then on nothing but the engine's answer is waited for.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, assert_never
+
+from runtime import machine
+from runtime.engine import Engine, Shadow
+from runtime.errors import EngineLostError, JournalError, SwitchError
+from runtime.machine import Event, Operation, State, SwitchSettings
+from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
+from runtime.router import Router
+
+ShadowOperation = machine.AwaitReady | machine.MeasureLag | machine.SendCut | machine.Release | machine.Abort
+
+
+class Journal(Protocol):
+    """Where switches are written down."""
+
+    async def write(self, switch_id: str, phase: Phase, detail: str) -> None:
+        """Return when the entry is durable.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
+        ...
+
+
+class Coordinator:
+    """Takes an engine from one topology to another while its streams go on."""
+
+    def __init__(self, engine: Engine, router: Router, journal: Journal, settings: SwitchSettings) -> None:
+        self._engine = engine
+        self._router = router
+        self._journal = journal
+        self._settings = settings
+        self._present: _Switch | None = None
+
+    async def switch(
+        self, target: Topology, switch_id: str, on_progress: Callable[[Progress], None]
+    ) -> CutoverReport:
+        """Switch to ``target`` and report what happened; a switch that is given up is a report too.
+
+        Cancelling the caller gives the switch up where that is still possible, waits until everything is
+        given back, and then raises ``CancelledError``.
+
+        Raises:
+            SwitchError: another switch is under way.
+        """
+        if self._present is not None:
+            raise SwitchError(Reason.BUSY, f"switch {self._present.switch_id} is under way; wait for its end")
+        self._present = _Switch(
+            switch_id=switch_id,
+            source=self._engine.topology,
+            target=target,
+            engine=self._engine,
+            router=self._router,
+            journal=self._journal,
+            on_progress=on_progress,
+            state=State(self._settings),
+        )
+        try:
+            return await self._present.run()
+        finally:
+            self._present = None
+
+
+@dataclass(slots=True)
+class _Switch:
+    """One switch under way."""
+
+    switch_id: str
+    source: Topology
+    target: Topology
+    engine: Engine
+    router: Router
+    journal: Journal
+    on_progress: Callable[[Progress], None]
+    state: State
+    epoch: int = 0
+    """Reserved for the cut."""
+    shadow: Shadow | None = None
+    operation: asyncio.Task[Event] | None = None
+    """What is outstanding; its result is the next event."""
+
+    async def run(self) -> CutoverReport:
+        is_cancelled = False
+        try:
+            self._advance(machine.Requested())
+            while not self.state.is_finished:
+                try:
+                    event = await self._next_event()
+                except asyncio.CancelledError:
+                    is_cancelled, event = True, machine.CancelRequested()
+                self._advance(event)
+        finally:
+            await self._leave_nothing()
+        if is_cancelled:
+            raise asyncio.CancelledError
+        return self._report()
+
+    def _advance(self, event: Event) -> None:
+        self.state, effects = machine.step(self.state, event, time.monotonic())
+        for effect in effects:
+            if isinstance(effect, machine.Report):
+                self.on_progress(self._progress())
+            else:
+                self._begin(effect)
+
+    def _begin(self, operation: Operation) -> None:
+        """Make an operation the outstanding one."""
+        if self.operation is not None:
+            self.operation.cancel()
+        self.operation = asyncio.create_task(self._perform(operation), name=f"{self.switch_id}: {operation}")
+
+    async def _next_event(self) -> Event:
+        assert self.operation is not None, "a switch that is not finished waits for something"
+        deadline_s = self.state.deadline_s
+        remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        await asyncio.wait({self.operation}, timeout=remaining_s)
+        return self.operation.result() if self.operation.done() else machine.DeadlinePassed(self.state.phase)
+
+    async def _perform(self, operation: Operation) -> Event:
+        try:
+            if isinstance(operation, machine.Journal):
+                return await self._write(operation.phase)
+            if isinstance(operation, machine.Prepare):
+                self.shadow = await self.engine.prepare(self.target)
+                return machine.ShadowPrepared()
+            assert self.shadow is not None, "the machine asks nothing of a shadow before there is one"
+            return await self._command(self.shadow, operation)
+        except SwitchError as problem:
+            return machine.Failed(problem.reason, problem.detail)
+        except EngineLostError as problem:
+            return machine.Failed(Reason.ENGINE_LOST, str(problem))
+        except JournalError as problem:
+            return machine.Failed(Reason.JOURNAL_FAILED, str(problem))
+
+    async def _write(self, phase: Phase) -> Event:
+        if phase is Phase.CUTTING:
+            self.epoch = self.router.announce(self.target)
+        await self.journal.write(self.switch_id, phase, f"epoch {self.epoch}: {self.source} -> {self.target}")
+        return machine.Journaled()
+
+    async def _command(self, shadow: Shadow, operation: ShadowOperation) -> Event:
+        match operation:
+            case machine.AwaitReady():
+                await shadow.ready()
+                return machine.ShadowReady()
+            case machine.MeasureLag(pause_s):
+                await asyncio.sleep(pause_s)
+                return machine.LagMeasured(await shadow.lag(), self.router.num_streams)
+            case machine.SendCut(timeout_s):
+                return machine.CutCommitted(await shadow.cut(self.epoch, timeout_s))
+            case machine.Release(pause_s):
+                await asyncio.sleep(pause_s)
+                await shadow.release()
+                return machine.Released()
+            case machine.Abort(reason):
+                await shadow.abort(reason)
+                return machine.Released()
+            case _:
+                assert_never(operation)
+
+    async def _leave_nothing(self) -> None:
+        """Stop what is outstanding; after a bug, which surfaces, give back what can be given back."""
+        if self.operation is not None:
+            self.operation.cancel()
+        if self.shadow is None or self.state.is_finished:
+            return
+        with contextlib.suppress(SwitchError, EngineLostError):
+            if self.state.cut is not None:
+                await self.shadow.release()
+            elif self.state.can_abort:
+                await self.shadow.abort(Reason.CANCELLED)
+
+    def _progress(self) -> Progress:
+        state = self.state
+        return Progress(
+            switch_id=self.switch_id,
+            phase=state.phase,
+            at_s=time.time(),
+            detail=f"{state.reason.value}: {state.detail}" if state.reason else state.detail,
+            copied_bytes=state.lag.copied_bytes,
+            lag_bytes=state.lag.bytes,
+            lag_tokens=state.lag.tokens,
+        )
+
+    def _report(self) -> CutoverReport:
+        state, cut = self.state, self.state.cut
+        report = CutoverReport(
+            switch_id=self.switch_id,
+            source=str(self.source),
+            target=str(self.target),
+            phase=state.phase,
+            reason=state.reason,
+            detail=state.detail,
+            prepare_s=state.warming_s + state.syncing_s,
+            warming_s=state.warming_s,
+            syncing_s=state.syncing_s,
+            bytes_before=state.lag.copied_bytes,
+        )
+        if cut is None:
+            return report
+        return replace(
+            report,
+            epoch=cut.epoch,
+            bytes_inside=cut.bytes_inside,
+            moved=len(cut.moved),
+            left_to_drain=len(cut.left_to_drain),
+            tokens_recomputed=cut.tokens_recomputed,
+            timings=cut.timings,
+        )

@@ -1,0 +1,330 @@
+"""The router: text on one side, token ids on the other, and the ledger between.
+
+It owns text, detokenising, stop strings, usage and who may speak for a stream. One background task reads the
+engine's batches; each batch wakes each of its streams once, and the stream's own consumer does the text.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
+from runtime.errors import EngineLostError, RuntimeFault, StreamError
+from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
+from runtime.models import Topology
+from runtime.text import TextStream
+from runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationParams:
+    """What a client asks of one generation."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    """None: the router draws one."""
+    num_logprobs: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    """Go on after the model's end token, for measurements of a fixed length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens a generation took."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One token of a generation with the text that became certain with it, or an end without a token."""
+
+    text: str
+    token_id: int | None
+    logprob: float
+    alternatives: tuple[tuple[int, float], ...]
+    index: int
+    finish: Finish | None
+    fingerprint: str
+    """``epoch-shape`` of the topology that made the token; it changes exactly at the stream's own cut."""
+    arrived_at_s: float
+    """When the router had it, by the router's clock."""
+    usage: Usage | None = None
+    """On the last delta."""
+
+
+class Observer(Protocol):
+    """Who wants to know latencies, for metrics. Called on the hot path: it must be quick and never fail."""
+
+    def first_token(self, ttft_s: float) -> None:
+        """Arrival at the router to first token."""
+        ...
+
+    def next_token(self, itl_s: float) -> None:
+        """One token to the next of the same stream."""
+        ...
+
+    def finished(self, finish: Finish, usage: Usage) -> None:
+        """A stream ended: by itself, by its client (cancelled) or broken (error)."""
+        ...
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """A token that the ledger let pass."""
+
+    token: Token
+    fingerprint: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What the pump and the consumer of one stream share."""
+
+    request_id: str
+    num_prompt_tokens: int
+    last_s: float
+    """Arrival of the request, then of the last token."""
+    text: TextStream
+    arrivals: list[_Arrival] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    num_tokens: int = 0
+    """Delivered to the client."""
+    is_ended: bool = False
+    """The engine is through with it."""
+    failure: RuntimeFault | None = None
+    """Raised to the consumer after what arrived before it."""
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.num_prompt_tokens, self.num_tokens)
+
+    def fail(self, failure: RuntimeFault) -> None:
+        self.failure = self.failure or failure
+        self.wake.set()
+
+    async def next_arrivals(self) -> list[_Arrival]:
+        """What came since the last call; waits for the first."""
+        while not self.arrivals:
+            if self.failure is not None:
+                raise self.failure
+            self.wake.clear()
+            await self.wake.wait()
+        arrivals, self.arrivals = self.arrivals, []
+        return arrivals
+
+    def delta(self, arrival: _Arrival) -> Delta:
+        """What the client gets for one token."""
+        token, text, finish = arrival.token, "", arrival.token.finish
+        self.num_tokens += token.token_id is not None
+        # the text of a stop token is no part of the answer
+        if token.token_id is not None and finish is not Finish.STOP:
+            text, is_stopped = self.text.add(token.token_id)
+            finish = Finish.STOP if is_stopped else finish
+        if token.finish is not None and finish is token.finish:
+            rest, is_stopped = self.text.end()
+            text, finish = text + rest, Finish.STOP if is_stopped else finish
+        return Delta(
+            text=text,
+            token_id=token.token_id,
+            logprob=token.logprob,
+            alternatives=token.alternatives,
+            index=token.index,
+            finish=finish,
+            fingerprint=arrival.fingerprint,
+            arrived_at_s=arrival.at_s,
+            usage=self.usage if finish is not None else None,
+        )
+
+
+class Router:
+    """Serves text generations from one engine and keeps its streams whole across topology switches.
+
+    Use as an async context manager; leaving it ends every stream, not the engine.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        observer: Observer | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._engine = engine
+        self._clock = clock
+        self._observer = observer
+        self._ledger = Ledger(engine.topology.shape)
+        self._streams: dict[str, _Stream] = {}
+        self._pump: asyncio.Task[None] | None = None
+        self._lost: EngineLostError | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._pump = asyncio.create_task(self._pump_outputs(), name="router-pump")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pump
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    @property
+    def lost(self) -> EngineLostError | None:
+        """Why the engine serves no more; None while it does."""
+        return self._lost
+
+    @property
+    def num_streams(self) -> int:
+        """Streams open now, waiting ones included."""
+        return len(self._ledger)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of new streams."""
+        return self._ledger.epoch
+
+    @property
+    def counts(self) -> Counts:
+        """Tokens accepted, lost and dropped since the router was made."""
+        return self._ledger.counts
+
+    def announce(self, target: Topology) -> int:
+        """Reserve the epoch of a cut to ``target``, so that its first token is known for what it is."""
+        return self._ledger.announce(target.shape)
+
+    async def generate(
+        self, prompt: str | Sequence[int], params: GenerationParams
+    ) -> AsyncGenerator[Delta, None]:
+        """Deltas of one generation, the last with ``finish`` and ``usage``.
+
+        Nothing happens before the first delta is asked for. Closing the iterator (``contextlib.aclosing``),
+        or cancelling whoever waits in it, ends the generation in the engine.
+
+        Raises:
+            RequestError: it can never be served. Before the first delta.
+            EngineLostError: the engine is down.
+            StreamError: the stream broke.
+        """
+        arrived_s = self._clock()
+        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else tuple(prompt)
+        text = TextStream(self.tokenizer.decode, params.stop)
+        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text)
+        finish: Finish | None = None
+        try:
+            await self._submit(stream, token_ids, params)
+            while finish is None:
+                for arrival in await stream.next_arrivals():
+                    delta = stream.delta(arrival)
+                    finish = delta.finish
+                    yield delta
+                    if finish is not None:
+                        break
+        except RuntimeFault:
+            finish = Finish.ERROR
+            raise
+        finally:
+            self._close(stream, finish or Finish.CANCELLED)
+
+    async def _submit(self, stream: _Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
+        if self._lost is not None:
+            raise self._lost
+        eos_ids = () if params.ignore_eos else self.tokenizer.eos_ids
+        sampling = SamplingParams(
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k,
+            seed=random.getrandbits(63) if params.seed is None else params.seed,
+            num_logprobs=params.num_logprobs,
+            stop_token_ids=params.stop_token_ids + eos_ids,
+        )
+        # known to the ledger first: its first token may come before submit returns
+        self._streams[stream.request_id] = stream
+        epoch = self._ledger.open(stream.request_id)
+        await self._engine.submit(Request(stream.request_id, token_ids, sampling, epoch))
+
+    def _close(self, stream: _Stream, finish: Finish) -> None:
+        if self._streams.pop(stream.request_id, None) is None:
+            return
+        self._ledger.close(stream.request_id)
+        if self._observer is not None:
+            self._observer.finished(finish, stream.usage)
+        if self._lost is None and not stream.is_ended:
+            # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
+            self._spawn(self._cancel(stream.request_id))
+
+    async def _cancel(self, request_id: str) -> None:
+        with contextlib.suppress(EngineLostError):
+            await self._engine.cancel(request_id)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _pump_outputs(self) -> None:
+        lost = EngineLostError("the engine ended; start it again")
+        try:
+            async for batch in self._engine.outputs():
+                self._dispatch(batch)
+        except EngineLostError as problem:
+            lost = problem
+        finally:
+            self._lost = lost
+            for stream in self._streams.values():
+                stream.fail(lost)
+
+    def _dispatch(self, batch: Sequence[Output]) -> None:
+        """Let a batch through the ledger and wake its streams."""
+        now_s = self._clock()
+        for output in batch:
+            match output:
+                case Moved():
+                    self._ledger.move(output)
+                case Token():
+                    self._take(output, now_s)
+
+    def _take(self, token: Token, now_s: float) -> None:
+        match self._ledger.accept(token):
+            case Accepted(fingerprint=fingerprint):
+                stream = self._streams[token.request_id]
+                stream.is_ended = token.finish is not None
+                if token.finish is Finish.ERROR:
+                    stream.fail(StreamError(token.detail))
+                    return
+                self._observe(stream, token, now_s)
+                stream.arrivals.append(_Arrival(token, fingerprint, now_s))
+                stream.wake.set()
+            case Dropped(DropReason.GAP, lost):
+                self._ledger.close(token.request_id)
+                failure = StreamError(
+                    f"{lost} tokens before index {token.index} were lost; send the request again"
+                )
+                self._streams[token.request_id].fail(failure)
+            case Dropped():
+                pass
+
+    def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
+        if self._observer is None or token.token_id is None:
+            return
+        since_s, stream.last_s = now_s - stream.last_s, now_s
+        if token.index == 0:
+            self._observer.first_token(since_s)
+        else:
+            self._observer.next_token(since_s)
