@@ -1,10 +1,11 @@
-"""The nouns of the selector: workload, prediction, plan and infeasible. A leaf module."""
+"""The nouns of the selector: workload, profile, prediction, plan and infeasible. A leaf module."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_args
 
 from runtime.models import Capabilities, Cluster, Limits, ModelSpec, Topology
+from selector.errors import ProfileError
 
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
 
@@ -18,6 +19,112 @@ class Workload:
     output_tokens: int
     concurrency: int
     """Requests in flight at once that the service should hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What one device kind can do: peaks, the shares of them that are reached, and fixed costs.
+
+    A *share* is reached / peak, between 0 and 1. Group sizes are TP degrees.
+    """
+
+    kind: str
+    memory_bytes_s: float
+    """Peak memory bandwidth."""
+    flops_s: Mapping[str, float]
+    """Activation format to peak FLOP/s; a format that is absent is not computed in natively."""
+    compute_share: Mapping[str, float]
+    """Activation format to the share of ``flops_s`` that large GEMMs reach."""
+    weight_share: Mapping[str, float]
+    """Weight format to the share of ``memory_bytes_s`` at which weights stream; its keys can be served."""
+    kv_share: float
+    """Share of ``memory_bytes_s`` at which attention reads the KV cache."""
+    layer_overhead_s: float
+    """Fixed cost of one decoder layer in one step (launches, synchronisation)."""
+    step_overhead_s: float
+    """Fixed cost of one step on one stage (scheduling, sampling)."""
+    allreduce_bytes_s: Mapping[int, float]
+    """Group size to algorithm bandwidth: message bytes / time for large messages."""
+    allreduce_latency_s: Mapping[int, float]
+    p2p_bytes_s: float
+    p2p_latency_s: float
+    error_band: float
+    """Relative error that predictions stay within at the anchors, half-width."""
+    source: "Source"
+    extrapolated: tuple[str, ...] = ()
+    """Weight formats without an anchor of their own."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The weight formats that can be served."""
+        return tuple(self.weight_share)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Read what ``to_mapping`` wrote, or a YAML or JSON file of the same form (JSON's keys are strings).
+
+        Raises:
+            ProfileError: naming the key that is missing, unknown or not a number.
+        """
+        where = f"profile of {mapping.get('kind', 'a device without kind')}"
+        known = {item.name for item in fields(cls)}
+        if unknown := sorted(mapping.keys() - known):
+            raise ProfileError(
+                f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            )
+        if missing := sorted(known - mapping.keys() - {"extrapolated"}):
+            raise ProfileError(f"{where}: {', '.join(missing)} missing")
+        if mapping["source"] not in get_args(Source):
+            raise ProfileError(
+                f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}"
+            )
+        return cls(**{key: _read(f"{where}: {key}", key, value) for key, value in mapping.items()})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data that JSON and YAML can hold; ``from_mapping`` reads it back."""
+        return asdict(self)
+
+
+def _read(where: str, key: str, value: Any) -> Any:
+    """One value of a profile in its type; numbers must be positive and finite or zero."""
+    if key in {"kind", "source"}:
+        return str(value)
+    if key == "extrapolated":
+        return tuple(map(str, value))
+    if isinstance(value, Mapping):
+        group = int if key.startswith("allreduce") else str
+        return {group(name): _number(f"{where}.{name}", item) for name, item in value.items()}
+    return _number(where, value)
+
+
+def _number(where: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ProfileError(f"{where} is {value!r}, not a number") from None
+    if not 0 <= number < float("inf"):
+        raise ProfileError(f"{where} is {value!r}; it must be a finite number, 0 or more")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSamples:
+    """What the calibration measured on this machine's CPU, one rank alone unless said."""
+
+    gemm_flops_s: float
+    """Large GEMM in fp32."""
+    memory_bytes_s: float
+    """Streaming read of memory that no cache holds."""
+    layer_overhead_s: float
+    """Fixed cost of one decoder layer step."""
+    allreduce_latency_s: float
+    """Between two ranks."""
+    allreduce_bytes_s: float
+    """Message bytes / time, between two ranks."""
+    p2p_latency_s: float
+    """One hop between two ranks, small message."""
+    step_overhead_s: float
+    """Fixed cost of one step, layers left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,137 @@
+"""Sentences for people: goals, topologies, and why one was chosen over another. Pure."""
+
+import math
+from collections.abc import Sequence
+
+from intent.models import UNITS, Config, Goal, Objective
+from runtime.models import Topology
+from selector.models import Candidate, Margin
+
+LABELS = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "e2e": "E2E",
+    "throughput_tok": "throughput",
+    "throughput_req": "throughput",
+    "gpu_util": "GPU utilisation",
+    "gpu_count": "GPUs",
+    "quality_loss": "quality loss",
+    "error_rate": "error rate",
+    "reconfig_pause": "reconfiguration pause",
+}
+
+
+DEFAULT_UNITS = {metric: units[0] for metric, units in UNITS.items()}
+
+
+def amount(value: float, unit: str | None) -> str:
+    """A number with its unit, three significant digits: ``2 s``, ``350 ms``, ``40 %``."""
+    if not math.isfinite(value):
+        return "unbounded"
+    if unit == "s":
+        return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+    if unit == "ratio":
+        return f"{value * 100:.3g} %"
+    if unit == "gpus" or not unit:
+        return f"{value:.3g}"
+    return f"{_plain(value)} {unit}"
+
+
+def _plain(value: float) -> str:
+    """Three significant digits, no exponent for large numbers."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def goal_words(goal: Goal) -> str:
+    """A goal in words: ``p99 TTFT <= 2 s``, ``tp == 2``, ``minimize cost``."""
+    if isinstance(goal, Config):
+        return (
+            f"{goal.op} {goal.key}"
+            if goal.op in {"minimize", "maximize"}
+            else f"{goal.key} {goal.op} {goal.value}"
+        )
+    if not isinstance(goal, Objective):
+        return f"{goal.type} ({goal.evidence!r})"
+    name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
+    if goal.op in {"minimize", "maximize"}:
+        return f"{goal.op} {name}"
+    return f"{name} {goal.op} {amount(goal.value if goal.value is not None else math.nan, goal.unit)}"
+
+
+def topology_words(topology: Topology) -> str:
+    """A topology in short: ``A100 TP4@bf16``; kinds of mixed ones joined by ``+``."""
+    kinds = "+".join(dict.fromkeys(stage.kind for stage in topology.stages))
+    formats = "+".join(dict.fromkeys(stage.precision.weights for stage in topology.stages))
+    return f"{kinds} {topology.shape}@{formats}"
+
+
+def misses(margin: Margin) -> str:
+    """That a goal is not held, and by what prediction."""
+    reading = amount(margin.predicted, margin.unit)
+    return f"misses {margin.goal}: " + (f"{reading} predicted" if margin.unit else f"it has {reading}")
+
+
+def optimises_less(goal: Goal, mine: float, best: float) -> str:
+    """Why a worse value of an optimised goal loses."""
+    unit = goal.unit if isinstance(goal, Objective) else None
+    unit = unit or (DEFAULT_UNITS.get(goal.metric) if isinstance(goal, Objective) else None)
+    return f"is worse for {goal_words(goal)}: {amount(mine, unit)} against {amount(best, unit)}"
+
+
+def more_devices(loser: Candidate, winner: Candidate) -> str:
+    """Why more devices lose."""
+    fewer = len(winner.topology.devices)
+    return f"needs {_devices(loser)} where {fewer} hold{'s' if fewer == 1 else ''} every goal"
+
+
+def slower(loser: Candidate, winner: Candidate) -> str:
+    """Why a higher TTFT loses."""
+    return f"has a mean TTFT of {_ttft(loser)} where the same number of devices gives {_ttft(winner)}"
+
+
+def not_worth_it(loser: Candidate, winner: Candidate) -> str:
+    """Why a small gain does not justify a switch."""
+    band = f"{winner.prediction.error_band:.0%}"
+    return f"gains nothing sure: a mean TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
+
+
+def summary(candidate: Candidate) -> str:
+    """What a topology is predicted to do."""
+    prediction = candidate.prediction
+    readings = ", ".join(
+        [
+            f"mean TTFT {_ttft(candidate)}",
+            f"TPOT {amount(prediction.tpot_s, 's')}",
+            amount(prediction.throughput_tok_s, "tokens/s"),
+        ]
+    )
+    doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
+    return f"{topology_words(candidate.topology)} on {_devices(candidate)}: {readings} ({doubt})"
+
+
+def for_everyone(goal: Goal) -> str:
+    """That a tenant's goal is checked more strictly than asked."""
+    return f"{goal_words(goal)} was said for {getattr(goal, 'tenant', None)}; it is checked for everyone"
+
+
+def not_evaluated(goal: Goal) -> str:
+    """That a goal plays no part in the choice, and why."""
+    if isinstance(goal, Objective) and goal.metric == "reconfig_pause":
+        return (
+            f"not evaluated: {goal_words(goal)} bounds the switch itself; it is measured there, not searched"
+        )
+    return f"not evaluated: the selector does not weigh {goal_words(goal)} yet"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _devices(candidate: Candidate) -> str:
+    count = len(candidate.topology.devices)
+    return f"{count} device{'' if count == 1 else 's'}"
+
+
+def _ttft(candidate: Candidate) -> str:
+    return amount(candidate.prediction.ttft_s, "s")

@@ -1,0 +1,75 @@
+"""How candidates compare, and the words for it. Pure and deterministic.
+
+The first difference decides: goals missed, soft goals missed, the objectives named (in their order), fewest
+devices, no switch for a gain within the error band, lowest predicted TTFT.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from selector import explain
+from selector.models import Candidate, Problem
+from selector.objectives import Bound, Demands, holds, margin_of, value_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The candidates for one problem and what is demanded of them."""
+
+    demands: Demands
+    problem: Problem
+    candidates: Sequence[Candidate]
+
+    @property
+    def best_first(self) -> list[Candidate]:
+        """Every candidate, in order; the text of the topology settles what is equal in everything."""
+        return sorted(self.candidates, key=lambda one: (self._key(one), str(one.topology)))
+
+    @property
+    def today(self) -> Candidate | None:
+        """The candidate that is what runs now."""
+        return next((one for one in self.candidates if one.topology == self.problem.now), None)
+
+    def missed(self, bounds: Sequence[Bound], candidate: Candidate) -> list[Bound]:
+        """The bounds that a candidate is predicted not to hold."""
+        return [bound for bound in bounds if not holds(bound, candidate, self.problem.workload)]
+
+    def why_loses(self, loser: Candidate, winner: Candidate) -> str:
+        """The first difference, as the rest of a sentence that begins with "it"."""
+        stated = (*self.demands.bounds, *self.demands.wishes)
+        for bound in self.missed(stated, loser):
+            if holds(bound, winner, self.problem.workload):
+                return explain.misses(
+                    margin_of(bound, loser, self.problem.workload, explain.goal_words(bound))
+                )
+        for goal in self.demands.optimised:
+            mine, best = self._signed(goal, loser), self._signed(goal, winner)
+            if mine != best:
+                return explain.optimises_less(goal, abs(mine), abs(best))
+        if len(loser.topology.devices) != len(winner.topology.devices):
+            return explain.more_devices(loser, winner)
+        if self._needless(loser) and not self._needless(winner):
+            return explain.not_worth_it(loser, winner)
+        return explain.slower(loser, winner)
+
+    def _key(self, candidate: Candidate) -> tuple[float, ...]:
+        return (
+            len(self.missed(self.demands.bounds, candidate)),
+            len(self.missed(self.demands.wishes, candidate)),
+            *(self._signed(goal, candidate) for goal in self.demands.optimised),
+            len(candidate.topology.devices),
+            self._needless(candidate),
+            candidate.prediction.ttft_s,
+        )
+
+    def _signed(self, goal: Bound, candidate: Candidate) -> float:
+        """What an optimised goal reads, smaller is better; rounded so that the last digits decide nothing."""
+        value = value_of(goal, candidate.topology, candidate.prediction, self.problem.workload)
+        return float(f"{value if goal.op == 'minimize' else -value:.6g}")
+
+    def _needless(self, candidate: Candidate) -> bool:
+        """A switch whose gain in TTFT the error band swallows."""
+        today = self.today
+        if today is None or candidate is today:
+            return False
+        return candidate.prediction.ttft_s > today.prediction.ttft_s * (1 - today.prediction.error_band)
