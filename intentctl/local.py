@@ -1,0 +1,74 @@
+"""The use cases in this process, from a deployment file: for when no service answers. Cannot apply."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intentctl.status import CommandError
+
+if TYPE_CHECKING:
+    from service.deployment import Deployment
+
+Document = dict[str, Any]
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "local-cpu.yaml"
+"""The deployment of a source checkout, used when none is named."""
+
+
+class Local:
+    """Translates and plans without a service. Every method raises ``CommandError``."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def translate(self, text: str) -> Document:
+        """Words to a checked intent document."""
+        from service import usecases
+
+        with _as_problems():
+            return usecases.translate(text, self._deployment, self._llm(), datetime.now(UTC)).document()
+
+    def plan(self, intent: Document) -> Document:
+        """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""
+        from intent.document import from_document
+
+        from service import usecases
+        from service.documents import plan_document
+        from service.profiles import load_profiles
+        from service.settings import read_settings
+
+        with _as_problems():
+            situation = usecases.Situation(self._deployment.model.start, generation=0)
+            profiles = load_profiles(self._deployment, read_settings().folder)
+            now = datetime.now(UTC)
+            return plan_document(
+                usecases.plan(from_document(intent), self._deployment, situation, profiles, now)
+            )
+
+    @cached_property
+    def _deployment(self) -> "Deployment":
+        from service.deployment import load
+
+        return load(self.file)
+
+    def _llm(self) -> Any:
+        if self._deployment.llm is None:
+            return None
+        from service.settings import llm_settings
+
+        return llm_settings(self._deployment.llm)
+
+
+@contextmanager
+def _as_problems() -> Iterator[None]:
+    """The service's errors as the command line's."""
+    from service.errors import ServiceError
+    from service.problems import problem_of
+
+    try:
+        yield
+    except ServiceError as error:
+        raise CommandError(problem_of(error)) from error

@@ -1,0 +1,149 @@
+"""What a switch did to streams, measured at the client. Pure: arrivals in, figures out.
+
+One arrival per token, stamped by the client in unix seconds. A stream's own cut is where the fingerprint of
+its chunks changes. ``gap`` is the interval that straddles the cut; ``stop = gap - max(median gap before planned,
+median gap after done)`` with at least 50 gaps on each side. A sham cut is the same arithmetic at a random moment
+at which nothing happened: the noise floor of the same run.
+"""
+
+import bisect
+import difflib
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+MIN_GAPS = 50
+"""Gaps needed on each side of a cut for a median."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One streamed answer as its client saw it; the tuples are parallel, one entry per token."""
+
+    arrivals_s: tuple[float, ...]
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...]
+    fingerprints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Unix seconds, from ``start_s`` to ``end_s``."""
+
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What one cut did to one stream, in milliseconds."""
+
+    gap_ms: float
+    stop_ms: float
+    worst_gap_ms: float
+    """The longest gap between planned and done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """p50, p99 and max by nearest rank."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a stream differs from the same request run without a switch."""
+
+    lost: int
+    """Tokens of the reference that never came."""
+    duplicated: int
+    """Tokens that came beyond the reference's."""
+    changed: int
+    """Tokens that came as others."""
+    worst_logprob: float
+    """Largest difference of two logprobs at the same index."""
+
+    @property
+    def tokens_equal(self) -> bool:
+        """Whether every token is the same."""
+        return not (self.lost or self.duplicated or self.changed)
+
+
+def percentiles(values: Sequence[float]) -> Percentiles | None:
+    """By nearest rank; None when there is no value."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return Percentiles(*(ordered[math.ceil(q * len(ordered)) - 1] for q in (0.5, 0.99, 1.0)))
+
+
+def cut_index(stream: Stream, switch: Interval) -> int | None:
+    """The index of the first token under a new fingerprint that arrived after the switch was planned."""
+    for index, (old, new) in enumerate(pairwise(stream.fingerprints), start=1):
+        if old != new and stream.arrivals_s[index] >= switch.start_s:
+            return index
+    return None
+
+
+def gaps_within(stream: Stream, interval: Interval) -> list[float]:
+    """Every interval between two arrivals of a stream that lies wholly inside, in seconds."""
+    first = bisect.bisect_left(stream.arrivals_s, interval.start_s)
+    last = bisect.bisect_right(stream.arrivals_s, interval.end_s)
+    return [b - a for a, b in pairwise(stream.arrivals_s[first:last])]
+
+
+def stop_of(stream: Stream, switch: Interval, quiet: tuple[Interval, Interval]) -> Stop | None:
+    """The stop of one stream at one switch; None when it has no cut there or too few gaps beside it.
+
+    ``switch`` is from planned to done; ``quiet`` are the undisturbed intervals before and after it.
+    """
+    index = cut_index(stream, switch)
+    before, after = (gaps_within(stream, interval) for interval in quiet)
+    if index is None or stream.arrivals_s[index] > quiet[1].end_s or min(len(before), len(after)) < MIN_GAPS:
+        return None
+    gap = stream.arrivals_s[index] - stream.arrivals_s[index - 1]
+    stop = gap - max(statistics.median(before), statistics.median(after))
+    worst = max([gap, *gaps_within(stream, switch)])
+    return Stop(gap * 1000, stop * 1000, worst * 1000)
+
+
+def sham_stops(stream: Stream, quiet: Sequence[Interval], count: int, seed: int) -> list[float]:
+    """Stops in milliseconds of ``count`` sham cuts in every quiet interval that is long enough."""
+    chance = random.Random(seed)
+    return [stop for interval in quiet for stop in _sham_stops(stream, interval, count, chance)]
+
+
+def _sham_stops(stream: Stream, interval: Interval, count: int, chance: random.Random) -> list[float]:
+    first = bisect.bisect_left(stream.arrivals_s, interval.start_s)
+    last = bisect.bisect_right(stream.arrivals_s, interval.end_s)
+    gaps = [b - a for a, b in pairwise(stream.arrivals_s[first:last])]
+    if len(gaps) < 2 * MIN_GAPS + 1:
+        return []
+    low, high = stream.arrivals_s[first + MIN_GAPS], stream.arrivals_s[last - 1 - MIN_GAPS]
+    stops = []
+    for _ in range(count):
+        moment = chance.uniform(low, high)
+        straddling = min(bisect.bisect_right(stream.arrivals_s, moment) - 1 - first, len(gaps) - 1 - MIN_GAPS)
+        usual = max(statistics.median(gaps[:straddling]), statistics.median(gaps[straddling + 1 :]))
+        stops.append((gaps[straddling] - usual) * 1000)
+    return stops
+
+
+def difference(stream: Stream, reference: Stream) -> Difference:
+    """Compare a stream with the same request run without a switch."""
+    lost = duplicated = changed = 0
+    if stream.tokens != reference.tokens:
+        matcher = difflib.SequenceMatcher(None, reference.tokens, stream.tokens, autojunk=False)
+        for _, i, j, k, m in (code for code in matcher.get_opcodes() if code[0] != "equal"):
+            changed += min(j - i, m - k)
+            lost += max(0, (j - i) - (m - k))
+            duplicated += max(0, (m - k) - (j - i))
+    pairs = zip(stream.logprobs, reference.logprobs, strict=False)
+    worst = max((abs(a - b) for a, b in pairs), default=0.0)
+    return Difference(lost, duplicated, changed, worst)

@@ -1,0 +1,54 @@
+"""Exit codes of ``intentctl``: part of its interface, never renumbered."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a shell script may rely on."""
+
+    OK = 0
+    """Done, or nothing to change."""
+    ERROR = 1
+    """Something went wrong; the message says what."""
+    USAGE = 2
+    """The command line could not be understood."""
+    CHANGES_PENDING = 3
+    """``plan --detailed-exitcode``: the plan changes something."""
+    CLARIFY = 4
+    """The text needs an answer to a question first."""
+    REJECTED = 5
+    """The text is in conflict with itself or the limits, infeasible, or out of scope."""
+    NOT_APPROVED = 6
+    """Nobody said yes, or the policy says no."""
+    UNREACHABLE = 7
+    """No service answers."""
+    TIMED_OUT = 8
+    """It did not end in time; it may still go on."""
+
+
+EXIT_OF_CODE: Mapping[str, Exit] = {
+    "clarify": Exit.CLARIFY,
+    "conflict": Exit.REJECTED,
+    "infeasible": Exit.REJECTED,
+    "out_of_scope": Exit.REJECTED,
+    "no_change": Exit.OK,
+    "not_approved": Exit.NOT_APPROVED,
+    "unreachable": Exit.UNREACHABLE,
+    "timed_out": Exit.TIMED_OUT,
+}
+"""Problem code (or intent outcome) to exit code; every other problem is ``ERROR``."""
+
+
+class CommandError(Exception):
+    """A problem to print as one message and leave with its exit code."""
+
+    def __init__(self, problem: Mapping[str, object]) -> None:
+        super().__init__(str(problem["detail"]))
+        self.problem = problem
+        self.exit = EXIT_OF_CODE.get(str(problem["code"]), Exit.ERROR)
+
+
+def failure(code: str, detail: str) -> CommandError:
+    """A problem that arose in the command line itself."""
+    return CommandError({"code": code, "detail": detail, "errors": []})

@@ -1,0 +1,144 @@
+"""Bodies of the control API, for checking requests and describing answers in the OpenAPI document."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from service.usecases import MAX_TEXT_CHARACTERS
+
+
+class TranslateRequest(BaseModel):
+    """Words to translate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(max_length=MAX_TEXT_CHARACTERS, examples=["keep P99 TTFT < 2s at peak"])
+
+
+class PlanRequest(BaseModel):
+    """What to plan for: words, or the intent document that a translation gave."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str | None = Field(None, max_length=MAX_TEXT_CHARACTERS)
+    intent: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "PlanRequest":
+        if (self.text is None) == (self.intent is None):
+            raise ValueError("give either text or intent")
+        return self
+
+
+class TopologyBody(BaseModel):
+    """A topology."""
+
+    text: str = Field(examples=["CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"])
+    shape: str = Field(examples=["PP2"])
+    devices: list[int]
+
+
+class PlanBody(BaseModel):
+    """A plan; more keys than these carry predictions, margins and reasons."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    intent_id: str
+    generation: int = Field(description="apply refuses the plan when another generation runs")
+    window: str
+    now: TopologyBody | None
+    target: TopologyBody
+    changes: bool
+    reasons: list[str]
+
+
+class PlanAnswer(BaseModel):
+    """A plan with the intent it serves; no plan when a question must be answered first."""
+
+    outcome: Literal["ok", "clarify"]
+    intent: dict[str, Any]
+    plan: PlanBody | None
+
+
+class ProblemItem(BaseModel):
+    """One thing that is wrong."""
+
+    pointer: str = Field(description="JSON Pointer into what was sent")
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[ProblemItem]
+
+
+class Lag(BaseModel):
+    """What the target still lacks."""
+
+    bytes: int
+    tokens: int
+
+
+class ProgressBody(BaseModel):
+    """How far the copying is."""
+
+    copied_bytes: int
+    lag: Lag
+
+
+class PhaseBody(BaseModel):
+    """A phase and when it began."""
+
+    phase: str
+    at: float = Field(description="unix seconds")
+
+
+class OperationBody(BaseModel):
+    """A long-running change; when done, exactly one of result and error."""
+
+    id: str
+    plan_id: str
+    done: bool
+    phase: str
+    progress: ProgressBody
+    phases: list[PhaseBody]
+    result: dict[str, Any] | None = None
+    error: Problem | None = None
+
+
+class TokenCounts(BaseModel):
+    """What the ledger saw."""
+
+    accepted: int
+    lost: int
+    duplicates: int
+
+
+class TopologyAnswer(BaseModel):
+    """What runs now."""
+
+    model: str
+    generation: int
+    topology: TopologyBody
+    operation: str | None = Field(description="the operation under way")
+    streams: int
+    tokens: TokenCounts
+    inventory: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    """Whether the service can serve."""
+
+    status: Literal["ok"]
+    model: str
+    shape: str

@@ -1,0 +1,71 @@
+"""The HTTP app: control API, OpenAI API, and every error as one problem document."""
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from runtime.errors import EngineLostError, RuntimeFault
+from service.composition import Composition
+from service.errors import Code, Detail, ServiceError
+from service.openai_api import openai_app
+from service.problems import CODE_OF_STATUS, MEDIA_TYPE, pointer, problem, problem_of
+from service.routes import control_routes
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """Say what an LLM service must do; the running service reshapes itself to do it.
+
+Errors are `application/problem+json` (RFC 9457) with `code` and `errors[{pointer, code, message}]`.
+Inference is under `/openai/v1` and speaks the OpenAI API, error bodies included."""
+
+
+def create_app(parts: Composition) -> FastAPI:
+    """The app over one composition; it owns none of its parts."""
+    app = FastAPI(title="intentctl", version="1", description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app.include_router(control_routes(parts))
+    spec = parts.serving.deployment.model.spec
+    app.mount("/openai/v1", openai_app(parts.serving.router, spec.name, spec.max_position_embeddings))
+    _handle_errors(app)
+    return app
+
+
+def _handle_errors(app: FastAPI) -> None:
+    @app.exception_handler(ServiceError)
+    async def refused(_: Request, error: ServiceError) -> JSONResponse:
+        return _send(problem_of(error))
+
+    @app.exception_handler(RuntimeFault)
+    async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
+        code = Code.ENGINE_LOST if isinstance(error, EngineLostError) else Code.UNSUPPORTED
+        return _send(problem(code, str(error)))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        details = [_detail(item) for item in error.errors()]
+        summary = "; ".join(f"{detail.pointer or 'body'}: {detail.message}" for detail in details)
+        return _send(problem(Code.INVALID_REQUEST, summary, details))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        code = CODE_OF_STATUS.get(error.status_code, Code.INVALID_REQUEST)
+        document = problem(code, f"{request.method} {request.url.path}: {error.detail}")
+        return _send({**document, "status": error.status_code}, error.headers)
+
+    @app.exception_handler(Exception)
+    async def internal(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        return _send(problem(Code.INTERNAL, f"{type(error).__name__}; see the service's log"))
+
+
+def _detail(item: Any) -> Detail:
+    """A pydantic error; its place is relative to the body where it is in the body."""
+    place = item["loc"][1:] if item["loc"][0] == "body" else item["loc"]
+    return Detail(pointer(place), item["msg"], item["type"])
+
+
+def _send(document: dict[str, Any], headers: Any = None) -> JSONResponse:
+    return JSONResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)

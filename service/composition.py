@@ -1,0 +1,88 @@
+"""The parts of a running service, put together once and handed to the HTTP modules."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from intent.models import LlmSettings
+from runtime.engine import Engine
+from runtime.models import Topology, uniform
+from runtime.router import Router
+from runtime.tokenizer import Tokenizer
+from selector.models import Profile
+from service.deployment import Deployment
+from service.events import EventBus
+from service.metrics import Metrics
+from service.profiles import load_profiles
+from service.serving import Serving
+from service.settings import Settings, llm_settings
+from service.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Everything the routes need."""
+
+    serving: Serving
+    store: Store
+    events: EventBus
+    metrics: Metrics
+    profiles: Mapping[str, Profile]
+    llm: LlmSettings | None
+
+
+@asynccontextmanager
+async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[Composition]:
+    """Start everything a deployment needs, and end it in reverse.
+
+    Raises:
+        ServiceError: the store, the deployment or a setting cannot be used; nothing runs then.
+        RuntimeFault: the engine cannot start.
+    """
+    checkpoint = deployment.checkpoint()
+    llm = llm_settings(deployment.llm) if deployment.llm else None
+    tokenizer = Tokenizer.load(checkpoint)
+    store = Store.open(settings.folder, settings.database_url)
+    try:
+        profiles = load_profiles(deployment, settings.folder)
+        engine = await start_engine(deployment)
+        try:
+            async with assemble(deployment, engine, tokenizer, store) as (serving, events, metrics):
+                yield Composition(serving, store, events, metrics, profiles, llm)
+        finally:
+            await engine.close()
+    finally:
+        store.close()
+
+
+@asynccontextmanager
+async def assemble(
+    deployment: Deployment, engine: Engine, tokenizer: Tokenizer, store: Store
+) -> AsyncIterator[tuple[Serving, EventBus, Metrics]]:
+    """What stands between a running engine and the routes."""
+    events, metrics = EventBus(), Metrics()
+    async with Router(engine, tokenizer, observer=metrics) as router:
+        serving = Serving(deployment, engine, router, store, events, metrics)
+        try:
+            yield serving, events, metrics
+        finally:
+            await serving.close()
+            events.close()
+
+
+async def start_engine(deployment: Deployment) -> Engine:
+    """The deployment's engine in its start topology; one device when it names none."""
+    from runtime.torch_engine.models import EngineSettings
+
+    from runtime.torch_engine.engine import TorchEngine
+
+    topology = deployment.model.start or smallest(deployment)
+    return await TorchEngine.start(deployment.checkpoint(), topology, deployment.cluster, EngineSettings())
+
+
+def smallest(deployment: Deployment) -> Topology:
+    """The model on the first device, in the precision its checkpoint has."""
+    cluster = deployment.cluster
+    return uniform(
+        cluster, cluster.kinds[0], 1, 1, deployment.model.spec.num_layers, deployment.model.precision
+    )

@@ -1,0 +1,251 @@
+"""The deployment file: one YAML, read once, handed down as the nouns of the packages below.
+
+Relative paths in it are relative to the file. Memory is in GB of 1e9 bytes, bandwidth in GB/s.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
+from runtime.errors import CheckpointError, RuntimeFault, TopologyError
+from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology, parse_topology
+from selector.models import Workload
+from service.errors import Code, RefusedError
+from service.located_yaml import LocatedYaml, read
+from service.windows import DAYS, in_force
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model of the deployment and what it starts as."""
+
+    spec: ModelSpec
+    checkpoint: Path | None
+    """None when only its ``config.json`` is known: it can be planned for, not served."""
+    aliases: tuple[str, ...]
+    precision: str
+    """What holds where a topology's text says none."""
+    start: Topology | None
+
+
+@dataclass(frozen=True, slots=True)
+class LlmEndpoint:
+    """Where the LLM translator is; the key itself stays in the environment."""
+
+    base_url: str
+    model: str
+    key_variable: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Everything the file says."""
+
+    file: Path
+    cluster: Cluster
+    model: ServedModel
+    tenants: Mapping[str, tuple[str, ...]]
+    """Tenant to its aliases."""
+    windows: Mapping[str, Window]
+    workload: Mapping[str, Workload]
+    limits: Limits
+    approval: Literal["person", "nobody"]
+    engine: Literal["torch"]
+    llm: LlmEndpoint | None
+    profiles: Mapping[str, str]
+    """Device kind to the name of its profile; kinds left out have the profile of their own name."""
+    timezone: str
+
+    def catalogue(self, now: datetime) -> Catalogue:
+        """The names a text may use."""
+        aliases = dict.fromkeys(self.model.aliases, self.model.spec.name)
+        aliases |= {alias: tenant for tenant, names in self.tenants.items() for alias in names}
+        return Catalogue(
+            models=(self.model.spec.name,),
+            windows=tuple(dict.fromkeys((*NAMED_WINDOWS, *self.windows))),
+            now=now,
+            tz=self.timezone,
+            tenants=tuple(self.tenants),
+            aliases=aliases,
+        )
+
+    def window_in_force(self, now: datetime) -> str:
+        """The name of the window that holds now."""
+        return in_force(self.windows, now)
+
+    def workload_in(self, window: str) -> Workload:
+        """What is asked of the service in a window; ``always`` stands for windows without their own."""
+        default = self.workload.get("always") or next(iter(self.workload.values()))
+        return self.workload.get(window, default)
+
+    def checkpoint(self) -> Path:
+        """The checkpoint folder to serve.
+
+        Raises:
+            RefusedError: the deployment only knows the model's shape.
+        """
+        if self.model.checkpoint is None:
+            name = self.model.spec.name
+            raise RefusedError(
+                Code.UNSUPPORTED,
+                f"{self.file}: {name} has only a config, so it can be planned for but not served; "
+                "give its checkpoint folder as `path`",
+            )
+        return self.model.checkpoint
+
+
+def load(file: Path) -> Deployment:
+    """Read and check a deployment file.
+
+    Raises:
+        DeploymentError: naming the file, the line, the path and what to do.
+    """
+    source = read(file)
+    source.check(_schema())
+    data = source.data
+    if len(data["models"]) > 1:
+        raise source.error(["models"], "one model per deployment is served for now; leave one")
+    timezone = data.get("timezone", "UTC")
+    _check_zone(source, ["timezone"], timezone)
+    cluster = _cluster(data["cluster"])
+    limits = data.get("limits", {})
+    return Deployment(
+        file=file,
+        cluster=cluster,
+        model=_model(source, cluster),
+        tenants={tenant["name"]: tuple(tenant.get("aliases", ())) for tenant in data.get("tenants", ())},
+        windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
+        workload=_workloads(source),
+        limits=_limits(limits),
+        approval=limits.get("approval", "person"),
+        engine=data.get("engine", "torch"),
+        llm=_llm(data.get("llm")),
+        profiles=_profiles(source, cluster),
+        timezone=timezone,
+    )
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    text = files("service").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def _link(data: Mapping[str, Any]) -> Link:
+    return Link(data["kind"], data["bandwidth_gb_s"] * 1e9, data["latency_us"] * 1e-6)
+
+
+def _cluster(data: Mapping[str, Any]) -> Cluster:
+    index = itertools.count()
+    nodes = tuple(
+        Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"]
+    )
+    return Cluster(nodes, _link(data["network"]) if "network" in data else None)
+
+
+def _gpus(node: Mapping[str, Any], index: Iterator[int]) -> Iterator[Gpu]:
+    for group in node["gpus"]:
+        for _ in range(group.get("count", 1)):
+            memory_bytes = round(group["memory_gb"] * 1e9)
+            yield Gpu(next(index), group["kind"], memory_bytes, group.get("usd_per_hour", 0.0))
+
+
+def _model(source: LocatedYaml, cluster: Cluster) -> ServedModel:
+    data = source.data["models"][0]
+    key = "path" if "path" in data else "config"
+    path = source.file.parent / Path(data[key]).expanduser()
+    try:
+        spec = _spec(path / "config.json" if key == "path" else path, data["name"])
+        start = _start(data, cluster, spec)
+    except TopologyError as error:
+        raise source.error(["models", 0, "start"], str(error)) from error
+    except RuntimeFault as error:
+        raise source.error(["models", 0, key], str(error)) from error
+    return ServedModel(
+        spec, path if key == "path" else None, tuple(data.get("aliases", ())), _precision(data), start
+    )
+
+
+def _start(data: Mapping[str, Any], cluster: Cluster, spec: ModelSpec) -> Topology | None:
+    if "start" not in data:
+        return None
+    topology = parse_topology(data["start"], cluster, spec.num_layers, _precision(data))
+    topology.check(cluster, spec)
+    return topology
+
+
+def _precision(data: Mapping[str, Any]) -> str:
+    return str(data.get("precision", "bf16"))
+
+
+def _spec(config: Path, name: str) -> ModelSpec:
+    if not config.parent.is_dir():
+        raise CheckpointError(f"the checkpoint folder {config.parent} does not exist")
+    try:
+        data = json.loads(config.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{config} does not exist; a checkpoint folder holds config.json and safetensors"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{config} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{config} is not a JSON object")
+    return ModelSpec.from_config(data, name)
+
+
+def _window(source: LocatedYaml, name: str, timezone: str) -> Window:
+    data = source.data["windows"][name]
+    if isinstance(data, str):
+        return data
+    tz = data.get("tz", timezone)
+    _check_zone(source, ["windows", name, "tz"], tz)
+    return RecurringWindow(tuple(data.get("days", DAYS)), data["start"], data["end"], tz)
+
+
+def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise source.error(path, f"{name!r} is no time zone; write one like Europe/Berlin") from None
+
+
+def _workloads(source: LocatedYaml) -> dict[str, Workload]:
+    known = {*NAMED_WINDOWS, *source.data.get("windows", {})}
+    for name in source.data["workload"]:
+        if name not in known:
+            raise source.error(["workload", name], f"no such window; known are {', '.join(sorted(known))}")
+    return {name: Workload(**data) for name, data in source.data["workload"].items()}
+
+
+def _limits(data: Mapping[str, Any]) -> Limits:
+    lists = {
+        key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
+    }
+    return Limits(max_gpus=data.get("max_gpus"), **lists)
+
+
+def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:
+    if data is None:
+        return None
+    return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))
+
+
+def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:
+    data: dict[str, str] = source.data.get("profiles", {})
+    for kind in data:
+        if kind not in cluster.kinds:
+            raise source.error(
+                ["profiles", kind], f"no {kind} in the cluster; it has {', '.join(cluster.kinds)}"
+            )
+    return data

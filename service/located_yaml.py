@@ -1,0 +1,122 @@
+"""YAML whose every value knows its line, checked against a JSON Schema: errors name file, line and path."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from service.errors import DeploymentError
+
+Key = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedYaml:
+    """The data of a file and where its parts stand."""
+
+    file: Path
+    data: Any
+    root: yaml.Node
+
+    def error(self, path: Sequence[Key], message: str) -> DeploymentError:
+        """An error that names the file, the line and the dotted path."""
+        dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+        where = f"{self.file}:{_line(self.root, path)}"
+        return DeploymentError(f"{where}: {dotted}: {message}" if dotted else f"{where}: {message}")
+
+    def check(self, schema: dict[str, Any]) -> None:
+        """Refuse data that the schema does not allow.
+
+        Raises:
+            DeploymentError: naming the first error in file order.
+        """
+        errors = sorted(
+            Draft202012Validator(schema).iter_errors(self.data),
+            key=lambda error: list(map(str, error.absolute_path)),
+        )
+        if errors:
+            path, message = _explain(errors[0])
+            raise self.error(path, message)
+
+
+def read(file: Path) -> LocatedYaml:
+    """Read one YAML file.
+
+    Raises:
+        DeploymentError: it is missing, unreadable, no YAML, or has a key twice.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except FileNotFoundError:
+        raise DeploymentError(f"{file}: no such file; name a deployment file with --deployment") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeploymentError(f"{file}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise DeploymentError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        raise DeploymentError(f"{file}: is empty")
+    for mark, key in _duplicates(root):
+        raise DeploymentError(
+            f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one"
+        )
+    return LocatedYaml(file, data, root)
+
+
+def _line(root: yaml.Node, path: Sequence[Key]) -> int:
+    """The line of the deepest part of the path that exists."""
+    node, line = root, root.start_mark.line
+    for key in path:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            line = node.start_mark.line
+    return int(line) + 1
+
+
+def _duplicates(node: yaml.Node) -> Iterator[tuple[Any, str]]:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                yield key.start_mark, key.value
+            seen.add(key.value)
+            yield from _duplicates(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _duplicates(item)
+
+
+def _explain(error: ValidationError) -> tuple[list[Key], str]:
+    """Where and what, in words; a misspelt key is met with its likely meaning."""
+    path = list(error.absolute_path)
+    schema = error.schema if isinstance(error.schema, dict) else {}
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = sorted(schema.get("properties", {}))
+        wrong = next(key for key in error.instance if key not in known)
+        close = difflib.get_close_matches(str(wrong), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known here are {', '.join(known)}"
+        return [*path, wrong], f"unknown key; {hint}"
+    if error.validator == "required" and isinstance(error.instance, dict):
+        missing = next(key for key in schema["required"] if key not in error.instance)
+        return path, f"the key {missing!r} is missing"
+    if error.validator == "oneOf" and error.context:
+        return path, _explain_alternatives(error)
+    return path, error.message
+
+
+def _explain_alternatives(error: ValidationError) -> str:
+    if all(branch.validator == "required" for branch in error.context or ()):
+        names = " or ".join(str(branch.validator_value[0]) for branch in error.context or ())  # type: ignore[index]  # a list of keys
+        return f"give either {names}, and only one of them"
+    return "; or ".join(branch.message for branch in error.context or ())

@@ -1,0 +1,80 @@
+"""Which profile each device kind has; the CPU's is measured once per machine and checkpoint, then kept."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+
+from selector.calibrate import KIND as CPU
+from selector.calibrate import fit_cpu
+from selector.errors import ProfileError
+from selector.models import CpuSamples, Profile
+from selector.profiles import load
+from service.deployment import Deployment
+from service.errors import DeploymentError
+
+
+def load_profiles(deployment: Deployment, folder: Path) -> dict[str, Profile]:
+    """Device kind to profile. Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
+
+    Raises:
+        DeploymentError: a kind has no profile.
+    """
+    return {kind: _profile(kind, deployment, folder) for kind in deployment.cluster.kinds}
+
+
+def _profile(kind: str, deployment: Deployment, folder: Path) -> Profile:
+    name = deployment.profiles.get(kind)
+    if kind == CPU and name is None:
+        return cpu_profile(deployment.checkpoint(), folder)
+    try:
+        return dataclasses.replace(load(name or kind), kind=kind)
+    except ProfileError as error:
+        raise DeploymentError(
+            f"{deployment.file}: profiles.{kind}: {error}; name one of them there"
+        ) from error
+
+
+def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
+    """This machine's profile for a checkpoint, measured if it was not before."""
+    file = folder / "profiles" / f"cpu-{_fingerprint(checkpoint)}.json"
+    try:
+        return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ProfileError):
+        pass  # not measured yet, or by a version that wrote another form: measure
+    from runtime.torch_engine.calibrate import measure
+
+    profile = fit_cpu(CpuSamples(**measure(checkpoint)))
+    _write(file, json.dumps(profile.to_mapping(), indent=2))
+    return profile
+
+
+def _fingerprint(checkpoint: Path) -> str:
+    """What the measurement depends on: the processor, how many cores may be used, and the model."""
+    config = (checkpoint / "config.json").read_bytes()
+    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()}"
+    return hashlib.sha256(machine.encode() + config).hexdigest()[:16]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
+
+
+def _write(file: Path, text: str) -> None:
+    """All or nothing; a folder that cannot be written only costs the next process a measurement."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError:
+        return

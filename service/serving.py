@@ -1,0 +1,190 @@
+"""A served model: its engine, router and coordinator, and the operations that change its topology."""
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Any
+
+from runtime.coordinator import Coordinator
+from runtime.engine import Engine
+from runtime.errors import JournalError, SwitchError
+from runtime.machine import SwitchSettings
+from runtime.models import CutoverReport, Phase, Progress, Topology, parse_topology
+from runtime.router import Router
+from service.deployment import Deployment
+from service.documents import topology_document
+from service.errors import Code, RefusedError
+from service.events import EventBus
+from service.metrics import Metrics
+from service.operation import Operation
+from service.problems import problem
+from service.store import Store
+from service.usecases import Situation, approve
+
+log = logging.getLogger(__name__)
+
+
+class StoreJournal:
+    """The switch journal in the store; a write leaves the event loop free for the streams."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def write(self, switch_id: str, phase: Phase, detail: str) -> None:
+        """Return when the entry is durable.
+
+        Raises:
+            JournalError: the store cannot be written.
+        """
+        try:
+            await asyncio.to_thread(self._store.append_journal, switch_id, phase.value, detail)
+        except Exception as error:  # every database has its own errors, the protocol has one
+            raise JournalError(f"the journal cannot be written: {error}") from error
+
+
+class Serving:
+    """What runs now; switches it from plan to plan, one at a time."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        engine: Engine,
+        router: Router,
+        store: Store,
+        events: EventBus,
+        metrics: Metrics,
+    ) -> None:
+        self.deployment = deployment
+        self.engine = engine
+        self.router = router
+        self._store = store
+        self._events = events
+        self._metrics = metrics
+        self._coordinator = Coordinator(engine, router, StoreJournal(store), SwitchSettings())
+        self._generation = store.next_generation(str(engine.topology))
+        self._operation: Operation | None = None
+        self._switch: asyncio.Task[None] | None = None
+        self._applying = asyncio.Lock()
+        _give_up_unfinished(store)
+
+    def situation(self) -> Situation:
+        """What a plan starts from."""
+        return Situation(self.engine.topology, self._generation, self.engine.capabilities)
+
+    @property
+    def operation_id(self) -> str | None:
+        """The operation under way."""
+        return self._operation.id if self._operation else None
+
+    def topology_document(self) -> dict[str, Any]:
+        """What runs, since which generation, and whether it is being changed."""
+        return {
+            "model": self.deployment.model.spec.name,
+            "generation": self._generation,
+            "topology": topology_document(self.engine.topology),
+            "operation": self.operation_id,
+            "streams": self.router.num_streams,
+            "tokens": {
+                "accepted": self.router.counts.accepted,
+                "lost": self.router.counts.lost,
+                "duplicates": self.router.counts.duplicates,
+            },
+        }
+
+    async def plan(self, plan_id: str) -> dict[str, Any]:
+        """A plan made before.
+
+        Raises:
+            RefusedError: there is none with this id.
+        """
+        return (await self._saved(plan_id))[0]
+
+    async def apply(self, plan_id: str) -> dict[str, Any]:
+        """Start the switch to a plan's target; answers with the operation at once.
+
+        Raises:
+            RefusedError: unknown, not allowed, applied before, stale, or another switch is under way.
+        """
+        async with self._applying:
+            plan, applied_by = await self._saved(plan_id)
+            approve(plan, applied_by, self.deployment, self._generation)
+            if self._operation is not None:
+                message = (
+                    f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
+                )
+                raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
+            target = parse_topology(
+                plan["target"]["text"],
+                self.deployment.cluster,
+                self.engine.topology.num_layers,
+                precision="bf16",
+            )
+            operation = Operation(f"op-{uuid.uuid4().hex[:12]}", plan_id)
+            operation.enter(Phase.PLANNED, time.time())
+            await asyncio.to_thread(self._store.claim_plan, plan_id, operation.document())
+            self._operation = operation
+            self._switch = asyncio.create_task(self._run(operation, target), name=operation.id)
+            return operation.document()
+
+    async def operation(self, operation_id: str) -> dict[str, Any]:
+        """How far an operation has come.
+
+        Raises:
+            RefusedError: there is none with this id.
+        """
+        if self._operation is not None and self._operation.id == operation_id:
+            return self._operation.document()
+        document = await asyncio.to_thread(self._store.operation, operation_id)
+        if document is None:
+            raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
+        return document
+
+    async def close(self) -> None:
+        """Give up a switch that has not committed, and wait for its end."""
+        if self._switch is not None:
+            self._switch.cancel()
+            await asyncio.gather(self._switch, return_exceptions=True)
+
+    async def _saved(self, plan_id: str) -> tuple[dict[str, Any], str | None]:
+        saved = await asyncio.to_thread(self._store.plan, plan_id)
+        if saved is None:
+            raise RefusedError(
+                Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
+            )
+        return saved
+
+    async def _run(self, operation: Operation, target: Topology) -> None:
+        """Switch, and bring the operation to its end whatever happens."""
+
+        def on_progress(progress: Progress) -> None:
+            operation.advance(progress)
+            self._events.publish("operation", operation.document())
+
+        try:
+            report = await self._coordinator.switch(target, operation.id, on_progress)
+            await self._conclude(operation, report)
+        except SwitchError as error:
+            operation.fail(Code.SWITCH_IN_PROGRESS, str(error))
+        except asyncio.CancelledError:
+            operation.fail(Code.SWITCH_ABORTED, "the service was stopped")
+        except Exception as error:  # a bug must not leave an operation that never ends
+            log.exception("operation %s", operation.id)
+            operation.fail(Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
+        await asyncio.to_thread(self._store.save_operation, operation.document())
+        self._operation = None
+        self._events.publish("operation", operation.document())
+
+    async def _conclude(self, operation: Operation, report: CutoverReport) -> None:
+        self._metrics.switched(report)
+        if str(self.engine.topology) != report.source:
+            self._generation = await asyncio.to_thread(self._store.next_generation, str(self.engine.topology))
+            self._events.publish("topology", self.topology_document())
+        operation.finish(report)
+
+
+def _give_up_unfinished(store: Store) -> None:
+    """Operations of a process that ended in the middle: their engine ended with it."""
+    for document in store.unfinished_operations():
+        detail = "the service ended during this switch; it started again with the deployment's start topology"
+        store.save_operation({**document, "done": True, "error": problem(Code.SWITCH_ABORTED, detail)})

@@ -1,0 +1,58 @@
+"""Settings of the service process; the only place that reads the environment (``INTENTCTL_*`` and keys)."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from intent.models import LlmSettings
+from service.deployment import LlmEndpoint
+from service.errors import StartError
+
+
+class Settings(BaseSettings):
+    """Where the service listens and keeps its data."""
+
+    model_config = SettingsConfigDict(env_prefix="INTENTCTL_", extra="ignore")
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    """0 lets the operating system choose."""
+    data_dir: Path = Path("~/.local/share/intentctl")
+    database_url: str | None = None
+    """SQLAlchemy URL; None is a SQLite file in ``data_dir``."""
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+
+    @property
+    def folder(self) -> Path:
+        """``data_dir`` with the home folder filled in."""
+        return self.data_dir.expanduser()
+
+
+def read_settings(**overrides: object) -> Settings:
+    """Settings from the environment; overrides that are None count as not given.
+
+    Raises:
+        StartError: a variable that cannot be understood.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings.model_validate({**Settings().model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "INTENTCTL_" + "_".join(map(str, first["loc"])).upper()
+        raise StartError(f"{name}={first['input']!r}: {first['msg']}") from error
+
+
+def llm_settings(endpoint: LlmEndpoint) -> LlmSettings:
+    """The translator's endpoint with its key filled in.
+
+    Raises:
+        StartError: the key's variable is not set.
+    """
+    if endpoint.key_variable and endpoint.key_variable not in os.environ:
+        raise StartError(f"the deployment's llm takes its key from {endpoint.key_variable}, which is not set")
+    key = os.environ[endpoint.key_variable] if endpoint.key_variable else "none"
+    return LlmSettings(endpoint.base_url, endpoint.model, key, endpoint.timeout_s)

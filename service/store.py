@@ -1,0 +1,178 @@
+"""What outlives the process: intents, plans, operations, the switch journal and the topology generations.
+
+Every method blocks (a commit to disk); async callers go through a thread.
+"""
+
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, select, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from service.errors import StoreError
+
+
+class Base(DeclarativeBase):
+    """The tables."""
+
+    type_annotation_map = {dict[str, Any]: JSON}  # noqa: RUF012 - SQLAlchemy's declared form
+
+
+class IntentRow(Base):
+    """A checked intent that was planned for."""
+
+    __tablename__ = "intents"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    document: Mapped[dict[str, Any]]
+    created_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class PlanRow(Base):
+    """A plan, immutable, and the operation that applied it."""
+
+    __tablename__ = "plans"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
+    document: Mapped[dict[str, Any]]
+    applied_by: Mapped[str | None] = mapped_column(default=None)
+    created_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class OperationRow(Base):
+    """A long-running change and how far it came."""
+
+    __tablename__ = "operations"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    done: Mapped[bool]
+    document: Mapped[dict[str, Any]]
+    updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
+
+
+class JournalRow(Base):
+    """One line of a switch's journal."""
+
+    __tablename__ = "journal"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    switch_id: Mapped[str] = mapped_column(index=True)
+    phase: Mapped[str]
+    detail: Mapped[str]
+    at_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class GenerationRow(Base):
+    """A topology that ran; its id is the generation plans refer to."""
+
+    __tablename__ = "generations"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    topology: Mapped[str]
+    at_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class Store:
+    """The database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, folder: Path, url: str | None = None) -> Self:
+        """Open the database, making folder and tables where missing, and prove that it can be written.
+
+        Raises:
+            StoreError: it cannot be opened or written.
+        """
+        where = url or f"sqlite:///{folder / 'intentctl.sqlite'}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            engine = create_engine(where)
+            if make_url(where).get_backend_name() == "sqlite":
+                event.listen(engine, "connect", _tune_sqlite)
+            Base.metadata.create_all(engine)
+            _prove_writable(engine)
+        except (OSError, SQLAlchemyError, ArgumentError, ModuleNotFoundError) as error:
+            reason = getattr(error, "orig", None) or error
+            hint = "name a folder you may write with --data-dir, or a database with INTENTCTL_DATABASE_URL"
+            raise StoreError(f"the store {where} cannot be written: {reason}; {hint}") from error
+        return cls(engine)
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._engine.dispose()
+
+    def next_generation(self, topology: str) -> int:
+        """Record that a topology runs; later ones have higher numbers, across restarts."""
+        with Session(self._engine) as session, session.begin():
+            row = GenerationRow(topology=topology)
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def save_plan(self, intent_id: str, intent: dict[str, Any], plan: dict[str, Any]) -> None:
+        """Keep a plan with the intent it serves."""
+        with Session(self._engine) as session, session.begin():
+            session.add(IntentRow(id=intent_id, document=intent))
+            session.flush()
+            session.add(PlanRow(id=plan["id"], intent_id=intent_id, document=plan))
+
+    def plan(self, plan_id: str) -> tuple[dict[str, Any], str | None] | None:
+        """A plan's document and the operation that applied it, or None."""
+        with Session(self._engine) as session:
+            row = session.get(PlanRow, plan_id)
+            return (row.document, row.applied_by) if row else None
+
+    def claim_plan(self, plan_id: str, operation: dict[str, Any]) -> bool:
+        """Mark a plan as applied and keep the operation, both or neither; False if it already was."""
+        claim = update(PlanRow).where(PlanRow.id == plan_id, PlanRow.applied_by.is_(None))
+        with Session(self._engine) as session, session.begin():
+            result = session.execute(claim.values(applied_by=operation["id"]).returning(PlanRow.id))
+            if result.first() is None:
+                return False
+            session.add(OperationRow(id=operation["id"], done=operation["done"], document=operation))
+            return True
+
+    def save_operation(self, operation: dict[str, Any]) -> None:
+        """Write an operation's present state over the last one."""
+        with Session(self._engine) as session, session.begin():
+            session.merge(OperationRow(id=operation["id"], done=operation["done"], document=operation))
+
+    def operation(self, operation_id: str) -> dict[str, Any] | None:
+        """An operation's document, or None."""
+        with Session(self._engine) as session:
+            row = session.get(OperationRow, operation_id)
+            return row.document if row else None
+
+    def unfinished_operations(self) -> list[dict[str, Any]]:
+        """Operations that an earlier process did not bring to an end."""
+        with Session(self._engine) as session:
+            return list(session.scalars(select(OperationRow.document).where(~OperationRow.done)))
+
+    def append_journal(self, switch_id: str, phase: str, detail: str) -> None:
+        """Add one line to a switch's journal."""
+        with Session(self._engine) as session, session.begin():
+            session.add(JournalRow(switch_id=switch_id, phase=phase, detail=detail))
+
+    def journal(self, switch_id: str) -> list[tuple[str, str]]:
+        """(phase, detail) of a switch, oldest first."""
+        lines = select(JournalRow.phase, JournalRow.detail).where(JournalRow.switch_id == switch_id)
+        with Session(self._engine) as session:
+            return [(row.phase, row.detail) for row in session.execute(lines.order_by(JournalRow.id))]
+
+
+def _tune_sqlite(connection: Any, _: object) -> None:
+    """Write-ahead logging: a reader never waits for a writer."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _prove_writable(engine: Engine) -> None:
+    """Opening a read-only SQLite file succeeds; writing a row does not."""
+    with Session(engine) as session:
+        session.add(JournalRow(switch_id="probe", phase="probe", detail=""))
+        session.flush()
+        session.rollback()

@@ -1,0 +1,146 @@
+"""The life of an intent as plain functions: translate, plan, approve. No HTTP, database or engine.
+
+The routes call them, and so does the command line when no service is reachable.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from intent.translate import translate as translate_text
+from validator.validate import validate
+
+from intent.models import Goal, Intent, LlmSettings, Outcome
+from runtime.models import Capabilities, Topology
+from selector.models import Infeasible, Plan, Problem, Profile, Ticket
+from selector.search import select
+from service.deployment import Deployment
+from service.documents import infeasible_document
+from service.errors import Code, Detail, RefusedError
+from service.windows import covers
+
+MAX_TEXT_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What runs while a plan is made or applied."""
+
+    topology: Topology | None
+    generation: int
+    capabilities: Capabilities | None = None
+
+
+def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: datetime) -> Intent:
+    """Words to a checked intent; may call the LLM and then blocks until it answers.
+
+    Raises:
+        RefusedError: the text is empty or too long to be an intent.
+    """
+    if not text.strip():
+        raise RefusedError(Code.INVALID_REQUEST, "the text is empty; say what the service must do")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        message = f"the text has {len(text)} characters; {MAX_TEXT_CHARACTERS} is the limit"
+        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/text", message, "too_long")])
+    return check(translate_text(text, deployment.catalogue(now), llm), deployment)
+
+
+def check(intent: Intent, deployment: Deployment) -> Intent:
+    """An intent with outcome, findings and read-back as this deployment sees them."""
+    models = {deployment.model.spec.name: deployment.model.spec}
+    return validate(intent, deployment.limits, deployment.cluster, models)
+
+
+def plan(
+    intent: Intent,
+    deployment: Deployment,
+    situation: Situation,
+    profiles: Mapping[str, Profile],
+    now: datetime,
+) -> Plan:
+    """The best topology for a checked intent.
+
+    Raises:
+        RefusedError: the intent's outcome is not ok, or nothing holds its goals.
+    """
+    refuse_unless_ok(intent)
+    window = _window_of(intent, deployment, now)
+    problem = Problem(
+        cluster=deployment.cluster,
+        model=deployment.model.spec,
+        workload=deployment.workload_in(window),
+        now=situation.topology,
+        limits=deployment.limits,
+        capabilities=situation.capabilities,
+    )
+    ticket = Ticket(_new_id("plan"), _new_id("intent"), situation.generation, window)
+    answer = select(goals_in(window, intent.goals, now), problem, profiles, ticket)
+    if isinstance(answer, Infeasible):
+        raise _infeasible(intent, answer)
+    return answer
+
+
+def refuse_unless_ok(intent: Intent) -> None:
+    """Refuse to plan for an intent that is not settled.
+
+    Raises:
+        RefusedError: with the findings, or the question to answer first.
+    """
+    if intent.outcome is Outcome.OK:
+        return
+    details = [Detail(finding.pointer, finding.message, finding.code) for finding in intent.findings]
+    questions = [question.text for question in intent.questions]
+    message = " ".join([*questions, *(detail.message for detail in details)]) or intent.readback
+    raise RefusedError(Code(intent.outcome.value), message, details, {"intent": intent.document()})
+
+
+def approve(
+    plan_document: Mapping[str, object], applied_by: str | None, deployment: Deployment, generation: int
+) -> None:
+    """Let a plan be applied, or refuse it before anything is touched.
+
+    Raises:
+        RefusedError: not allowed by policy, applied before, made for another topology, or without a change.
+    """
+    name = plan_document["id"]
+    if deployment.approval == "nobody":
+        raise RefusedError(
+            Code.NOT_APPROVED, "this deployment's policy (limits.approval) lets nobody apply a plan"
+        )
+    if applied_by is not None:
+        raise RefusedError(
+            Code.ALREADY_APPLIED, f"{name} was applied before, by operation {applied_by}; make a new plan"
+        )
+    if plan_document["generation"] != generation:
+        made_for = plan_document["generation"]
+        message = f"{name} was made for generation {made_for}, but {generation} runs now; make a new plan"
+        raise RefusedError(Code.STALE_PLAN, message)
+    if not plan_document["changes"]:
+        raise RefusedError(Code.NO_CHANGE, f"{name} asks for what runs already; there is nothing to apply")
+
+
+def goals_in(window: str, goals: Sequence[Goal], now: datetime) -> tuple[Goal, ...]:
+    """The goals that hold in a window: its own, those of every hour, and those of hours said that are now."""
+    return tuple(goal for goal in goals if goal.window == window or covers(goal.window, now))
+
+
+def _window_of(intent: Intent, deployment: Deployment, now: datetime) -> str:
+    """The window to plan for: the one in force if a goal speaks of it, else the first one a goal names."""
+    in_force = deployment.window_in_force(now)
+    named = [goal.window for goal in intent.goals if isinstance(goal.window, str) and goal.window != "always"]
+    return in_force if in_force in named or not named else named[0]
+
+
+def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
+    message = " ".join(answer.reasons) or "no topology holds these goals"
+    if answer.feasible_targets:
+        message += " Feasible would be: " + "; ".join(answer.feasible_targets)
+    members = {"intent": intent.document(), "infeasible": infeasible_document(answer)}
+    return RefusedError(
+        Code.INFEASIBLE, message, [Detail("/goals", reason) for reason in answer.reasons], members
+    )
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
