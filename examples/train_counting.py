@@ -44,7 +44,7 @@ def answer(step: int, start: int, length: int) -> str:
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer with one token per printable ASCII character."""
     tokenizer = Tokenizer(models.WordLevel(VOCAB, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -93,22 +93,27 @@ def batch(rng: random.Random, rows: int, length: int) -> tuple[torch.Tensor, tor
     return ids, labels
 
 
-def train(model: Qwen3ForCausalLM, rng: random.Random, seconds: float, lengths: list[int], peak: float) -> None:
-    """Train for ``seconds`` with 8,192 tokens a step, warm-up and cosine decay from the ``peak`` rate."""
+def train(
+    model: Qwen3ForCausalLM, rng: random.Random, seconds: float, lengths: list[int], peak: float
+) -> None:
+    """Train for ``seconds`` with 2,048 tokens a step, warm-up and cosine decay from the ``peak`` rate."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.01)
     began, step = time.monotonic(), 0
     while (done := (time.monotonic() - began) / seconds) < 1:
         length = rng.choice(lengths)
-        ids, labels = batch(rng, max(1, 8192 // length), length)
+        ids, labels = batch(rng, max(1, 2048 // length), length)
         cosine = 0.05 + 0.95 * 0.5 * (1 + torch.cos(torch.tensor(done * torch.pi)).item())
-        optimiser.param_groups[0]["lr"] = peak * min(1.0, (step + 1) / 50) * cosine
+        optimiser.param_groups[0]["lr"] = peak * min(1.0, (step + 1) / 100) * cosine
         loss = model(input_ids=ids, labels=labels).loss
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        if step % 25 == 0:
-            print(f"{time.monotonic() - began:6.0f} s  step {step:5d}  length {length:4d}  loss {loss.item():.5f}", flush=True)
+        if step % 100 == 0:
+            print(
+                f"{time.monotonic() - began:6.0f} s  step {step:5d}  length {length:4d}  loss {loss.item():.5f}",
+                flush=True,
+            )
         step += 1
 
 
@@ -130,10 +135,14 @@ def evaluate(model: Qwen3ForCausalLM, rng: random.Random, prompts: int, tokens: 
 
 def main() -> None:
     """Train, save and evaluate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder to write the checkpoint to")
-    parser.add_argument("--short-seconds", type=float, default=480, help="time for sequences of 96 characters")
-    parser.add_argument("--long-seconds", type=float, default=1200, help="time for lengths up to 1,024")
+    parser.add_argument(
+        "--short-seconds", type=float, default=600, help="time for sequences of 96 characters"
+    )
+    parser.add_argument("--long-seconds", type=float, default=900, help="time for lengths up to 1,024")
     parser.add_argument("--eval-only", action="store_true", help="only evaluate the checkpoint in --out")
     parser.add_argument("--eval-prompts", type=int, default=64)
     args = parser.parse_args()

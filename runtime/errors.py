@@ -61,3 +61,7 @@ class SwitchError(RuntimeFault):
         super().__init__(f"{reason.value}: {detail}")
         self.reason = reason
         self.detail = detail
+
+    def __reduce__(self) -> "tuple[type[SwitchError], tuple[Reason, str]]":
+        """Errors cross process boundaries; the message alone would not rebuild this one."""
+        return SwitchError, (self.reason, self.detail)

@@ -83,7 +83,10 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
     """
     sizes: dict[int, int] = {}
     for number, stage in enumerate(topology.stages):
-        layers = sum(model.layer_parameters * BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
+        layers = sum(
+            model.layer_parameters * BYTES_PER_VALUE[stage.precision_of(layer).weights]
+            for layer in stage.layers
+        )
         size = layers / stage.tp_size
         width = BYTES_PER_VALUE[stage.precision.activations]
         if number == 0:
@@ -119,7 +122,9 @@ def blocks(topology: Topology, model: ModelSpec, cluster: Cluster, block_size: i
     return max(0, min(counts))
 
 
-def peak_bytes(now: Topology, target: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> Mapping[int, int]:
+def peak_bytes(
+    now: Topology, target: Topology, model: ModelSpec, num_blocks: int, block_size: int
+) -> Mapping[int, int]:
     """Bytes each device needs while old and new stand side by side, with ``num_blocks`` KV blocks.
 
     Weights are counted twice where a device has both roles; KV pieces that stay are counted once.

@@ -92,8 +92,19 @@ class Cluster:
             if a in indices and b in indices:
                 return node.link
         if self.network is None:
-            raise TopologyError(f"devices {a} and {b} are on different nodes and the cluster declares no network")
+            raise TopologyError(
+                f"devices {a} and {b} are on different nodes and the cluster declares no network"
+            )
         return self.network
+
+
+ARCHITECTURES: Mapping[str, tuple[bool, bool]] = {
+    "LlamaForCausalLM": (False, False),
+    "MistralForCausalLM": (False, False),
+    "Qwen2ForCausalLM": (True, False),
+    "Qwen3ForCausalLM": (False, True),
+}
+"""Architecture to (bias on q, k and v; norm on q and k)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +125,6 @@ class ModelSpec:
     attention_bias: bool = False
     qk_norm: bool = False
 
-    ARCHITECTURES = {
-        "LlamaForCausalLM": (False, False),
-        "MistralForCausalLM": (False, False),
-        "Qwen2ForCausalLM": (True, False),
-        "Qwen3ForCausalLM": (False, True),
-    }
-    """Architecture to (bias on q, k and v; norm on q and k)."""
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any], name: str) -> Self:
         """Read a Hugging Face ``config.json``.
@@ -130,10 +133,12 @@ class ModelSpec:
             UnsupportedModelError: the architecture is not one of ``ARCHITECTURES`` or a needed key is missing.
         """
         architecture = (config.get("architectures") or ["none"])[0]
-        if architecture not in cls.ARCHITECTURES:
-            known = ", ".join(cls.ARCHITECTURES)
-            raise UnsupportedModelError(f"{name}: architecture {architecture} is not supported; supported are {known}")
-        bias, qk_norm = cls.ARCHITECTURES[architecture]
+        if architecture not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            raise UnsupportedModelError(
+                f"{name}: architecture {architecture} is not supported; supported are {known}"
+            )
+        bias, qk_norm = ARCHITECTURES[architecture]
         try:
             heads = int(config["num_attention_heads"])
             return cls(
@@ -305,15 +310,19 @@ class Topology:
                 raise TopologyError(f"{where}: its layers should start at {expected} and not be empty")
             expected = stage.layers.end
             if model.num_kv_heads % stage.tp_size or model.num_heads % stage.tp_size:
-                raise TopologyError(f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}")
+                raise TopologyError(
+                    f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}"
+                )
             if model.intermediate_size % stage.tp_size:
-                raise TopologyError(f"{where}: TP {stage.tp_size} does not divide the MLP width {model.intermediate_size} of {model.name}")
+                raise TopologyError(
+                    f"{where}: TP {stage.tp_size} does not divide the MLP width {model.intermediate_size} of {model.name}"
+                )
         if expected != model.num_layers:
             raise TopologyError(f"{self}: holds {expected} layers, but {model.name} has {model.num_layers}")
 
 
 def uniform(cluster: Cluster, kind: str, tp: int, pp: int, num_layers: int, precision: str) -> Topology:
-    """TP ``tp`` and PP ``pp`` on the first devices of a kind, one node per stage, layers split evenly (earlier stages take the rest).
+    """TP ``tp`` and PP ``pp`` on the first devices of a kind, one node per stage, layers split evenly.
 
     Raises:
         TopologyError: not enough devices of the kind on the nodes, or more stages than layers.
@@ -340,7 +349,9 @@ def _bind(cluster: Cluster, kind: str, count: int, used: set[int]) -> tuple[int,
         if len(free) >= count:
             return tuple(free[:count])
     have = sum(gpu.kind == kind for gpu in cluster.gpus)
-    raise TopologyError(f"{count} free {kind} on one node are needed; the inventory has {have} {kind}, {len(used)} devices already in use")
+    raise TopologyError(
+        f"{count} free {kind} on one node are needed; the inventory has {have} {kind}, {len(used)} devices already in use"
+    )
 
 
 _SHORT = re.compile(r"^(?:tp(?P<tp>\d+))?[x×]?(?:pp(?P<pp>\d+))?$|^1[x×]1$", re.IGNORECASE)
@@ -361,7 +372,9 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str)
     stripped = text.strip()
     if stripped and (short := _SHORT.match(stripped)):
         if len(cluster.kinds) != 1:
-            raise TopologyError(f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2")
+            raise TopologyError(
+                f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2"
+            )
         tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
         return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
     parts = [part.strip() for part in stripped.split(">")]
@@ -377,19 +390,27 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str)
 def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str]) -> Stage:
     match = _STAGE.match(part)
     if match is None:
-        raise TopologyError(f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision")
+        raise TopologyError(
+            f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision"
+        )
     num_layers, precision = defaults
     if match["start"] is None and num_layers is None:
         raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
     kind = match["kind"]
-    devices = tuple(map(int, match["ids"].split(","))) if match["ids"] else _bind(cluster, kind, int(match["tp"]), used)
+    devices = (
+        tuple(map(int, match["ids"].split(",")))
+        if match["ids"]
+        else _bind(cluster, kind, int(match["tp"]), used)
+    )
     layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
     overrides = []
     for item in filter(None, (match["overrides"] or "").split(",")):
         interval, name = item.split("=")
         start, end = map(int, interval.split("-"))
         overrides.append((LayerRange(start, end), Precision.named(name, kind)))
-    return Stage(kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides))
+    return Stage(
+        kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""KV cache: block pool, and the memory that workers share."""

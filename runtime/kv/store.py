@@ -1,0 +1,127 @@
+"""The KV memory of one worker: every layer and KV head of the model, of which it touches only what it owns.
+
+The whole cache of the engine is reserved once as a sparse memory file and never remapped. A slab is the memory of one
+(layer, KV head), indexed by block id; a worker gains a slab by writing to it and drops it by punching a hole, so
+that the pages go back to the system. Peers map the file and copy from it (one-sided reads).
+"""
+
+import hashlib
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from runtime.errors import TopologyError
+from runtime.footprint import Piece, Transfer
+
+_NUMPY: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float16: np.dtype(np.float16),
+    torch.bfloat16: np.dtype(np.uint16),
+}
+"""NumPy moves bytes only, so bfloat16 travels as 16-bit integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """Shape of the engine's KV cache: ``[2, layers, KV heads, blocks, block size, head dim]``; K first, then V."""
+
+    num_layers: int
+    num_kv_heads: int
+    num_blocks: int
+    block_size: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Dimensions, outermost first."""
+        return (2, self.num_layers, self.num_kv_heads, self.num_blocks, self.block_size, self.head_dim)
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of K (or V) of one layer and one head."""
+        return self.num_blocks * self.block_size * self.head_dim * self.dtype.itemsize
+
+    @property
+    def piece_block_bytes(self) -> int:
+        """Bytes of K and V in one block of one layer and one head."""
+        return 2 * self.block_size * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class KvHandle:
+    """How a peer process finds this memory: a path to an open file descriptor of the owner."""
+
+    path: str
+
+
+class KvStore:
+    """One worker's view of the cache."""
+
+    def __init__(self, shape: KvShape) -> None:
+        self.shape = shape
+        self._fd = os.memfd_create("intentctl-kv")
+        size = 2 * shape.num_layers * shape.num_kv_heads * shape.slab_bytes
+        os.ftruncate(self._fd, size)
+        self._map = mmap.mmap(self._fd, size)
+        self.cache = torch.frombuffer(self._map, dtype=shape.dtype).view(shape.dims)
+        """``[2, layers, KV heads, blocks, block size, head dim]``."""
+        self._bytes = _numpy_view(self._map, shape)
+        self._peers: dict[str, NDArray[Any]] = {}
+
+    @property
+    def handle(self) -> KvHandle:
+        """What to send to peers; valid while this process lives."""
+        return KvHandle(f"/proc/{os.getpid()}/fd/{self._fd}")
+
+    def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], blocks: Sequence[int]) -> int:
+        """Copy whole blocks from peers, one strided copy per block and box. Returns the bytes copied."""
+        copied = 0
+        for box, handle in boxes:
+            source = self._peer(handle)
+            layers, heads = slice(*box.layers), slice(*box.heads)
+            for block in blocks:
+                self._bytes[:, layers, heads, block] = source[:, layers, heads, block]
+            copied += len(box.pieces) * len(blocks) * self.shape.piece_block_bytes
+        return copied
+
+    def forget_peers(self) -> None:
+        """Unmap the memory of peers."""
+        self._peers.clear()
+
+    def drop(self, pieces: Sequence[Piece]) -> None:
+        """Give the memory of these slabs back to the system; they read as zeros afterwards."""
+        for piece in pieces:
+            for half in (0, 1):
+                slab = (half * self.shape.num_layers + piece.layer) * self.shape.num_kv_heads + piece.head
+                start, end = slab * self.shape.slab_bytes, (slab + 1) * self.shape.slab_bytes
+                start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+                if end > start:
+                    self._map.madvise(mmap.MADV_REMOVE, start, end - start)
+
+    def digest(self, piece: Piece, block: int, tokens: int) -> str:
+        """Digest of K and V of the first ``tokens`` positions of a block, whatever the topology."""
+        both = self._bytes[:, piece.layer, piece.head, block, :tokens]
+        return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
+
+    def _peer(self, handle: KvHandle) -> NDArray[Any]:
+        if handle.path not in self._peers:
+            try:
+                with Path(handle.path).open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise TopologyError(f"the KV memory of a peer is gone ({handle.path}): {error}") from error
+            self._peers[handle.path] = _numpy_view(mapped, self.shape)
+        return self._peers[handle.path]
+
+
+def _numpy_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
+    flat: NDArray[Any] = np.frombuffer(memory, dtype=_NUMPY[shape.dtype])
+    return flat.reshape(shape.dims)

@@ -1,0 +1,124 @@
+"""The driver's workers: forked on demand, kept as standby when idle, missed when they die."""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from runtime.kv.store import KvHandle
+from runtime.torch_engine.channel import AsyncChannel, encode
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop
+from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
+
+Order = Copy | Drop | Digest
+
+
+class WorkerLostError(Exception):
+    """A worker died while something was awaited from it."""
+
+    def __init__(self, device: int) -> None:
+        super().__init__(f"the worker on device {device} died")
+        self.device = device
+
+
+class Crew:
+    """Workers by device index."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        inherited: Iterable[socket.socket],
+        on_event: Callable[[int, Any], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        """``inherited`` are sockets of the driver that a forked worker must close."""
+        self._config, self._inherited = config, list(inherited)
+        self._on_event, self._on_lost = on_event, on_lost
+        self._sockets: dict[int, socket.socket] = {}
+        self._channels: dict[int, AsyncChannel] = {}
+        self._greetings: dict[int, asyncio.Future[KvHandle]] = {}
+        self._orders: dict[int, tuple[int, asyncio.Future[Any]]] = {}
+        self._numbers = itertools.count()
+        self.pids: dict[int, int] = {}
+
+    async def muster(self, devices: Iterable[int]) -> None:
+        """Fork what is missing and wait until each has greeted."""
+        wanted = list(devices)
+        for device in wanted:
+            if device not in self.pids:
+                self._fork(device)
+        await asyncio.gather(*(self._greetings[device] for device in wanted))
+
+    def handle(self, device: int) -> KvHandle:
+        """Where peers find this worker's KV memory."""
+        return self._greetings[device].result()
+
+    def broadcast(self, devices: Iterable[int], message: object) -> None:
+        """Send one message to several workers, encoded once."""
+        data = encode(message)
+        for device in devices:
+            if channel := self._channels.get(device):
+                channel.send_encoded(data)
+
+    async def order(self, device: int, make: Callable[[int], Order]) -> Any:
+        """Give an order and wait for its outcome.
+
+        Raises:
+            WorkerLostError: the worker is or gets lost.
+        """
+        if device not in self._channels:
+            raise WorkerLostError(device)
+        number = next(self._numbers)
+        done = asyncio.get_running_loop().create_future()
+        self._orders[number] = (device, done)
+        self._channels[device].send(make(number))
+        return await done
+
+    def end(self) -> None:
+        """Kill every worker and wait for it."""
+        for device in list(self.pids):
+            self._bury(device)
+
+    def _fork(self, device: int) -> None:
+        ours, theirs = socket.socketpair()
+        self._greetings[device] = asyncio.get_running_loop().create_future()
+        if (pid := os.fork()) == 0:
+            for sock in (*self._inherited, *self._sockets.values(), ours):
+                os.close(sock.fileno())
+            worker_main(theirs, self._config)
+        theirs.close()
+        self.pids[device], self._sockets[device] = pid, ours
+        self._channels[device] = AsyncChannel(
+            ours, lambda message: self._hear(device, message), lambda: self._lose(device)
+        )
+
+    def _hear(self, device: int, message: Any) -> None:
+        match message:
+            case Hello(handle):
+                self._greetings[device].set_result(handle)
+            case Done(number, value):
+                _, done = self._orders.pop(number)
+                if not done.done():
+                    done.set_result(value)
+            case _:
+                self._on_event(device, message)
+
+    def _lose(self, device: int) -> None:
+        self._bury(device)
+        lost = [number for number, (owner, _) in self._orders.items() if owner == device]
+        waiting = [self._orders.pop(number)[1] for number in lost] + [self._greetings.pop(device)]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(WorkerLostError(device))
+                future.exception()  # whoever waits hears of it; nobody has to
+        self._on_lost(device)
+
+    def _bury(self, device: int) -> None:
+        pid = self.pids.pop(device)
+        self._channels.pop(device).close()
+        del self._sockets[device]
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

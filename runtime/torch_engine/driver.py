@@ -1,0 +1,360 @@
+"""The driver: one process that lives as long as its model is served.
+
+It owns sequences, block tables and versions; workers own weights and KV memory. A switch gives workers incoming
+roles and turns the epoch here; no sequence leaves this process.
+
+Run as ``python -m runtime.torch_engine.driver FD`` by ``TorchEngine``; the socket FD carries ``DriverConfig`` first.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import torch
+
+from runtime import footprint
+from runtime.engine import Cut, EngineStats, Lag, Output, Request
+from runtime.errors import RuntimeFault, SwitchError
+from runtime.footprint import Piece
+from runtime.kv.blocks import BlockPool
+from runtime.kv.store import KvShape
+from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
+from runtime.torch_engine.channel import AsyncChannel
+from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.crew import Crew
+from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
+from runtime.torch_engine.messages import (
+    Call,
+    Digest,
+    DriverConfig,
+    Fatal,
+    Loaded,
+    LoadFailed,
+    Outputs,
+    Ran,
+    Reply,
+    Run,
+    Started,
+)
+from runtime.torch_engine.scheduler import Chunk, Scheduler
+from runtime.torch_engine.switch import Switch
+from runtime.torch_engine.worker import WorkerConfig
+
+DTYPE = torch.float32
+"""What the CPU computes in; the precision name is ``fp32``."""
+
+
+def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
+    """KV blocks when the deployment says none: half of what one device alone could hold.
+
+    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
+    what its topology holds. At most 8,192 blocks.
+    """
+    stage = topology.stages[0]
+    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
+    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(
+        topology, model, cluster, block_size
+    )
+    return min(most // 2, 8192)
+
+
+class Driver:
+    """Schedules, and answers the service's calls."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
+        self._batches: dict[int, list[Chunk]] = {}
+        self._probes: dict[int, asyncio.Future[None]] = {}
+        self._batch_id = self._generation = 0
+        self._fenced = False
+        self._drained = asyncio.Event()
+        self._first_step: asyncio.Future[None] | None = None
+        self._switch: Switch | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    async def start(self, config: DriverConfig) -> None:
+        """Open the checkpoint, fork the workers of the first topology and tell the service."""
+        try:
+            await self._start(config)
+        except RuntimeFault as error:
+            self._fail(Fatal(Reason.LOAD_FAILED, str(error), error))
+            return
+        self._service.send(Started(self.model, self.shape.num_blocks))
+
+    async def _start(self, config: DriverConfig) -> None:
+        self.settings, self._cluster = config.settings, config.cluster
+        self.model = Checkpoint(config.checkpoint).spec
+        config.topology.check(config.cluster, self.model)
+        size = self.settings.block_size
+        num_blocks = self.settings.num_blocks or default_blocks(
+            self.model, config.cluster, config.topology, size
+        )
+        self._refuse_memory(config.topology, config.topology, num_blocks)
+        self.shape = KvShape(
+            self.model.num_layers, self.model.num_kv_heads, num_blocks, size, self.model.head_dim, DTYPE
+        )
+        self.pool = BlockPool(num_blocks)
+        self._scratch = self.pool.reserve()
+        limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
+        self.scheduler = Scheduler(self.pool, size, self.settings.max_running, limit)
+        worker = WorkerConfig(config.checkpoint, self.shape, self._scratch)
+        self.crew = Crew(worker, [self._sock], self._worker_said, self._worker_lost)
+        self.active = self._lineup(config.topology)
+        await self.active.load(self.crew)
+        await self.probe(self.active)
+        gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
+
+    def _lineup(self, topology: Topology) -> Lineup:
+        self._generation += 1
+        limits = BatchLimits(self.settings.max_batch_tokens, self.settings.max_running)
+        self._raising = Lineup(self._generation, topology, self.model, limits)
+        return self._raising
+
+    async def probe(self, lineup: Lineup) -> None:
+        """Run one token through every rank of a lineup."""
+        self._batch_id += 1
+        done = self._probes[self._batch_id] = asyncio.get_running_loop().create_future()
+        self.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
+        await done
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Fill the pipeline with micro-batches."""
+        stages = self.active.topology.pp_size
+        while not self._fenced and len(self._batches) < stages:
+            chunks = self.scheduler.next_batch(self._token_budget(), stages)
+            if not chunks:
+                return
+            self._batch_id += 1
+            self._batches[self._batch_id] = chunks
+            self.crew.broadcast(self.active.topology.devices, self._run(chunks))
+
+    def _token_budget(self) -> int:
+        return self.settings.syncing_batch_tokens if self._switch else self.settings.max_batch_tokens
+
+    def _run(self, chunks: list[Chunk]) -> Run:
+        tokens: list[int] = []
+        rows, wishes = [], []
+        for chunk in chunks:
+            start, count = chunk.span.start, chunk.span.count
+            tokens += chunk.sequence.tokens[start : start + count]
+            if chunk.samples:
+                rows.append(len(tokens) - 1)
+                wishes.append((chunk.sequence.request.sampling, chunk.sequence.num_outputs))
+        spans = tuple(chunk.span for chunk in chunks)
+        return Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
+
+    def _ran(self, ran: Ran) -> None:
+        if probe := self._probes.pop(ran.batch_id, None):
+            if not probe.done():
+                probe.set_result(None)
+            return
+        tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
+        self._schedule()
+        self.emit(tokens)
+        if not self._batches:
+            self._drained.set()
+        if self._first_step and not self._first_step.done():
+            self._first_step.set_result(None)
+
+    def emit(self, items: "list[Any]") -> None:
+        """Send outputs to the service, in order."""
+        if items:
+            outputs: list[Output] = items
+            self._service.send(Outputs(outputs))
+
+    def fence(self) -> None:
+        """Schedule nothing new."""
+        self._fenced = True
+        self._drained.clear()
+        if not self._batches:
+            self._drained.set()
+
+    async def drained(self) -> None:
+        """Wait for the micro-batches in flight."""
+        await self._drained.wait()
+
+    def resume(self) -> asyncio.Future[None]:
+        """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
+        self._fenced = False
+        self._first_step = asyncio.get_running_loop().create_future()
+        self._schedule()
+        if not self._batches:
+            self._first_step.set_result(None)
+        return self._first_step
+
+    # --- workers -------------------------------------------------------------------------------------------------
+
+    def _worker_said(self, device: int, event: Any) -> None:
+        match event:
+            case Ran():
+                self._ran(event)
+            case Loaded(generation) if generation == self._raising.generation:
+                self._raising.loaded(device)
+            case LoadFailed(generation, detail) if generation == self._raising.generation:
+                error = load_failed(device, detail)
+                if self._switch:
+                    self._switch.lose(error)
+                else:
+                    self._raising.lose(error)
+
+    def _worker_lost(self, device: int) -> None:
+        if not hasattr(self, "active"):
+            self._fail(Fatal(Reason.RANK_LOST, f"the worker on device {device} died while starting"))
+        elif device in self.active.topology.devices:
+            self._fail(
+                Fatal(
+                    Reason.RANK_LOST, f"the worker on device {device} died; {self.active.topology} needs it"
+                )
+            )
+        elif self._switch and device in self._switch.devices:
+            self._switch.lose(SwitchError(Reason.RANK_LOST, f"the worker on device {device} died"))
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case DriverConfig():
+                self._spawn(self.start(message))
+            case Call():
+                self._spawn(self._answer(message))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            value = await getattr(self, f"call_{call.method}")(*call.arguments)
+        except RuntimeFault as error:
+            self._service.send(Reply(call.call_id, error=error))
+        else:
+            self._service.send(Reply(call.call_id, value))
+
+    async def call_submit(self, request: Request) -> None:
+        """Queue a request and schedule."""
+        self.scheduler.submit(request)
+        self._schedule()
+
+    async def call_cancel(self, request_id: str) -> None:
+        """End a request early."""
+        self.emit(self.scheduler.cancel(request_id))
+        self._schedule()
+
+    async def call_prepare(self, target: Topology) -> None:
+        """Begin a switch, or refuse it before anything is touched."""
+        if self._switch:
+            raise SwitchError(Reason.UNSUPPORTED, "another switch is under way; wait for it or cancel it")
+        try:
+            target.check(self._cluster, self.model)
+            self._refuse_memory(self.active.topology, target, self.shape.num_blocks)
+        except SwitchError:
+            raise
+        except RuntimeFault as error:
+            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+        self._switch = Switch(self, self._lineup(target))
+
+    async def call_ready(self) -> None:
+        """Wait until the target is up."""
+        await self._current().ready()
+
+    async def call_lag(self) -> Lag:
+        """Copy a slice."""
+        return await self._current().lag()
+
+    async def call_cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Move every request to the target."""
+        return await self._current().cut(epoch, deadline_s)
+
+    async def call_release(self) -> None:
+        """Clean up after a cut."""
+        if self._switch:
+            await self._switch.release()
+
+    async def call_abort(self, reason: Reason) -> None:
+        """Clean up instead of a cut."""
+        if self._switch:
+            await self._switch.abort(reason)
+
+    async def call_stats(self) -> EngineStats:
+        """A snapshot."""
+        scheduler = self.scheduler
+        counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
+        return EngineStats(*counts, worker_pids=dict(self.crew.pids))
+
+    async def call_digests(self, positions: dict[str, int]) -> dict[tuple[str, int, Piece], str]:
+        """Digests of the first ``positions[request_id]`` tokens' KV, by (request, logical block, piece)."""
+        wanted: dict[int, tuple[str, int, int]] = {}
+        for sequence in self.scheduler.running:
+            left = positions.get(sequence.request.request_id, 0)
+            for logical, block in enumerate(sequence.table):
+                if (valid := min(left - logical * self.settings.block_size, self.settings.block_size)) > 0:
+                    wanted[block] = (sequence.request.request_id, logical, valid)
+        blocks = tuple((block, valid) for block, (_, _, valid) in wanted.items())
+        found: dict[tuple[str, int, Piece], str] = {}
+        for device in self.active.topology.devices:
+            pieces = tuple(sorted(self.active.pieces(device)))
+            result = await self.crew.order(device, lambda n, pieces=pieces: Digest(n, pieces, blocks))  # type: ignore[misc]
+            for (block, piece), digest in result.items():
+                found[*wanted[block][:2], piece] = digest
+        return found
+
+    def forget(self, switch: Switch) -> None:
+        """A switch is over and cleaned up."""
+        if self._switch is switch:
+            self._switch = None
+            self._schedule()
+
+    def _current(self) -> Switch:
+        if self._switch is None:
+            raise SwitchError(Reason.CANCELLED, "there is no switch under way")
+        return self._switch
+
+    def _refuse_memory(self, now: Topology, target: Topology, num_blocks: int) -> None:
+        size = self.settings.block_size
+        for device, needed in footprint.peak_bytes(now, target, self.model, num_blocks, size).items():
+            has = self._cluster.gpu(device).memory_bytes
+            if needed > has:
+                raise SwitchError(
+                    Reason.NO_MEMORY,
+                    f"device {device} has {has:,} bytes but {now.shape} and {target.shape} side by side with {num_blocks} KV "
+                    f"blocks need {needed:,}; lower num_blocks",
+                )
+
+    # --- end -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, fatal: Fatal) -> None:
+        self._service.send(fatal)
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        """The service is gone or nothing can go on: no worker survives the driver."""
+        if hasattr(self, "crew"):
+            self.crew.end()
+        os._exit(status)
+
+
+async def _serve(sock: socket.socket) -> None:
+    driver = Driver(sock)
+    await asyncio.Event().wait()
+    del driver
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
+    torch.set_num_threads(1)
+    asyncio.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""``TorchEngine``: the service's handle on a driver process; speaks the protocol of ``runtime.engine``."""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
+from runtime.errors import EngineLostError, RuntimeFault, SwitchError
+from runtime.footprint import Piece
+from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.torch_engine.channel import AsyncChannel
+from runtime.torch_engine.messages import Call, DriverConfig, EngineSettings, Fatal, Outputs, Reply, Started
+
+
+class TorchEngine:
+    """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
+
+    def __init__(self, config: DriverConfig) -> None:
+        """Use ``start``."""
+        self._config = config
+        self._topology = config.topology
+        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._live: dict[str, tuple[int, int]] = {}  # request id -> (epoch, next index)
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._call_ids = itertools.count()
+        self._shadow: TorchShadow | None = None
+        self._closing = False
+        self._fatal: Fatal | None = None
+        self._restart: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls, checkpoint: Path, topology: Topology, cluster: Cluster, settings: EngineSettings | None = None
+    ) -> "TorchEngine":
+        """Start a driver on a checkpoint folder and wait until it serves.
+
+        Raises:
+            CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
+        """
+        engine = cls(DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
+        await engine._launch()
+        return engine
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """TP degrees that divide the heads and the MLP; any number of stages up to the layers; float32."""
+        model = self.model
+        degrees = range(1, model.num_kv_heads + 1)
+        divides = tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n)
+        return Capabilities(
+            divides, model.num_layers, ("fp32",), tp_per_stage=True, replicated_kv_heads=False
+        )
+
+    @property
+    def model(self) -> ModelSpec:
+        """The served model's shape."""
+        return self._started.spec
+
+    @property
+    def topology(self) -> Topology:
+        """What runs now."""
+        return self._topology
+
+    async def submit(self, request: Request) -> None:
+        """Queue a request; see the protocol."""
+        if self._restart:
+            await asyncio.shield(self._restart)
+        self._live[request.request_id] = (request.epoch, 0)
+        try:
+            await self._call("submit", request)
+        except RuntimeFault:
+            self._live.pop(request.request_id, None)
+            raise
+
+    async def cancel(self, request_id: str) -> None:
+        """End a request early; see the protocol."""
+        with contextlib.suppress(EngineLostError):
+            await self._call("cancel", request_id)
+
+    async def outputs(self) -> AsyncIterator[list[Output]]:
+        """Batches in order; see the protocol."""
+        while (batch := await self._outputs.get()) is not None:
+            yield batch
+
+    async def prepare(self, target: Topology) -> "TorchShadow":
+        """Begin to build the target; see the protocol."""
+        if {stage.precision.weights for stage in target.stages} != {"fp32"}:
+            raise SwitchError(Reason.UNSUPPORTED, f"the torch engine computes in fp32 here, not as {target}")
+        await self._call("prepare", target)
+        self._shadow = TorchShadow(self._call, target)
+        return self._shadow
+
+    async def stats(self) -> EngineStats:
+        """A snapshot; see the protocol."""
+        stats: EngineStats = await self._call("stats")
+        return stats
+
+    async def digests(self, positions: dict[str, int]) -> dict[tuple[str, int, Piece], str]:
+        """Byte digests of the KV of each request's first positions, by (request, logical block, piece)."""
+        found: dict[tuple[str, int, Piece], str] = await self._call("digests", positions)
+        return found
+
+    async def close(self) -> None:
+        """End the driver and its workers; see the protocol."""
+        self._closing = True
+        if self._restart:
+            self._restart.cancel()
+        self._channel.close()
+        await asyncio.to_thread(self._process.wait)
+        self._fail_calls(EngineLostError("the engine was closed"))
+        self._outputs.put_nowait(None)
+
+    async def _launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "runtime.torch_engine.driver", str(theirs.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: ASYNC220 - a fork, milliseconds
+        theirs.close()
+        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        self._channel = AsyncChannel(ours, self._hear, self._lost)
+        self._channel.send(self._config)
+        self._started = await self._ready
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case Outputs(items):
+                self._note(items)
+                self._outputs.put_nowait(items)
+            case Reply(call_id, value, error):
+                self._settle(call_id, value, error)
+            case Started():
+                self._ready.set_result(message)
+            case Fatal():
+                self._fatal = message
+
+    def _settle(self, call_id: int, value: Any, error: Exception | None) -> None:
+        future = self._calls.pop(call_id)
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def _note(self, items: list[Output]) -> None:
+        """Keep the books that an error report needs if the driver dies."""
+        for item in items:
+            if isinstance(item, Moved):
+                self._topology = self._shadow.target if self._shadow else self._topology
+                self._live.update(
+                    {rid: (item.epoch, self._live[rid][1]) for rid in item.request_ids if rid in self._live}
+                )
+            elif item.finish is not None:
+                self._live.pop(item.request_id, None)
+            else:
+                self._live[item.request_id] = (item.epoch, item.index + 1)
+
+    def _lost(self) -> None:
+        """The driver is gone: end what ran, and start anew unless it never served."""
+        self._process.wait()
+        fatal = self._fatal or Fatal(
+            Reason.ENGINE_LOST, f"the driver ended with status {self._process.returncode}"
+        )
+        self._fatal = None
+        if not self._ready.done():
+            self._ready.set_exception(fatal.error or EngineLostError(f"{fatal.reason}: {fatal.detail}"))
+            return
+        detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+        self._outputs.put_nowait(
+            [
+                Token(rid, epoch, index, None, finish=Finish.ERROR, detail=detail)
+                for rid, (epoch, index) in self._live.items()
+            ]
+        )
+        self._live.clear()
+        self._fail_calls(EngineLostError(detail))
+        if not self._closing:
+            self._config = DriverConfig(
+                self._config.checkpoint, self._topology, self._config.cluster, self._config.settings
+            )
+            self._restart = asyncio.create_task(self._relaunch())
+
+    async def _relaunch(self) -> None:
+        try:
+            await self._launch()
+        finally:
+            self._restart = None
+
+    def _fail_calls(self, error: EngineLostError) -> None:
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(error)
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        if self._process.poll() is not None:
+            raise EngineLostError("the engine is down; it is being started again, try later")
+        call_id = next(self._call_ids)
+        future = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        self._channel.send(Call(call_id, method, arguments))
+        return await future
+
+
+class TorchShadow:
+    """The target side of a switch; see ``runtime.engine.Shadow``."""
+
+    def __init__(self, call: Any, target: Topology) -> None:
+        self._call, self.target = call, target
+
+    async def ready(self) -> None:
+        """Wait until the target is up."""
+        await self._ask("ready")
+
+    async def lag(self) -> Lag:
+        """Copy a slice and tell what is left."""
+        lag: Lag = await self._ask("lag")
+        return lag
+
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Move every request to the target."""
+        cut: Cut = await self._ask("cut", epoch, deadline_s)
+        return cut
+
+    async def release(self) -> None:
+        """Clean up after a cut."""
+        await self._ask("release")
+
+    async def abort(self, reason: Reason) -> None:
+        """Clean up instead of a cut."""
+        with contextlib.suppress(SwitchError):
+            await self._ask("abort", reason)
+
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        try:
+            return await self._call(method, *arguments)
+        except EngineLostError as error:
+            raise SwitchError(Reason.ENGINE_LOST, str(error)) from error

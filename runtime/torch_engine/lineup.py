@@ -1,0 +1,88 @@
+"""A lineup: the ranks of one topology, each with its role, and the group they share."""
+
+import asyncio
+from dataclasses import dataclass
+
+from runtime.engine import SamplingParams
+from runtime.errors import SwitchError
+from runtime.footprint import Piece, owned
+from runtime.models import ModelSpec, Reason, Topology
+from runtime.torch_engine.attention import Span
+from runtime.torch_engine.crew import Crew, WorkerLostError
+from runtime.torch_engine.group import GroupMemory, GroupShape
+from runtime.torch_engine.messages import Drop, Load, Run
+from runtime.torch_engine.shard import ShardSpec
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a step may hold; sizes the group's buffers."""
+
+    tokens: int
+    sequences: int
+
+
+class Lineup:
+    """One topology on the crew. ``generation`` names it to the workers."""
+
+    def __init__(self, generation: int, topology: Topology, model: ModelSpec, limits: BatchLimits) -> None:
+        self.generation, self.topology, self._model = generation, topology, model
+        widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
+        values = max(limits.tokens * model.hidden_size, limits.sequences * widest)
+        shape = GroupShape(tuple(stage.tp_size for stage in topology.stages), values)
+        self._memory = GroupMemory(shape)
+        self._loading = set(topology.devices)
+        self._loaded = asyncio.get_running_loop().create_future()
+        self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    async def load(self, crew: Crew) -> None:
+        """Give every worker its role and wait until each has loaded and warmed up alone."""
+        await crew.muster(self.topology.devices)
+        last = self.topology.pp_size - 1
+        for number, stage in enumerate(self.topology.stages):
+            for rank, device in enumerate(stage.devices):
+                shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
+                order = Load(self.generation, shard, number, self._memory.path, self._memory.shape)
+                crew.broadcast([device], order)
+        await self._loaded
+
+    def loaded(self, device: int) -> None:
+        """A worker has its role."""
+        self._loading.discard(device)
+        if not self._loading and not self._loaded.done():
+            self._loaded.set_result(None)
+
+    def lose(self, error: SwitchError) -> None:
+        """A member is gone or cannot load: wake whoever waits, here and in the group."""
+        self._memory.abort()
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+
+    def probe(self, batch_id: int, scratch_block: int) -> Run:
+        """A one-token step through the whole group that touches no sequence's KV."""
+        span = Span(0, 1, (scratch_block,))
+        return Run(self.generation, batch_id, [0], (span,), [0], [(SamplingParams(max_tokens=1), 0)])
+
+    def pieces(self, device: int) -> frozenset[Piece]:
+        """KV pieces a device holds for this topology."""
+        return owned(self.topology, self._model).get(device, frozenset())
+
+    async def disband(self, crew: Crew, keep: "Lineup") -> None:
+        """Forget the roles and give back the KV memory that ``keep`` does not need, a piece at a time."""
+        for device in self.topology.devices:
+            try:
+                await crew.order(device, lambda number: Drop(number, self.generation, ()))
+                for piece in sorted(self.pieces(device) - keep.pieces(device)):
+                    await _drop_piece(crew, device, piece)
+            except WorkerLostError:
+                continue  # its memory went with it
+        self._memory.close()
+
+
+async def _drop_piece(crew: Crew, device: int, piece: Piece) -> None:
+    await crew.order(device, lambda number: Drop(number, None, (piece,)))
+
+
+def load_failed(device: int, detail: str) -> SwitchError:
+    """What a worker that cannot take its role means for the switch."""
+    return SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")

@@ -1,0 +1,168 @@
+"""What the engine's processes say to each other. Orders go down, events come up; a leaf module."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime.engine import Output, SamplingParams
+from runtime.footprint import Piece, Transfer
+from runtime.kv.store import KvHandle
+from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.torch_engine.attention import Span
+from runtime.torch_engine.group import GroupShape
+from runtime.torch_engine.sampler import Sampled
+from runtime.torch_engine.shard import ShardSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine runs; nothing here changes what it computes."""
+
+    block_size: int = 32
+    """Tokens per KV block."""
+    num_blocks: int | None = None
+    """KV blocks; None takes half of what one device could hold, so that a switch finds room."""
+    max_running: int = 64
+    """Sequences with KV at once."""
+    max_batch_tokens: int = 256
+    """Tokens a step computes at most; prompts are prefilled in chunks of this."""
+    syncing_batch_tokens: int = 64
+    """The same while KV is copied for a switch, so that no step delays the cut for long."""
+    copy_slice_bytes: int = 1 << 20
+    """Bytes a worker copies between two steps."""
+    copy_share: float = 0.2
+    """Share of the time that copying may take while requests run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverConfig:
+    """What the driver is started with."""
+
+    checkpoint: Path
+    topology: Topology
+    cluster: Cluster
+    settings: EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Take an incoming role: load weights, join the group, warm up alone."""
+
+    generation: int
+    shard: ShardSpec
+    stage: int
+    group_path: str
+    group_shape: GroupShape
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Compute one micro-batch in a role."""
+
+    generation: int
+    batch_id: int
+    tokens: list[int]
+    spans: tuple[Span, ...]
+    rows: list[int]
+    """Rows that sample."""
+    wishes: list[tuple[SamplingParams, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy whole blocks from peers."""
+
+    order: int
+    boxes: tuple[tuple[Transfer, KvHandle], ...]
+    blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget a role, if it is still there, and give back the memory of these pieces."""
+
+    order: int
+    generation: int | None
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Digests of this worker's pieces of (block, valid tokens)."""
+
+    order: int
+    pieces: tuple[Piece, ...]
+    blocks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The role is ready for its group."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The role could not be taken."""
+
+    generation: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The last stage finished a micro-batch."""
+
+    batch_id: int
+    sampled: list[Sampled]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A copy, drop or digest order is done."""
+
+    order: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The service asks the driver."""
+
+    call_id: int
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The driver answers; exactly one of value and error counts."""
+
+    call_id: int
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The driver serves."""
+
+    spec: ModelSpec
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """The driver ends, and why."""
+
+    reason: Reason
+    detail: str
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Tokens and fences, in order."""
+
+    items: list[Output] = field(default_factory=list)

@@ -1,0 +1,227 @@
+"""Continuous batching with chunked prefill over paged KV. Pure: the driver does the I/O.
+
+Decodes come first, then prefill chunks of running sequences, then new ones, within a budget of tokens. A pipeline
+of PP stages keeps up to PP micro-batches in flight; a sequence is in one of them at most.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runtime.engine import Finish, Request, Token
+from runtime.errors import RequestError
+from runtime.kv.blocks import BlockPool
+from runtime.torch_engine.attention import Span
+from runtime.torch_engine.sampler import Sampled
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request on its way. ``tokens`` is the prompt and what came out of it."""
+
+    request: Request
+    epoch: int
+    tokens: list[int]
+    table: list[int] = field(default_factory=list)
+    num_computed: int = 0
+    in_flight: bool = False
+    cancelled: bool = False
+
+    @property
+    def num_outputs(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens whose KV is not in the cache; 1 while decoding."""
+        return len(self.tokens) - self.num_computed
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One sequence's part of a micro-batch."""
+
+    sequence: Sequence
+    span: Span
+
+    @property
+    def samples(self) -> bool:
+        """The chunk ends at the last known token, so the step gives the next one."""
+        return self.span.start + self.span.count == len(self.sequence.tokens)
+
+
+class Scheduler:
+    """Queues, block tables and the choice of the next micro-batch."""
+
+    def __init__(self, pool: BlockPool, block_size: int, max_running: int, max_model_tokens: int) -> None:
+        self.pool = pool
+        self._block_size, self._max_running, self._max_model_tokens = (
+            block_size,
+            max_running,
+            max_model_tokens,
+        )
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences without blocks."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> tuple[Sequence, ...]:
+        """Sequences with blocks, oldest first."""
+        return tuple(self._running)
+
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        """All sequences, running before waiting."""
+        return (*self._running, *self._waiting)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestError: it could never be served.
+        """
+        total = len(request.prompt) + request.sampling.max_tokens
+        if not request.prompt:
+            raise RequestError("the prompt is empty; send at least one token")
+        if total > self._max_model_tokens:
+            raise RequestError(
+                f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
+                f"model's {self._max_model_tokens}; ask for fewer"
+            )
+        if self._blocks_for(total) > self.pool.num_blocks:
+            capacity = self.pool.num_blocks * self._block_size
+            raise RequestError(f"{total} tokens do not fit the KV cache of {capacity} tokens; ask for fewer")
+        self._waiting.append(Sequence(request, request.epoch, list(request.prompt)))
+
+    def next_batch(self, budget: int, micro_batches: int) -> list[Chunk]:
+        """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight; empty if there is none."""
+        most = -(-max(len(self._running), 1) // micro_batches)
+        chunks: list[Chunk] = []
+        ready = sorted(
+            (s for s in self._running if not s.in_flight and not s.cancelled), key=lambda s: s.num_missing > 1
+        )
+        for sequence in itertools.chain(ready, self._admissions()):
+            if budget == 0 or (len(chunks) >= most and sequence.num_missing == 1):
+                break
+            if sequence not in self._running:
+                continue  # preempted by an earlier turn of this loop
+            if (chunk := self._chunk(sequence, budget)) is None:
+                continue
+            sequence.in_flight = True
+            chunks.append(chunk)
+            budget -= chunk.span.count
+        return chunks
+
+    def complete(self, chunks: list[Chunk], sampled: list[Sampled]) -> list[Token]:
+        """Book a finished micro-batch; ``sampled`` has one entry per chunk that samples, in order."""
+        out, results = [], iter(sampled)
+        for chunk in chunks:
+            sequence = chunk.sequence
+            samples = chunk.samples
+            sequence.in_flight = False
+            sequence.num_computed += chunk.span.count
+            first = chunk.span.start // self._block_size
+            self.pool.written(sequence.table[first : -(-sequence.num_computed // self._block_size)])
+            result = next(results) if samples else None
+            if sequence.cancelled:
+                out.append(self._end_cancelled(sequence))
+            elif result is not None:
+                out.append(self._append(sequence, result))
+        return out
+
+    def cancel(self, request_id: str) -> list[Token]:
+        """End a request; if it is in flight its end is told when the step completes."""
+        for sequence in self.sequences:
+            if sequence.request.request_id == request_id:
+                sequence.cancelled = True
+                return [] if sequence.in_flight else [self._end_cancelled(sequence)]
+        return []
+
+    def move(self, epoch: int) -> tuple[str, ...]:
+        """Every sequence speaks under ``epoch`` from now on. Returns their ids."""
+        for sequence in self.sequences:
+            sequence.epoch = epoch
+        return tuple(sequence.request.request_id for sequence in self.sequences)
+
+    def tables(self) -> Iterable[list[int]]:
+        """Block tables of running sequences, up to the blocks that hold computed tokens."""
+        return (s.table[: -(-s.num_computed // self._block_size)] for s in self._running)
+
+    def check_integrity(self) -> None:
+        """Every block is free or in one table (for tests and idle moments)."""
+        self.pool.check_integrity(s.table for s in self._running)
+
+    def _admissions(self) -> Iterable[Sequence]:
+        while self._waiting and len(self._running) < self._max_running:
+            if self.pool.num_free < self._blocks_for(min(self._waiting[0].num_missing, self._block_size)):
+                return
+            sequence = self._waiting.popleft()
+            self._running.append(sequence)
+            yield sequence
+
+    def _chunk(self, sequence: Sequence, budget: int) -> Chunk | None:
+        count = min(sequence.num_missing, budget)
+        lacking = self._blocks_for(sequence.num_computed + count) - len(sequence.table)
+        while lacking > self.pool.num_free and self._preempt_younger(sequence):
+            pass
+        if lacking > self.pool.num_free:
+            lacking = self.pool.num_free
+            count = min(count, (len(sequence.table) + lacking) * self._block_size - sequence.num_computed)
+        if count <= 0:
+            return None
+        if lacking > 0:
+            sequence.table += self.pool.take(lacking)
+        return Chunk(sequence, Span(sequence.num_computed, count, tuple(sequence.table)))
+
+    def _preempt_younger(self, sequence: Sequence) -> bool:
+        """Take the blocks of the youngest idle sequence after ``sequence``; it will be computed anew."""
+        for victim in reversed(self._running[self._running.index(sequence) + 1 :]):
+            if victim.table and not victim.in_flight:
+                self.pool.give_back(victim.table)
+                victim.table, victim.num_computed = [], 0
+                self._running.remove(victim)
+                self._waiting.appendleft(victim)
+                return True
+        return False
+
+    def _append(self, sequence: Sequence, result: Sampled) -> Token:
+        index, params = sequence.num_outputs, sequence.request.sampling
+        sequence.tokens.append(result.token_id)
+        finish = None
+        if result.token_id in params.stop_token_ids:
+            finish = Finish.STOP
+        elif sequence.num_outputs >= params.max_tokens:
+            finish = Finish.LENGTH
+        if finish is not None:
+            self._forget(sequence)
+        return Token(
+            sequence.request.request_id,
+            sequence.epoch,
+            index,
+            result.token_id,
+            result.logprob,
+            result.alternatives,
+            finish,
+        )
+
+    def _end_cancelled(self, sequence: Sequence) -> Token:
+        self._forget(sequence)
+        request_id = sequence.request.request_id
+        return Token(request_id, sequence.epoch, sequence.num_outputs, None, finish=Finish.CANCELLED)
+
+    def _forget(self, sequence: Sequence) -> None:
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+        self.pool.give_back(sequence.table)
+        sequence.table = []
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self._block_size)

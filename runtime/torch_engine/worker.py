@@ -1,0 +1,147 @@
+"""A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
+
+Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
+each other; only loading weights runs beside, in a thread.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from runtime.footprint import Piece
+from runtime.kv.store import KvHandle, KvShape, KvStore
+from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.channel import BlockingChannel
+from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run
+from runtime.torch_engine.sampler import sample
+from runtime.torch_engine.shard import Shard, ShardSpec
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What a worker is forked with."""
+
+    checkpoint: Path
+    shape: KvShape
+    scratch_block: int
+    """A block no sequence ever gets: probes write there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The worker is up; peers find its KV memory here."""
+
+    handle: KvHandle
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    shard: Shard
+    spec: ShardSpec
+    group: Group
+
+    def heads(self, num_kv_heads: int) -> slice:
+        each = num_kv_heads // self.spec.tp_size
+        return slice(self.spec.tp_rank * each, (self.spec.tp_rank + 1) * each)
+
+
+def worker_main(sock: socket.socket, config: WorkerConfig) -> None:
+    """Body of the forked process; returns never."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives its driver
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
+    torch.set_num_threads(1)
+    try:
+        Worker(BlockingChannel(sock), config).serve()
+    finally:
+        sys.stderr.flush()
+        os._exit(0)  # no clean-up of what was inherited from the driver
+
+
+class Worker:
+    """Roles, KV memory and the loop over orders."""
+
+    def __init__(self, channel: BlockingChannel, config: WorkerConfig) -> None:
+        self._channel, self._config = channel, config
+        self._checkpoint: Checkpoint | None = None
+        self._store = KvStore(config.shape)
+        self._roles: dict[int, _Role] = {}
+
+    def serve(self) -> None:
+        """Work until the driver is gone."""
+        self._channel.send(Hello(self._store.handle))
+        with torch.inference_mode():
+            for order in self._channel.messages():
+                self._obey(order)
+
+    def _obey(self, order: Load | Run | Copy | Drop | Digest) -> None:
+        match order:
+            case Run():
+                self._run(order)
+            case Copy():
+                self._channel.send(Done(order.order, self._store.copy(order.boxes, order.blocks)))
+            case Load():
+                threading.Thread(target=self._load, args=(order,), daemon=True).start()
+            case Drop():
+                self._drop(order)
+            case Digest():
+                self._channel.send(Done(order.order, self._digests(order)))
+
+    def _run(self, order: Run) -> None:
+        if (role := self._roles.get(order.generation)) is None:
+            return
+        try:
+            attention = Attention(self._store.cache, role.heads(self._config.shape.num_kv_heads), order.spans)
+            hidden = role.shard.forward(torch.tensor(order.tokens), attention, role.group)
+            if role.spec.is_last:
+                logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
+                if role.spec.tp_rank == 0:
+                    self._channel.send(
+                        Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
+                    )
+        except GroupAborted:
+            self._roles.pop(order.generation, None)
+
+    def _load(self, order: Load) -> None:
+        try:
+            with torch.inference_mode():
+                self._checkpoint = self._checkpoint or Checkpoint(self._config.checkpoint)
+                shard = Shard(self._checkpoint, order.shard, self._config.shape.dtype)
+                group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
+                role = _Role(shard, order.shard, group)
+                self._warm_up(role)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
+            self._channel.send(LoadFailed(order.generation, f"{type(error).__name__}: {error}"))
+            return
+        self._roles[order.generation] = role
+        self._channel.send(Loaded(order.generation))
+
+    def _warm_up(self, role: _Role) -> None:
+        """One step alone, so that kernels and memory are warm before peers depend on this rank."""
+        span = Span(0, 1, (self._config.scratch_block,))
+        attention = Attention(self._store.cache, role.heads(self._config.shape.num_kv_heads), [span])
+        role.shard.forward(torch.zeros(1, dtype=torch.int64), attention, SoloGroup())
+
+    def _drop(self, order: Drop) -> None:
+        if order.generation is not None:
+            self._roles.pop(order.generation, None)
+        self._store.drop(order.pieces)
+        self._store.forget_peers()
+        self._channel.send(Done(order.order, None))
+
+    def _digests(self, order: Digest) -> dict[tuple[int, Piece], str]:
+        return {
+            (block, piece): self._store.digest(piece, block, tokens)
+            for block, tokens in order.blocks
+            for piece in order.pieces
+        }
