@@ -4,7 +4,7 @@ A *piece* is the KV of one layer and one KV head. TP divides the KV heads, PP th
 ``s`` with TP rank ``r`` owns the pieces ``layers(s) x heads(r)``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
@@ -79,7 +79,8 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
 def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
     """Bytes of weights on each device: its slices of its layers, the embedding on the first stage, the head on the last.
 
-    The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks.
+    The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks;
+    both stay in 16 bits at least, whatever the layers compute in.
     """
     sizes: dict[int, int] = {}
     for number, stage in enumerate(topology.stages):
@@ -88,7 +89,7 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
             for layer in stage.layers
         )
         size = layers / stage.tp_size
-        width = BYTES_PER_VALUE[stage.precision.activations]
+        width = max(2.0, BYTES_PER_VALUE[stage.precision.activations])
         if number == 0:
             size += model.embedding_parameters * width
         if number == topology.pp_size - 1:
@@ -127,18 +128,27 @@ def peak_bytes(
 ) -> Mapping[int, int]:
     """Bytes each device needs while old and new stand side by side, with ``num_blocks`` KV blocks.
 
-    Weights are counted twice where a device has both roles; KV pieces that stay are counted once.
+    Weights are counted twice where a device has both roles; a KV piece that stays is counted once, in its wider format.
     """
     old_weights, new_weights = weight_bytes(now, model), weight_bytes(target, model)
-    old_pieces, new_pieces = owned(now, model), owned(target, model)
     peak = {}
     for device in sorted({*now.devices, *target.devices}):
-        pieces = old_pieces.get(device, frozenset()) | new_pieces.get(device, frozenset())
-        layer_bytes = {
-            stage.layers: BYTES_PER_VALUE[stage.precision.kv] * 2 * block_size * model.head_dim
+        roles = [
+            (stage, heads_of(stage, stage.devices.index(device), model))
             for stage in (*now.stages, *target.stages)
             if device in stage.devices
-        }
-        kv = len(pieces) * max(layer_bytes.values()) * num_blocks
+        ]
+        widths = sum(_kv_width(roles, layer) for layer in range(model.num_layers))
+        kv = widths * 2 * model.head_dim * block_size * num_blocks
         peak[device] = round(old_weights.get(device, 0) + new_weights.get(device, 0) + kv)
     return peak
+
+
+def _kv_width(roles: Sequence[tuple[Stage, tuple[int, int]]], layer: int) -> float:
+    """Bytes of one value for each KV head of a layer that a device holds in any of its roles, added up."""
+    widths: dict[int, float] = {}
+    for stage, heads in roles:
+        if layer in stage.layers:
+            width = BYTES_PER_VALUE[stage.precision_of(layer).kv]
+            widths.update({head: max(width, widths.get(head, 0.0)) for head in range(*heads)})
+    return sum(widths.values())

@@ -1,0 +1,229 @@
+"""Properties of the transfer plan and of the memory arithmetic, over random topologies."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.footprint import (
+    HEADROOM,
+    Piece,
+    block_bytes,
+    blocks,
+    heads_of,
+    kv_bytes_per_token,
+    owned,
+    peak_bytes,
+    transfer,
+    weight_bytes,
+)
+from runtime.models import (
+    BYTES_PER_VALUE,
+    Cluster,
+    Gpu,
+    LayerRange,
+    Link,
+    ModelSpec,
+    Node,
+    Precision,
+    Stage,
+    Topology,
+)
+
+DEVICES = 12
+BLOCK_TOKENS = 16
+
+
+def model_of(layers: int, kv_heads: int) -> ModelSpec:
+    return ModelSpec("m", "LlamaForCausalLM", layers, 64, 128, kv_heads * 2, kv_heads, 16, 100, 1024)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelSpec:
+    return model_of(draw(st.integers(1, 12)), draw(st.sampled_from([2, 4, 8])))
+
+
+@st.composite
+def topologies(draw: st.DrawFn, model: ModelSpec, formats: tuple[str, ...] = ("bf16",)) -> Topology:
+    """Any split into stages, any TP degree per stage, on any devices in any order."""
+    cuts = draw(st.sets(st.integers(1, max(1, model.num_layers - 1)), max_size=3))
+    bounds = [0, *sorted(cut for cut in cuts if cut < model.num_layers), model.num_layers]
+    free = draw(st.permutations(range(DEVICES)))
+    stages = []
+    for start, end in itertools.pairwise(bounds):
+        left = len(free) - (len(bounds) - 2 - len(stages))
+        degrees = [tp for tp in (1, 2, 4, 8) if model.num_kv_heads % tp == 0 and tp <= left]
+        tp = draw(st.sampled_from(degrees))
+        devices, free = tuple(free[:tp]), free[tp:]
+        precision = Precision.named(draw(st.sampled_from(formats)), "L40S")
+        stages.append(Stage("L40S", devices, LayerRange(start, end), precision))
+    return Topology(tuple(stages))
+
+
+@st.composite
+def switches(draw: st.DrawFn, formats: tuple[str, ...] = ("bf16",)) -> tuple[Topology, Topology, ModelSpec]:
+    model = draw(models())
+    return draw(topologies(model, formats)), draw(topologies(model, formats)), model
+
+
+def owner(topology: Topology, piece: Piece, model: ModelSpec) -> int:
+    """Where a piece lives, by the textbook rule: rank = head // (heads / TP). Independent of the code under test."""
+    (stage,) = [stage for stage in topology.stages if stage.layers.start <= piece.layer < stage.layers.end]
+    return stage.devices[piece.head // (model.num_kv_heads // len(stage.devices))]
+
+
+def all_pieces(model: ModelSpec) -> list[Piece]:
+    return [Piece(layer, head) for layer in range(model.num_layers) for head in range(model.num_kv_heads)]
+
+
+def cluster_of(*memory_bytes: int) -> Cluster:
+    gpus = tuple(Gpu(index, "L40S", size) for index, size in enumerate(memory_bytes))
+    return Cluster((Node("n", gpus, Link("pcie", 1e9, 1e-5)),))
+
+
+@given(switches())
+def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_owner(
+    switch: tuple[Topology, Topology, ModelSpec],
+) -> None:
+    now, target, model = switch
+    received = Counter(
+        (box.target, box.source, piece) for box in transfer(now, target, model) for piece in box.pieces
+    )
+    moves = [(owner(target, piece, model), owner(now, piece, model), piece) for piece in all_pieces(model)]
+    assert received == Counter(move for move in moves if move[0] != move[1])
+
+
+@given(switches())
+def test_what_stays_on_a_device_is_not_copied_and_no_box_is_empty(
+    switch: tuple[Topology, Topology, ModelSpec],
+) -> None:
+    now, target, model = switch
+    held = owned(now, model)
+    for box in transfer(now, target, model):
+        assert box.pieces
+        assert not held.get(box.target, frozenset()) & set(box.pieces)
+        assert set(box.pieces) <= held[box.source]
+
+
+@given(switches())
+def test_a_topology_moves_nothing_to_itself(switch: tuple[Topology, Topology, ModelSpec]) -> None:
+    now, _, model = switch
+    assert transfer(now, now, model) == ()
+
+
+@given(switches())
+def test_a_switch_and_its_way_back_move_the_same_pieces(switch: tuple[Topology, Topology, ModelSpec]) -> None:
+    now, target, model = switch
+    there = Counter((b.source, b.target, piece) for b in transfer(now, target, model) for piece in b.pieces)
+    back = Counter((b.target, b.source, piece) for b in transfer(target, now, model) for piece in b.pieces)
+    assert there == back
+
+
+@given(switches())
+def test_every_piece_has_exactly_one_owner(switch: tuple[Topology, Topology, ModelSpec]) -> None:
+    topology, _, model = switch
+    assert Counter(itertools.chain.from_iterable(owned(topology, model).values())) == Counter(
+        all_pieces(model)
+    )
+
+
+def test_heads_are_dealt_in_order() -> None:
+    stage = Stage("L40S", (5, 3, 7, 1), LayerRange(0, 2), Precision.named("bf16", "L40S"))
+    assert [heads_of(stage, rank, model_of(2, 8)) for rank in range(4)] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+
+
+@given(switches(("bf16", "fp32", "int8")))
+def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_first_stage(
+    switch: tuple[Topology, Topology, ModelSpec],
+) -> None:
+    topology, _, model = switch
+    widths = {stage: BYTES_PER_VALUE[stage.precision.activations] for stage in topology.stages}
+    first, last = topology.stages[0], topology.stages[-1]
+    layers = sum(
+        len(stage.layers) * model.layer_parameters * BYTES_PER_VALUE[stage.precision.weights]
+        for stage in topology.stages
+    )
+    ends = model.embedding_parameters * (first.tp_size * widths[first] + widths[last])
+    assert sum(weight_bytes(topology, model).values()) == pytest.approx(
+        layers + ends, abs=len(topology.devices)
+    )
+
+
+def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits() -> None:
+    model = model_of(4, 4)
+    full, eight = Precision.named("bf16", "L40S"), Precision.named("fp8", "L40S")
+    topology = Topology((Stage("L40S", (0,), LayerRange(0, 4), full, ((LayerRange(0, 2), eight),)),))
+    quantised = Topology((Stage("L40S", (0,), LayerRange(0, 4), eight),))
+    ends = 2 * 2 * model.embedding_parameters
+    assert weight_bytes(topology, model) == {0: 6 * model.layer_parameters + ends}
+    assert weight_bytes(quantised, model) == {0: 4 * model.layer_parameters + ends}
+
+
+@given(switches(("bf16", "fp32")))
+def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(
+    switch: tuple[Topology, Topology, ModelSpec],
+) -> None:
+    topology, _, model = switch
+    one = Topology(
+        tuple(replace(stage, precision=Precision.named("fp32", "L40S")) for stage in topology.stages)
+    )
+    assert sum(block_bytes(one, model, BLOCK_TOKENS).values()) == BLOCK_TOKENS * kv_bytes_per_token(
+        model, "fp32"
+    )
+
+
+@given(switches(("bf16", "fp32")), st.lists(st.integers(10**5, 10**7), min_size=DEVICES, max_size=DEVICES))
+def test_blocks_is_the_most_that_fits_on_every_device(
+    switch: tuple[Topology, Topology, ModelSpec], memory: list[int]
+) -> None:
+    topology, _, model = switch
+    count = blocks(topology, model, cluster_of(*memory), BLOCK_TOKENS)
+    weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, BLOCK_TOKENS)
+
+    def fits(number: int) -> bool:
+        return all(
+            weights[device] + number * per_block[device] <= memory[device] * (1 - HEADROOM)
+            for device in topology.devices
+        )
+
+    assert not fits(count + 1)
+    assert fits(count) or count == 0
+
+
+@given(switches(("bf16", "fp32", "fp8")), st.integers(0, 500))
+def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
+    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
+) -> None:
+    now, target, model = switch
+    peak = peak_bytes(now, target, model, num_blocks, BLOCK_TOKENS)
+    alone = [
+        {device: sizes[device] + num_blocks * kv[device] for device in topology.devices}
+        for topology in (now, target)
+        for sizes, kv in [(weight_bytes(topology, model), block_bytes(topology, model, BLOCK_TOKENS))]
+    ]
+    assert set(peak) == {*now.devices, *target.devices}
+    for device, size in peak.items():
+        needs = [sizes.get(device, 0) for sizes in alone]
+        assert max(needs) - 1 <= size <= sum(needs) + 1
+
+
+@given(switches(("bf16",)), st.integers(1, 500))
+def test_the_peak_counts_weights_twice_and_kv_that_stays_once(
+    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
+) -> None:
+    now, _, model = switch
+    weights, kv = weight_bytes(now, model), block_bytes(now, model, BLOCK_TOKENS)
+    expected = {device: 2 * weights[device] + num_blocks * kv[device] for device in now.devices}
+    assert peak_bytes(now, now, model, num_blocks, BLOCK_TOKENS) == expected
+
+
+def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:
+    model = model_of(2, 2)
+    stage = Stage("L40S", (0,), LayerRange(0, 2), Precision.named("bf16", "L40S"))
+    now, target = Topology((stage,)), Topology((replace(stage, precision=Precision.named("fp8", "L40S")),))
+    weights = weight_bytes(now, model)[0] + weight_bytes(target, model)[0]
+    wide = block_bytes(now, model, BLOCK_TOKENS)[0]
+    assert peak_bytes(now, target, model, 10, BLOCK_TOKENS) == {0: weights + 10 * wide}
