@@ -1,0 +1,108 @@
+"""The tokenizer of a checkpoint folder: what is read from where, and clear errors for what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from runtime.errors import CheckpointError, RequestError
+from runtime.tokenizer import Tokenizer
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}:{% endif %}"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint folder with a tokenizer of one token per letter, and an end token."""
+    letters = tokenizers.Tokenizer(models.WordLevel({"<eos>": 0, "a": 1, "b": 2, ":": 3}, unk_token="<eos>"))
+    letters.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("."), behavior="isolated")
+    letters.decoder = decoders.Fuse()
+    letters.add_special_tokens(["<eos>"])
+    letters.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_text_goes_to_ids_and_back_without_special_tokens(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.encode("ab") == (1, 2)
+    assert tokenizer.decode([1, 2, 0]) == "ab"
+    assert tokenizer.token_text(0) == "<eos>"
+
+
+def test_end_tokens_come_from_the_generation_config_first(folder: Path) -> None:
+    write(folder, "config.json", {"eos_token_id": 7})
+    assert Tokenizer.load(folder).eos_ids == (7,)
+    write(folder, "generation_config.json", {"eos_token_id": [0, 3]})
+    assert Tokenizer.load(folder).eos_ids == (0, 3)
+
+
+def test_a_checkpoint_without_end_tokens_has_none(folder: Path) -> None:
+    assert Tokenizer.load(folder).eos_ids == ()
+
+
+@pytest.mark.parametrize("eos", ["<eos>", {"content": "<eos>", "lstrip": False}])
+def test_a_chat_is_rendered_by_the_template_with_its_special_tokens(folder: Path, eos: object) -> None:
+    write(folder, "tokenizer_config.json", {"chat_template": TEMPLATE, "eos_token": eos})
+    assert Tokenizer.load(folder).encode_chat([{"role": "user", "content": "ab"}]) == (1, 2, 0, 3)
+
+
+def test_the_template_file_goes_before_the_configuration(folder: Path) -> None:
+    write(folder, "tokenizer_config.json", {"chat_template": TEMPLATE})
+    (folder / "chat_template.jinja").write_text("b", encoding="utf-8")
+    assert Tokenizer.load(folder).encode_chat([]) == (2,)
+
+
+def test_of_several_named_templates_the_default_counts(folder: Path) -> None:
+    named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    write(folder, "tokenizer_config.json", {"chat_template": named})
+    assert Tokenizer.load(folder).encode_chat([]) == (2,)
+
+
+def test_a_model_without_a_template_says_so(folder: Path) -> None:
+    with pytest.raises(RequestError, match="no chat template"):
+        Tokenizer.load(folder).encode_chat([])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('roles must alternate') }}",
+        "{{ messages[0].content.missing.deeper }}",
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+    ],
+)
+def test_a_template_that_refuses_or_reaches_out_is_the_requests_error(folder: Path, template: str) -> None:
+    write(folder, "tokenizer_config.json", {"chat_template": template})
+    with pytest.raises(RequestError, match="chat template refuses"):
+        Tokenizer.load(folder).encode_chat([{"role": "user", "content": "ab"}])
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer.json", "{", "not a tokenizer"),
+        ("tokenizer_config.json", "{", "not JSON"),
+        ("tokenizer_config.json", "[]", "should hold a JSON object"),
+        ("chat_template.jinja", "{% for %}", "chat template cannot be read"),
+    ],
+)
+def test_a_broken_file_is_named(folder: Path, name: str, content: str, message: str) -> None:
+    (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=message):
+        Tokenizer.load(folder)
