@@ -86,15 +86,30 @@ class Profile:
 
 
 def _read(where: str, key: str, value: Any) -> Any:
-    """One value of a profile in its type; numbers must be positive and finite or zero."""
+    """One value of a profile in the type its field has."""
     if key in {"kind", "source"}:
         return str(value)
     if key == "extrapolated":
         return tuple(map(str, value))
-    if isinstance(value, Mapping):
-        group = int if key.startswith("allreduce") else str
-        return {group(name): _number(f"{where}.{name}", item) for name, item in value.items()}
+    if key in {"flops_s", "compute_share", "weight_share"}:
+        return {name: _number(f"{where}.{name}", item) for name, item in _mapping(where, value).items()}
+    if key.startswith("allreduce"):
+        sizes = {size: _group(where, size) for size in _mapping(where, value)}
+        return {sizes[size]: _number(f"{where}.{size}", item) for size, item in value.items()}
     return _number(where, value)
+
+
+def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise ProfileError(f"{where} should be a mapping, not {value!r}")
+    return value
+
+
+def _group(where: str, size: Any) -> int:
+    """A group size; JSON has only strings for keys."""
+    if not str(size).isdecimal():
+        raise ProfileError(f"{where} has the group size {size!r}, not a whole number")
+    return int(size)
 
 
 def _number(where: str, value: Any) -> float:

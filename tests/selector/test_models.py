@@ -1,0 +1,41 @@
+"""Reading a profile from plain data."""
+
+from typing import Any
+
+import pytest
+
+from selector import profiles
+from selector.errors import ProfileError
+from selector.models import Profile
+
+
+@pytest.fixture
+def plain() -> dict[str, Any]:
+    return profiles.load("A100").to_mapping()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kv_share": "fast"}, "profile of A100: kv_share is 'fast', not a number"),
+        ({"kv_share": float("nan")}, "kv_share is nan; it must be a finite number"),
+        ({"p2p_latency_s": -1}, "p2p_latency_s is -1; it must be a finite number, 0 or more"),
+        ({"allreduce_bytes_s": {2: None}}, r"allreduce_bytes_s\.2 is None, not a number"),
+        ({"source": "guess"}, "source is 'guess'; use one of measured"),
+        ({"colour": 1}, "unknown key colour"),
+        ({"weight_share": 0.7}, "weight_share should be a mapping"),
+        ({"kv_share": {"bf16": 1}}, "kv_share is {'bf16': 1}, not a number"),
+        ({"allreduce_bytes_s": {"two": 1e9}}, "allreduce_bytes_s has the group size 'two'"),
+    ],
+)
+def test_a_malformed_profile_is_refused_by_the_key_at_fault(
+    plain: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ProfileError, match=message):
+        Profile.from_mapping(plain | change)
+
+
+def test_missing_keys_are_named(plain: dict[str, Any]) -> None:
+    del plain["kv_share"], plain["kind"]
+    with pytest.raises(ProfileError, match="a device without kind: kind, kv_share missing"):
+        Profile.from_mapping(plain)

@@ -1,0 +1,48 @@
+"""The shipped profiles and the loader."""
+
+import json
+
+import pytest
+
+from runtime.models import BYTES_PER_VALUE, Precision
+from selector import profiles
+from selector.errors import ProfileError
+from selector.models import Profile
+
+
+def test_a_profile_is_found_by_its_name_and_by_its_device_kind() -> None:
+    assert profiles.load("a100-80gb") == profiles.load("A100")
+    assert profiles.load("l40s").kind == "L40S"
+
+
+def test_an_unknown_profile_is_refused_and_the_known_ones_named() -> None:
+    with pytest.raises(ProfileError, match=r"'T4'; there are a100-80gb \(kind A100\), l40s \(kind L40S\)"):
+        profiles.load("T4")
+
+
+@pytest.mark.parametrize("name", profiles.available())
+def test_every_served_format_computes_in_something_with_figures(name: str) -> None:
+    profile = profiles.load(name)
+    for weights in profile.precisions:
+        assert Precision.named(weights, profile.kind).activations in profile.flops_s
+    assert profile.flops_s.keys() == profile.compute_share.keys()
+    assert set(profile.extrapolated) <= set(profile.precisions) <= BYTES_PER_VALUE.keys()
+    assert profile.allreduce_bytes_s.keys() == profile.allreduce_latency_s.keys()
+
+
+@pytest.mark.parametrize("name", profiles.available())
+def test_no_share_exceeds_its_peak(name: str) -> None:
+    profile = profiles.load(name)
+    shares = [*profile.compute_share.values(), *profile.weight_share.values(), profile.kv_share]
+    assert all(0 < share <= 1 for share in shares)
+
+
+def test_the_a100_does_not_compute_in_fp8_and_the_l40s_does() -> None:
+    assert "fp8" not in profiles.load("A100").flops_s
+    assert "fp8" in profiles.load("L40S").flops_s
+
+
+@pytest.mark.parametrize("name", profiles.available())
+def test_a_profile_survives_json(name: str) -> None:
+    profile = profiles.load(name)
+    assert Profile.from_mapping(json.loads(json.dumps(profile.to_mapping()))) == profile
