@@ -6,7 +6,7 @@ the prompt. It passes the same conformance suite as real engines.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
@@ -75,7 +75,7 @@ class ScriptedEngine:
         """In order of arrival: the first ``max_running`` run, the others wait."""
         self._outputs: asyncio.Queue[list[Output] | EngineLostError | None] = asyncio.Queue()
         self._shadow: _ScriptedShadow | None = None
-        self._work, self._go, self._answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._work, self._go, self._answer, self._asked = (asyncio.Event() for _ in range(4))
         self._go.set()
         self._is_closed = False
         self._runner = asyncio.create_task(self._run())
@@ -97,6 +97,7 @@ class ScriptedEngine:
             )
         self._sequences[request.request_id] = _Sequence(request, request.epoch)
         self._work.set()
+        self._asked.set()
 
     async def cancel(self, request_id: str) -> None:
         """End a request early."""
@@ -130,11 +131,15 @@ class ScriptedEngine:
         if self._is_closed:
             return
         self.fail("the engine was closed")
-        self._is_closed = True
-        self._runner.cancel()
-        self._outputs.put_nowait(None)
+        self._end_all(None)
 
     # --- the script ---
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something that follows from what the engine is asked."""
+        while not is_so():
+            self._asked.clear()
+            await self._asked.wait()
 
     def hold(self) -> None:
         """Make no steps until ``resume``."""
@@ -161,9 +166,7 @@ class ScriptedEngine:
 
     def lose(self, detail: str) -> None:
         """Lose the engine as a whole."""
-        self._is_closed = True
-        self._runner.cancel()
-        self._outputs.put_nowait(EngineLostError(detail))
+        self._end_all(EngineLostError(detail))
 
     def turn(self) -> None:
         """One step of every running request: a chunk of prefill, or a token."""
@@ -180,8 +183,10 @@ class ScriptedEngine:
         self._check_open()
         if self.calls[-1:] != [call]:
             self.calls.append(call)
+            self._asked.set()
         if self.script.silent_while is phase:
             await self._answer.wait()
+            self._check_open()
         if self.script.lost_while is phase:
             raise SwitchError(Reason.RANK_LOST, f"a rank of the target was lost while {phase.value}")
 
@@ -201,8 +206,8 @@ class ScriptedEngine:
 
     async def _run(self) -> None:
         while True:
-            await self._go.wait()
             await self._work.wait()
+            await self._go.wait()
             self.turn()
             if not self._sequences:
                 self._work.clear()
@@ -228,6 +233,12 @@ class ScriptedEngine:
     def _end(self, sequence: _Sequence, finish: Finish, detail: str) -> Token:
         request_id, index = sequence.request.request_id, sequence.num_outputs
         return Token(request_id, sequence.epoch, index, None, finish=finish, detail=detail)
+
+    def _end_all(self, last: EngineLostError | None) -> None:
+        self._is_closed = True
+        self._runner.cancel()
+        self._outputs.put_nowait(last)
+        self._answer.set()
 
     def _check_open(self) -> None:
         if self._is_closed:

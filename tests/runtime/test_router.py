@@ -1,0 +1,306 @@
+"""The router: text in, deltas out, each stream whole whatever the engine does."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from runtime.engine import Finish, Moved, Request, Token
+from runtime.errors import EngineLostError, RequestError, StreamError
+from runtime.router import Delta, GenerationParams, Router, Usage
+from runtime.testing import ScriptedEngine, topology
+from runtime.tokenizer import Tokenizer
+
+EOS = 0
+LETTERS = {"<eos>": EOS, **{chr(code): code - 96 for code in range(97, 123)}}
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    """One token per letter: a is 1."""
+    letters = tokenizers.Tokenizer(models.WordLevel(LETTERS, unk_token="<eos>"))
+    letters.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("."), behavior="isolated")
+    letters.decoder = decoders.Fuse()
+    letters.add_special_tokens(["<eos>"])
+    return Tokenizer(letters, eos_ids=(EOS,))
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    scripted = ScriptedEngine(topology(1, 1))
+    yield scripted
+    await scripted.close()
+
+
+@pytest.fixture
+async def router(engine: ScriptedEngine, tokenizer: Tokenizer) -> AsyncIterator[Router]:
+    async with Router(engine, tokenizer) as made:
+        yield made
+
+
+async def collect(router: Router, prompt: str, max_tokens: int = 6, **params: object) -> list[Delta]:
+    return [delta async for delta in router.generate(prompt, GenerationParams(max_tokens, **params))]  # type: ignore[arg-type]
+
+
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas)
+
+
+async def settled(engine: ScriptedEngine) -> None:
+    """Let what is under way arrive."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def submitted(engine: ScriptedEngine) -> Request:
+    """The request that just reached the engine."""
+    await engine.until(lambda: bool(engine.requests))
+    return engine.requests[-1]
+
+
+async def test_a_generation_has_text_usage_and_a_finish(router: Router) -> None:
+    deltas = await collect(router, "abc", max_tokens=5)
+    assert text_of(deltas) == "abcab"
+    assert [delta.index for delta in deltas] == [0, 1, 2, 3, 4]
+    assert [delta.finish for delta in deltas] == [None] * 4 + [Finish.LENGTH]
+    assert deltas[-1].usage == Usage(prompt_tokens=3, completion_tokens=5)
+    assert router.num_streams == 0
+
+
+async def test_a_prompt_may_be_token_ids(router: Router) -> None:
+    deltas = [delta async for delta in router.generate((1, 2), GenerationParams(2))]
+    assert text_of(deltas) == "ab"
+
+
+async def test_streams_do_not_mix(router: Router) -> None:
+    prompts = ["abc", "de", "fghij", "k", "lmno", "pq"]
+    results = await asyncio.gather(*(collect(router, prompt, 20) for prompt in prompts))
+    assert [text_of(deltas) for deltas in results] == [(prompt * 20)[:20] for prompt in prompts]
+
+
+async def test_a_seed_is_drawn_only_if_none_came(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    tasks = [asyncio.create_task(collect(router, "ab", seed=seed)) for seed in (7, None, None)]
+    await settled(engine)
+    seeds = [request.sampling.seed for request in engine.requests]
+    assert seeds[0] == 7
+    assert seeds[1] != seeds[2]
+    engine.resume()
+    await asyncio.gather(*tasks)
+
+
+async def test_the_end_token_ends_the_text_and_is_no_part_of_it(router: Router) -> None:
+    deltas = [delta async for delta in router.generate((1, 2, EOS, 3), GenerationParams(9))]
+    assert text_of(deltas) == "ab"
+    assert (deltas[-1].finish, deltas[-1].token_id) == (Finish.STOP, EOS)
+
+
+async def test_the_end_token_can_be_ignored(router: Router) -> None:
+    params = GenerationParams(5, ignore_eos=True)
+    deltas = [delta async for delta in router.generate((1, EOS, 3), params)]
+    assert text_of(deltas) == "aca"
+    assert deltas[-1].finish is Finish.LENGTH
+
+
+async def test_the_text_of_any_stop_token_is_left_out(router: Router) -> None:
+    deltas = await collect(router, "abc", stop_token_ids=(LETTERS["c"],))
+    assert text_of(deltas) == "ab"
+    assert deltas[-1].finish is Finish.STOP
+
+
+async def test_a_stop_string_ends_the_stream_and_the_engine_is_told(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    deltas = await collect(router, "abcd", max_tokens=200, stop=("cda",))
+    assert text_of(deltas) == "ab"
+    assert deltas[-1].finish is Finish.STOP
+    assert deltas[-1].usage == Usage(4, 5)
+    await settled(engine)
+    assert engine.requests == ()
+
+
+async def test_what_looked_like_a_stop_string_comes_at_the_end(router: Router) -> None:
+    assert text_of(await collect(router, "abc", max_tokens=3, stop=("cx",))) == "abc"
+
+
+async def test_a_consumer_that_goes_away_ends_its_request(router: Router, engine: ScriptedEngine) -> None:
+    async with contextlib.aclosing(router.generate("ab", GenerationParams(200))) as deltas:
+        await anext(deltas)
+    await settled(engine)
+    assert engine.requests == ()
+    assert router.num_streams == 0
+
+
+async def test_a_cancelled_consumer_ends_its_request(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab"))
+    await submitted(engine)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await settled(engine)
+    assert engine.requests == ()
+
+
+async def test_a_request_the_engine_refuses_fails_before_any_delta(router: Router) -> None:
+    with pytest.raises(RequestError, match="ask for fewer"):
+        await collect(router, "ab", max_tokens=10_000)
+    assert router.num_streams == 0
+
+
+async def test_the_fingerprint_changes_exactly_at_the_streams_own_cut(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab", max_tokens=4))
+    await submitted(engine)
+    for _ in range(3):  # one of prefill, two tokens
+        engine.turn()
+    epoch = router.announce(topology(2))
+    engine.move(epoch, topology(2))
+    engine.resume()
+    deltas = await task
+    assert [delta.fingerprint for delta in deltas] == ["0-PP2", "0-PP2", "1-TP2", "1-TP2"]
+    assert text_of(deltas) == "abab"
+
+
+async def test_what_the_old_owner_still_says_after_the_fence_is_not_heard(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
+    request_id = (await submitted(engine)).request_id
+    epoch = router.announce(topology(2))
+    stale = Token(request_id, 0, 0, LETTERS["z"])
+    engine.emit([Moved(epoch, (request_id,)), stale, Token(request_id, epoch, 0, LETTERS["a"])])
+    engine.emit([stale, Token(request_id, epoch, 1, LETTERS["b"], finish=Finish.LENGTH)])
+    assert text_of(await task) == "ab"
+    assert router.counts.wrong_epoch == 2
+    assert router.counts.lost == router.counts.duplicates == 0
+
+
+async def test_a_token_said_twice_is_delivered_once(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
+    request_id = (await submitted(engine)).request_id
+    first = Token(request_id, 0, 0, LETTERS["a"])
+    engine.emit([first, first, Token(request_id, 0, 1, LETTERS["b"], finish=Finish.LENGTH)])
+    assert text_of(await task) == "ab"
+    assert router.counts.duplicates == 1
+
+
+async def test_a_lost_token_breaks_the_stream_instead_of_corrupting_it(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    engine.hold()
+    seen: list[Delta] = []
+
+    async def consume() -> None:
+        async for delta in router.generate("ab", GenerationParams(9)):
+            seen.append(delta)  # noqa: PERF401 - what came before the error is looked at
+
+    task = asyncio.create_task(consume())
+    request_id = (await submitted(engine)).request_id
+    engine.emit([Token(request_id, 0, 0, LETTERS["a"]), Token(request_id, 0, 3, LETTERS["b"])])
+    with pytest.raises(StreamError, match="2 tokens before index 3 were lost"):
+        await task
+    assert text_of(seen) == "a"
+    assert router.counts.lost == 2
+    await settled(engine)
+    assert engine.requests == ()
+
+
+async def test_an_engine_error_ends_the_stream_after_what_came_before(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    engine.hold()
+    deltas = router.generate("ab", GenerationParams(9))
+    first = asyncio.create_task(anext(deltas))
+    await submitted(engine)
+    engine.turn()
+    engine.turn()
+    assert (await first).text == "a"
+    engine.fail("rank 1 died")
+    with pytest.raises(StreamError, match="rank 1 died"):
+        await anext(deltas)
+
+
+async def test_a_lost_engine_breaks_all_streams_and_refuses_new_ones(
+    router: Router, engine: ScriptedEngine
+) -> None:
+    engine.hold()
+    tasks = [asyncio.create_task(collect(router, "ab")) for _ in range(3)]
+    await settled(engine)
+    engine.lose("the driver was killed")
+    for task in tasks:
+        with pytest.raises(EngineLostError, match="the driver was killed"):
+            await task
+    with pytest.raises(EngineLostError, match="the driver was killed"):
+        await collect(router, "ab")
+    assert router.lost is not None
+
+
+@dataclass(slots=True)
+class Seen:
+    """An observer that writes down what it is told."""
+
+    ttft_s: list[float] = field(default_factory=list)
+    itl_s: list[float] = field(default_factory=list)
+    ends: list[tuple[Finish, Usage]] = field(default_factory=list)
+
+    def first_token(self, ttft_s: float) -> None:
+        self.ttft_s.append(ttft_s)
+
+    def next_token(self, itl_s: float) -> None:
+        self.itl_s.append(itl_s)
+
+    def finished(self, finish: Finish, usage: Usage) -> None:
+        self.ends.append((finish, usage))
+
+
+async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+    now_s, seen = 10.0, Seen()
+    engine.hold()
+    async with Router(engine, tokenizer, clock=lambda: now_s, observer=seen) as router:
+        task = asyncio.create_task(collect(router, "ab", max_tokens=3))
+        await submitted(engine)
+        engine.turn()
+        for step_s in (0.5, 0.25, 0.125):
+            now_s += step_s
+            engine.turn()
+            await settled(engine)
+        deltas = await task
+    assert (seen.ttft_s, seen.itl_s) == ([0.5], [0.25, 0.125])
+    assert seen.ends == [(Finish.LENGTH, Usage(2, 3))]
+    assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
+
+
+async def test_an_observer_learns_of_clients_that_went_away_and_of_broken_streams(
+    engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    seen = Seen()
+    async with Router(engine, tokenizer, observer=seen) as router:
+        async with contextlib.aclosing(router.generate("ab", GenerationParams(200))) as deltas:
+            await anext(deltas)
+        with pytest.raises(RequestError):
+            await collect(router, "ab", max_tokens=10_000)
+    assert [finish for finish, _ in seen.ends] == [Finish.CANCELLED, Finish.ERROR]
+
+
+async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    deltas = router.generate("abc", GenerationParams(3))
+    first = asyncio.create_task(anext(deltas))
+    request_id = (await submitted(engine)).request_id
+    engine.emit([Token(request_id, 0, index, 1 + index) for index in range(2)])
+    await first
+    # the second token of the batch is there without the loop turning
+    pending = deltas.__anext__()
+    with pytest.raises(StopIteration) as done:
+        pending.send(None)
+    assert done.value.value.index == 1
+    await deltas.aclose()
