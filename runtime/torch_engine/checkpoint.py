@@ -4,7 +4,7 @@ safetensors maps the file, so its pages are the one host copy that all workers s
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,40 @@ class Checkpoint:
         return part
 
     def _check_tensors(self) -> None:
-        needed = ["model.embed_tokens.weight", "model.norm.weight"]
-        needed += [] if self.spec.tie_word_embeddings else ["lm_head.weight"]
-        needed += [f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(self.spec.num_layers)]
-        for name in needed:
+        """Every tensor the model needs is there and has its shape."""
+        for name, shape in _expected(self.spec):
             if name not in self._files:
                 raise CheckpointError(f"{self.folder}: tensor {name} is missing; is the download complete?")
+            found = self._files[name].get_slice(name).get_shape()
+            if found != shape:
+                raise CheckpointError(
+                    f"{self.folder}: tensor {name} has shape {found}, not {shape} as config.json says"
+                )
+
+
+def _expected(spec: ModelSpec) -> Iterator[tuple[str, list[int]]]:
+    """Names and shapes of the tensors a model is made of."""
+    hidden, mlp, dim = spec.hidden_size, spec.intermediate_size, spec.head_dim
+    yield "model.embed_tokens.weight", [spec.vocab_size, hidden]
+    yield "model.norm.weight", [hidden]
+    if not spec.tie_word_embeddings:
+        yield "lm_head.weight", [spec.vocab_size, hidden]
+    rows = {"q": spec.num_heads * dim, "k": spec.num_kv_heads * dim, "v": spec.num_kv_heads * dim}
+    for layer in range(spec.num_layers):
+        prefix = f"model.layers.{layer}."
+        for name, size in rows.items():
+            yield f"{prefix}self_attn.{name}_proj.weight", [size, hidden]
+            if spec.attention_bias:
+                yield f"{prefix}self_attn.{name}_proj.bias", [size]
+        if spec.qk_norm:
+            yield f"{prefix}self_attn.q_norm.weight", [dim]
+            yield f"{prefix}self_attn.k_norm.weight", [dim]
+        yield f"{prefix}self_attn.o_proj.weight", [hidden, rows["q"]]
+        yield f"{prefix}input_layernorm.weight", [hidden]
+        yield f"{prefix}post_attention_layernorm.weight", [hidden]
+        yield f"{prefix}mlp.gate_proj.weight", [mlp, hidden]
+        yield f"{prefix}mlp.up_proj.weight", [mlp, hidden]
+        yield f"{prefix}mlp.down_proj.weight", [hidden, mlp]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

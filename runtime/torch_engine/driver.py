@@ -32,6 +32,7 @@ from runtime.torch_engine.messages import (
     Digest,
     DriverConfig,
     Fatal,
+    KvDigests,
     Loaded,
     LoadFailed,
     Outputs,
@@ -291,21 +292,32 @@ class Driver:
         counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
         return EngineStats(*counts, worker_pids=dict(self.crew.pids))
 
-    async def call_digests(self, positions: dict[str, int]) -> dict[tuple[str, int, Piece], str]:
-        """Digests of the first ``positions[request_id]`` tokens' KV, by (request, logical block, piece)."""
-        wanted: dict[int, tuple[str, int, int]] = {}
-        for sequence in self.scheduler.running:
-            left = positions.get(sequence.request.request_id, 0)
-            for logical, block in enumerate(sequence.table):
-                if (valid := min(left - logical * self.settings.block_size, self.settings.block_size)) > 0:
-                    wanted[block] = (sequence.request.request_id, logical, valid)
-        blocks = tuple((block, valid) for block, (_, _, valid) in wanted.items())
+    async def call_digests(self, positions: dict[str, int] | None) -> KvDigests:
+        """Digests of each running request's first positions; None takes all it has computed."""
+        if positions is None:
+            positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
+        wanted = self._valid_blocks(positions)
         found: dict[tuple[str, int, Piece], str] = {}
         for device in self.active.topology.devices:
-            pieces = tuple(sorted(self.active.pieces(device)))
-            result = await self.crew.order(device, lambda n, pieces=pieces: Digest(n, pieces, blocks))  # type: ignore[misc]
-            for (block, piece), digest in result.items():
-                found[*wanted[block][:2], piece] = digest
+            result = await self._digests_of(device, {block: valid for block, (_, _, valid) in wanted.items()})
+            found.update({(*wanted[block][:2], piece): digest for (block, piece), digest in result.items()})
+        return KvDigests(positions, found)
+
+    def _valid_blocks(self, positions: dict[str, int]) -> dict[int, tuple[str, int, int]]:
+        """Block to (request, logical block, valid tokens)."""
+        size, blocks = self.settings.block_size, {}
+        for sequence in self.scheduler.running:
+            request_id = sequence.request.request_id
+            for logical, block in enumerate(sequence.table):
+                if (valid := min(positions.get(request_id, 0) - logical * size, size)) > 0:
+                    blocks[block] = (request_id, logical, valid)
+        return blocks
+
+    async def _digests_of(self, device: int, valid: dict[int, int]) -> dict[tuple[int, Piece], str]:
+        pieces, blocks = tuple(sorted(self.active.pieces(device))), tuple(valid.items())
+        found: dict[tuple[int, Piece], str] = await self.crew.order(
+            device, lambda n: Digest(n, pieces, blocks)
+        )
         return found
 
     def forget(self, switch: Switch) -> None:

@@ -12,10 +12,18 @@ from typing import Any
 
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
-from runtime.footprint import Piece
 from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
 from runtime.torch_engine.channel import AsyncChannel
-from runtime.torch_engine.messages import Call, DriverConfig, EngineSettings, Fatal, Outputs, Reply, Started
+from runtime.torch_engine.messages import (
+    Call,
+    DriverConfig,
+    EngineSettings,
+    Fatal,
+    KvDigests,
+    Outputs,
+    Reply,
+    Started,
+)
 
 
 class TorchEngine:
@@ -67,6 +75,11 @@ class TorchEngine:
         """What runs now."""
         return self._topology
 
+    @property
+    def driver_pid(self) -> int:
+        """Process id of the driver."""
+        return self._process.pid
+
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
         if self._restart:
@@ -101,9 +114,9 @@ class TorchEngine:
         stats: EngineStats = await self._call("stats")
         return stats
 
-    async def digests(self, positions: dict[str, int]) -> dict[tuple[str, int, Piece], str]:
-        """Byte digests of the KV of each request's first positions, by (request, logical block, piece)."""
-        found: dict[tuple[str, int, Piece], str] = await self._call("digests", positions)
+    async def digests(self, positions: dict[str, int] | None = None) -> KvDigests:
+        """Byte digests of each running request's KV; pass the positions of an earlier answer to compare with it."""
+        found: KvDigests = await self._call("digests", positions)
         return found
 
     async def close(self) -> None:

@@ -162,6 +162,16 @@ class Fatal:
 
 
 @dataclass(frozen=True, slots=True)
+class KvDigests:
+    """Digests of KV bytes that do not depend on the topology."""
+
+    positions: dict[str, int]
+    """Request to how many of its first positions were read."""
+    digests: dict[tuple[str, int, Piece], str]
+    """(request, logical block, piece) to digest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outputs:
     """Tokens and fences, in order."""
 

@@ -1,0 +1,77 @@
+"""Forward one prompt through the ranks of a topology, without driver or scheduler; run by test_shard.
+
+``python compute_logits.py CHECKPOINT TP PP CHUNKS OUT``: CHUNKS is a comma list of prefill chunk sizes. Each rank is a
+forked process; the last stage's first rank saves the logits of every position to OUT.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from runtime.footprint import heads_of
+from runtime.models import Cluster, Gpu, Link, Node, uniform
+from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.group import Group, GroupMemory, GroupShape
+from runtime.torch_engine.shard import Shard, ShardSpec
+
+BLOCK_SIZE, BLOCKS = 8, 16
+
+
+def prompt(vocab_size: int, length: int) -> torch.Tensor:
+    """The tokens every topology is asked about."""
+    return torch.randint(0, vocab_size, (length,), generator=torch.Generator().manual_seed(5))
+
+
+def run_rank(
+    checkpoint: Checkpoint, spec: ShardSpec, heads: tuple[int, int], group: Group, chunks: list[int]
+) -> torch.Tensor:
+    """All chunks through one rank; logits of all positions on the last stage."""
+    model = checkpoint.spec
+    shard = Shard(checkpoint, spec, torch.float32)
+    cache = torch.zeros(2, model.num_layers, model.num_kv_heads, BLOCKS, BLOCK_SIZE, model.head_dim)
+    tokens = prompt(model.vocab_size, sum(chunks))
+    table = tuple(torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(2)).tolist())
+    logits, at = [], 0
+    for count in chunks:
+        attention = Attention(cache, slice(*heads), [Span(at, count, table)])
+        hidden = shard.forward(tokens[at : at + count], attention, group)
+        if spec.is_last:
+            logits.append(shard.logits(hidden, range(count), group))
+        at += count
+    return torch.cat(logits) if logits else torch.empty(0)
+
+
+def main() -> None:
+    """Fork the ranks and wait for them."""
+    folder, tp, pp, sizes, out = sys.argv[1:]
+    chunks = [int(size) for size in sizes.split(",")]
+    torch.set_num_threads(1)
+    checkpoint = Checkpoint(Path(folder))
+    model = checkpoint.spec
+    gpus = tuple(Gpu(index, "CPU", 1 << 30) for index in range(int(tp) * int(pp)))
+    cluster = Cluster((Node("local", gpus, Link("shared-memory", 1e9, 1e-5)),))
+    topology = uniform(cluster, "CPU", int(tp), int(pp), model.num_layers, "fp32")
+    shape = GroupShape((int(tp),) * int(pp), sum(chunks) * max(model.hidden_size, model.vocab_size))
+    memory = GroupMemory(shape)
+    children = []
+    for number, stage in enumerate(topology.stages):
+        for rank in range(stage.tp_size):
+            if (pid := os.fork()) == 0:
+                spec = ShardSpec(
+                    stage.layers, rank, stage.tp_size, number == 0, number == topology.pp_size - 1
+                )
+                with torch.inference_mode():
+                    group = Group(memory.path, shape, number, rank)
+                    logits = run_rank(checkpoint, spec, heads_of(stage, rank, model), group, chunks)
+                if spec.is_last and rank == 0:
+                    torch.save(logits, out)
+                os._exit(0)
+            children.append(pid)
+    sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Small random checkpoints in the formats the engine reads, and a cluster of four CPU slots."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from runtime.models import Cluster, Gpu, Link, Node
+
+SHAPE = {
+    "vocab_size": 101,  # no TP degree divides it
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 5,  # no PP degree divides it
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+KINDS = {
+    "llama-untied": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {"tie_word_embeddings": False}),
+    "llama3-rope": (
+        transformers.LlamaForCausalLM,
+        transformers.LlamaConfig,
+        {"tie_word_embeddings": False, "rope_parameters": LLAMA3_ROPE},
+    ),
+    "qwen2-tied": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config, {"tie_word_embeddings": True}),
+    "qwen3-tied": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"tie_word_embeddings": True}),
+}
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Kind to folder, random float32 weights."""
+    folders = {}
+    transformers.utils.logging.disable_progress_bar()
+    for kind, (model_class, config_class, extra) in KINDS.items():
+        torch.manual_seed(len(folders))
+        model = model_class(config_class(**{**SHAPE, **extra}))
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:  # the usual ones and zeros would hide a mistake
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        folders[kind] = tmp_path_factory.mktemp(kind)
+        model.save_pretrained(folders[kind])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """Four CPU slots on one node."""
+    gpus = tuple(Gpu(index, "CPU", 1 << 30) for index in range(4))
+    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))

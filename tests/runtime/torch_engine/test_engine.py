@@ -1,0 +1,335 @@
+"""The torch engine with real processes: a live switch is right by digests, logprobs and tokens; faults stay contained."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.engine import Finish, Moved, Request, SamplingParams, Token
+from runtime.errors import EngineLostError, RequestError, SwitchError
+from runtime.models import Cluster, Reason, Topology, parse_topology
+from runtime.torch_engine.engine import TorchEngine, TorchShadow
+from runtime.torch_engine.messages import EngineSettings
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = EngineSettings(
+    block_size=8, num_blocks=256, max_running=6, max_batch_tokens=24, syncing_batch_tokens=16
+)
+LAYERS = 5
+
+
+class Ears:
+    """Hears everything the engine says."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self._engine = engine
+        self._news = asyncio.Condition()
+        self.tokens: dict[str, list[Token]] = {}
+        self.moves: list[Moved] = []
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for batch in self._engine.outputs():
+            for item in batch:
+                if isinstance(item, Moved):
+                    self.moves.append(item)
+                else:
+                    self.tokens.setdefault(item.request_id, []).append(item)
+            async with self._news:
+                self._news.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60), self._news:
+            await self._news.wait_for(condition)
+
+    async def have(self, request_id: str, count: int) -> None:
+        await self.until(lambda: len(self.tokens.get(request_id, [])) >= count)
+
+    async def all_ended(self, count: int) -> None:
+        await self.until(lambda: sum(bool(t[-1].finish) for t in self.tokens.values()) == count)
+
+    def said(self) -> dict[str, list[tuple[int | None, float]]]:
+        return {
+            name: [(t.token_id, t.logprob) for t in tokens] for name, tokens in sorted(self.tokens.items())
+        }
+
+
+@pytest.fixture
+def engine_of(
+    checkpoints: dict[str, Path], cluster: Cluster
+) -> Callable[..., contextlib.AbstractAsyncContextManager]:
+    @contextlib.asynccontextmanager
+    async def start(
+        shape: str, settings: EngineSettings = SETTINGS
+    ) -> AsyncIterator[tuple[TorchEngine, Ears]]:
+        topology = parse_topology(shape, cluster, LAYERS, "fp32")
+        engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+        ears = Ears(engine)
+        try:
+            yield engine, ears
+        finally:
+            await engine.close()
+
+    return start
+
+
+def requests(tokens: int = 60, temperature: float = 0.0) -> list[Request]:
+    """Eight, more than run at once; the fifth has a prompt of many prefill chunks."""
+    lengths = [5, 8, 17, 30, 400, 1, 64, 23]
+    params = SamplingParams(tokens, temperature=temperature, top_p=0.95, seed=11)
+    return [
+        Request(f"r{i}", tuple((31 * i + 7 * j) % 101 for j in range(length)), params, epoch=1)
+        for i, length in enumerate(lengths)
+    ]
+
+
+async def submit_all(engine: TorchEngine, wanted: list[Request]) -> None:
+    for request in wanted:
+        await engine.submit(request)
+
+
+def same(got: dict[str, list], want: dict[str, list]) -> None:
+    assert {name: [t for t, _ in tokens] for name, tokens in got.items()} == {
+        name: [t for t, _ in tokens] for name, tokens in want.items()
+    }
+    worst = max(abs(a - b) for name in want for (_, a), (_, b) in zip(got[name], want[name], strict=True))
+    assert worst < 1e-4
+
+
+async def synced(engine: TorchEngine, target: Topology) -> TorchShadow:
+    shadow = await engine.prepare(target)
+    await shadow.ready()
+    while (await shadow.lag()).tokens > 6 * 8:
+        pass
+    return shadow
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("now", "target"),
+    [
+        ("1x1", "tp2"),
+        ("tp2", "1x1"),
+        ("1x1", "pp2"),
+        ("pp2", "1x1"),
+        ("tp2", "pp2"),
+        ("pp2", "tp2"),
+        ("tp2pp2", "1x1"),
+    ],
+)
+async def test_a_switch_changes_no_byte_no_logprob_and_no_token(
+    engine_of: Callable, cluster: Cluster, now: str, target: str, temperature: float
+) -> None:
+    async with engine_of(now) as (engine, ears):
+        await submit_all(engine, requests(temperature=temperature))
+        await ears.all_ended(8)
+        want = ears.said()
+        ears.tokens.clear()
+
+        await submit_all(engine, requests(temperature=temperature))
+        await ears.have("r0", 3)  # r4 is half-prefilled, r6 and r7 wait for a place
+        shadow = await engine.prepare(parse_topology(target, cluster, LAYERS, "fp32"))
+        await shadow.ready()
+        before = await engine.digests()
+        cut = await shadow.cut(2, deadline_s=5)
+        after = await engine.digests(before.positions)
+        assert set(cut.moved) == {f"r{i}" for i in range(8)}
+        assert len(before.digests) > 100
+        assert after.digests == before.digests
+        await shadow.release()
+        await ears.all_ended(8)
+        same(ears.said(), want)
+        assert all([t.index for t in tokens] == list(range(60)) for tokens in ears.tokens.values())
+        assert [move.epoch for move in ears.moves] == [2]
+        assert {t.epoch for tokens in ears.tokens.values() for t in tokens if t.index > 50} == {2}
+        stats = await engine.stats()
+        assert stats.free_blocks == stats.total_blocks
+
+
+async def test_half_prefilled_and_waiting_requests_were_among_the_moved(
+    engine_of: Callable, cluster: Cluster
+) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await submit_all(engine, requests())
+        await ears.have("r0", 3)
+        shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
+        await shadow.ready()
+        positions = (await engine.digests()).positions
+        cut = await shadow.cut(2, deadline_s=5)
+        assert 0 < positions["r4"] < 400
+        assert "r7" not in positions
+        assert "r7" in cut.moved
+        await shadow.release()
+
+
+async def test_switching_back_and_forth_leaves_nothing_behind(engine_of: Callable, cluster: Cluster) -> None:
+    async with engine_of("pp2") as (engine, ears):
+        await submit_all(engine, requests(tokens=150))
+        await ears.have("r0", 1)
+        open_files = []
+        for epoch, shape in enumerate(["1x1", "tp2", "pp2", "1x1", "tp2", "pp2"], start=2):
+            shadow = await synced(engine, parse_topology(shape, cluster, LAYERS, "fp32"))
+            await shadow.cut(epoch, deadline_s=5)
+            await shadow.release()
+            open_files.append(len(os.listdir(f"/proc/{engine.driver_pid}/fd")))
+        assert len(set(open_files)) == 1
+        await ears.all_ended(8)
+        stats = await engine.stats()
+        assert stats.free_blocks == stats.total_blocks
+        assert set(stats.worker_pids) == {0, 1}
+
+
+async def test_batch_composition_and_chunking_change_nothing(engine_of: Callable) -> None:
+    said = []
+    for settings in (
+        SETTINGS,
+        EngineSettings(block_size=16, num_blocks=256, max_running=8, max_batch_tokens=512),
+    ):
+        async with engine_of("1x1", settings) as (engine, ears):
+            await submit_all(engine, requests())
+            await ears.all_ended(8)
+            said.append(ears.said())
+    async with engine_of("1x1") as (engine, ears):
+        for count, request in enumerate(requests(), start=1):
+            await engine.submit(request)
+            await ears.all_ended(count)
+        said.append(ears.said())
+    same(said[1], said[0])
+    same(said[2], said[0])
+
+
+@pytest.mark.parametrize("moment", ["warming", "syncing"])
+async def test_losing_a_rank_only_the_target_needs_aborts_the_switch_and_nothing_else(
+    engine_of: Callable, cluster: Cluster, moment: str
+) -> None:
+    target = parse_topology("tp2", cluster, LAYERS, "fp32")
+    async with engine_of("1x1") as (engine, ears):
+        await submit_all(engine, requests())
+        await ears.all_ended(8)
+        want = ears.said()
+        ears.tokens.clear()
+        open_files = len(os.listdir(f"/proc/{engine.driver_pid}/fd"))
+
+        await submit_all(engine, requests())
+        await ears.have("r0", 3)
+        shadow = await engine.prepare(target)
+        if moment == "syncing":
+            await shadow.ready()
+            await shadow.lag()
+        while 1 not in (pids := (await engine.stats()).worker_pids):
+            pass
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(SwitchError, match="device 1") as lost:
+            await shadow.ready()
+            while True:
+                await shadow.lag()
+        assert lost.value.reason is Reason.RANK_LOST
+        await shadow.abort(lost.value.reason)
+        assert set((await engine.stats()).worker_pids) == {0}
+        assert len(os.listdir(f"/proc/{engine.driver_pid}/fd")) == open_files
+        await ears.all_ended(8)
+        same(ears.said(), want)
+        assert engine.topology.shape == "1x1"
+
+        shadow = await synced(engine, target)  # and the next switch works
+        await shadow.cut(2, deadline_s=5)
+        await shadow.release()
+        stats = await engine.stats()
+        assert stats.free_blocks == stats.total_blocks
+
+
+async def test_an_aborted_switch_gives_everything_back(engine_of: Callable, cluster: Cluster) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await submit_all(engine, requests())
+        await ears.have("r0", 3)
+        shadow = await synced(engine, parse_topology("tp2pp2", cluster, LAYERS, "fp32"))
+        with pytest.raises(SwitchError, match="another switch"):
+            await engine.prepare(parse_topology("pp2", cluster, LAYERS, "fp32"))
+        await shadow.abort(Reason.CANCELLED)
+        await shadow.abort(Reason.CANCELLED)
+        await ears.all_ended(8)
+        assert ears.moves == []
+        assert {t.epoch for tokens in ears.tokens.values() for t in tokens} == {1}
+
+
+@pytest.mark.parametrize("victim", ["worker", "driver"])
+async def test_losing_what_the_topology_needs_ends_its_requests_with_an_error_and_serves_anew(
+    engine_of: Callable, victim: str
+) -> None:
+    async with engine_of("pp2") as (engine, ears):
+        await submit_all(engine, requests(tokens=500))
+        await ears.have("r0", 3)
+        workers = (await engine.stats()).worker_pids
+        os.kill(workers[1] if victim == "worker" else engine.driver_pid, signal.SIGKILL)
+        await ears.all_ended(8)
+        for tokens in ears.tokens.values():
+            assert tokens[-1].finish is Finish.ERROR
+            assert "send the request again" in tokens[-1].detail
+            assert [t.index for t in tokens] == list(range(len(tokens)))
+        ears.tokens.clear()
+        with contextlib.suppress(EngineLostError):
+            await engine.submit(requests()[0])
+        while not ears.tokens:
+            with contextlib.suppress(EngineLostError):
+                await engine.submit(Request("again", (1, 2, 3), SamplingParams(3), 1))
+                await ears.have("again", 3)
+        assert not any(_is_alive(pid) for pid in workers.values())
+
+
+def _is_alive(pid: int) -> bool:
+    """Runs; one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_closing_ends_every_process(engine_of: Callable) -> None:
+    async with engine_of("tp2") as (engine, ears):
+        await submit_all(engine, requests())
+        await ears.have("r0", 1)
+        pids = [engine.driver_pid, *(await engine.stats()).worker_pids.values()]
+    assert not any(_is_alive(pid) for pid in pids)
+
+
+async def test_what_can_never_be_served_is_refused(engine_of: Callable, cluster: Cluster) -> None:
+    async with engine_of("1x1") as (engine, _):
+        with pytest.raises(RequestError, match="ask for fewer"):
+            await engine.submit(Request("long", (1,) * 3000, SamplingParams(10), 1))
+        for shape in ("CPUx3", "CPUx2@bf16"):
+            with pytest.raises(SwitchError) as refused:
+                await engine.prepare(parse_topology(shape, cluster, LAYERS, "fp32"))
+            assert refused.value.reason is Reason.UNSUPPORTED
+
+
+async def test_a_target_that_does_not_fit_beside_the_source_is_refused_with_the_figures(
+    checkpoints: dict[str, Path], cluster: Cluster
+) -> None:
+    topology = parse_topology("pp2", cluster, LAYERS, "fp32")
+    settings = EngineSettings(block_size=32, num_blocks=30_000)
+    engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+    try:
+        with pytest.raises(
+            SwitchError, match=r"has 1,073,741,824 bytes but PP2 and 1x1 side by side"
+        ) as refused:
+            await engine.prepare(parse_topology("1x1", cluster, LAYERS, "fp32"))
+        assert refused.value.reason is Reason.NO_MEMORY
+    finally:
+        await engine.close()
+
+
+async def test_cancelling_ends_the_stream_and_frees_its_blocks(engine_of: Callable) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await engine.submit(Request("a", (1, 2, 3), SamplingParams(1000), 1))
+        await ears.have("a", 2)
+        await engine.cancel("a")
+        await engine.cancel("unknown")
+        await ears.all_ended(1)
+        assert ears.tokens["a"][-1].finish is Finish.CANCELLED
+        stats = await engine.stats()
+        assert stats.free_blocks == stats.total_blocks

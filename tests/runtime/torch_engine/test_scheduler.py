@@ -1,0 +1,160 @@
+"""The scheduler: budgets, chunks, preemption, and no block lost whatever happens."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.engine import Finish, Request, SamplingParams, Token
+from runtime.errors import RequestError
+from runtime.kv.blocks import BlockPool
+from runtime.torch_engine.sampler import Sampled
+from runtime.torch_engine.scheduler import Chunk, Scheduler
+
+BLOCK = 4
+
+
+def scheduler(blocks: int = 16, max_running: int = 8) -> Scheduler:
+    return Scheduler(BlockPool(blocks), BLOCK, max_running, max_model_tokens=60)
+
+
+def request(name: str, prompt: int = 5, tokens: int = 3, stop: tuple[int, ...] = ()) -> Request:
+    return Request(name, tuple(range(prompt)), SamplingParams(tokens, stop_token_ids=stop), epoch=1)
+
+
+def step(subject: Scheduler, chunks: list[Chunk], token: int = 9) -> list[Token]:
+    return subject.complete(chunks, [Sampled(token, -0.5, ()) for chunk in chunks if chunk.samples])
+
+
+def test_a_prompt_is_prefilled_in_chunks_and_only_the_last_chunk_samples() -> None:
+    subject = scheduler()
+    subject.submit(request("a", prompt=10))
+    spans = []
+    for _ in range(3):
+        (chunk,) = subject.next_batch(4, 1)
+        spans.append((chunk.span.start, chunk.span.count, chunk.samples))
+        step(subject, [chunk])
+    assert spans == [(0, 4, False), (4, 4, False), (8, 2, True)]
+
+
+def test_decodes_come_before_prefills_within_the_budget() -> None:
+    subject = scheduler()
+    subject.submit(request("old"))
+    step(subject, subject.next_batch(8, 1))
+    subject.submit(request("new", prompt=20))
+    batch = subject.next_batch(8, 1)
+    assert [(c.sequence.request.request_id, c.span.count) for c in batch] == [("old", 1), ("new", 7)]
+
+
+def test_a_pipeline_shares_the_decodes_among_its_micro_batches() -> None:
+    subject = scheduler(blocks=40)
+    for name in "abcd":
+        subject.submit(request(name))
+    step(subject, subject.next_batch(40, 2))
+    first, second = subject.next_batch(40, 2), subject.next_batch(40, 2)
+    names = [[c.sequence.request.request_id for c in batch] for batch in (first, second)]
+    assert names == [["a", "b"], ["c", "d"]]
+    assert subject.next_batch(40, 2) == []
+
+
+def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indices() -> None:
+    subject = scheduler()
+    subject.submit(request("length", tokens=2))
+    subject.submit(request("stop", stop=(9,)))
+    tokens = [token for _ in range(3) for token in step(subject, subject.next_batch(40, 1))]
+    ends = {token.request_id: (token.index, token.finish) for token in tokens if token.finish}
+    assert ends == {"length": (1, Finish.LENGTH), "stop": (0, Finish.STOP)}
+    subject.check_integrity()
+    assert subject.pool.num_free == 16
+
+
+def test_without_room_the_youngest_is_computed_anew() -> None:
+    subject = scheduler(blocks=4)
+    subject.submit(request("old", prompt=7, tokens=6))
+    subject.submit(request("young", prompt=7, tokens=6))
+    ends: list[str] = []
+    for _ in range(40):
+        ends += [t.request_id for t in step(subject, subject.next_batch(40, 1)) if t.finish]
+        subject.check_integrity()
+    assert ends == ["old", "young"]
+
+
+def test_cancelling_waits_for_the_step_in_flight() -> None:
+    subject = scheduler()
+    subject.submit(request("a"))
+    batch = subject.next_batch(40, 1)
+    assert subject.cancel("a") == []
+    (end,) = step(subject, batch)
+    assert end.finish is Finish.CANCELLED
+    assert end.token_id is None
+    assert subject.cancel("unknown") == []
+    assert subject.pool.num_free == 16
+
+
+def test_moved_sequences_speak_under_the_new_epoch() -> None:
+    subject = scheduler(max_running=1)
+    subject.submit(request("running"))
+    subject.submit(request("waiting"))
+    step(subject, subject.next_batch(40, 1))
+    assert subject.move(2) == ("running", "waiting")
+    (token,) = step(subject, subject.next_batch(40, 1))
+    assert token.epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "message"),
+    [(0, 1, "empty"), (50, 20, "over the model's 60"), (30, 30, "KV cache of 48 tokens")],
+)
+def test_what_can_never_be_served_is_refused_with_the_figures(prompt: int, tokens: int, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        scheduler(blocks=12).submit(request("a", prompt, tokens))
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(1, 20)),
+        st.tuples(st.just("batch"), st.integers(1, 24)),
+        st.tuples(st.just("complete"), st.integers(0, 1)),
+        st.tuples(st.just("cancel"), st.integers(0, 9)),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None)
+@given(ACTIONS, st.integers(1, 3))
+def test_no_block_and_no_index_is_lost_whatever_happens(actions: list[tuple[str, int]], stages: int) -> None:
+    subject = scheduler(blocks=8, max_running=4)
+    flying: list[list[Chunk]] = []
+    heard: dict[str, list[Token]] = {}
+    names = 0
+
+    def hear(tokens: list[Token]) -> None:
+        for token in tokens:
+            heard.setdefault(token.request_id, []).append(token)
+
+    def turn(kind: str, argument: int) -> None:
+        nonlocal names
+        match kind:
+            case "submit":
+                subject.submit(request(f"r{names}", argument, 4))
+                names += 1
+            case "batch" if len(flying) < stages:
+                if batch := subject.next_batch(argument, stages):
+                    assert sum(chunk.span.count for chunk in batch) <= argument
+                    flying.append(batch)
+            case "complete" if flying:
+                hear(step(subject, flying.pop(0)))
+            case "cancel":
+                hear(subject.cancel(f"r{argument}"))
+        subject.check_integrity()
+
+    for kind, argument in actions:
+        turn(kind, argument)
+    for _ in range(40 * (names + 1)):
+        turn("batch", 24)
+        turn("complete", 0)
+    assert len(heard) == names
+    for tokens in heard.values():
+        assert [token.index for token in tokens] == list(range(len(tokens)))
+        assert [token.finish is None for token in tokens] == [True] * (len(tokens) - 1) + [False]
+    assert subject.pool.num_free == 8

@@ -1,0 +1,42 @@
+"""Logits equal transformers' within 1e-4 on every topology, however the prompt is cut into chunks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+HERE = Path(__file__).parent
+LENGTH = 40
+
+
+def ours(folder: Path, tp: int, pp: int, chunks: list[int], out: Path) -> torch.Tensor:
+    sizes = ",".join(map(str, chunks))
+    command = [sys.executable, HERE / "compute_logits.py", folder, str(tp), str(pp), sizes, out]
+    subprocess.run(command, check=True, timeout=120)
+    logits: torch.Tensor = torch.load(out)
+    return logits
+
+
+def theirs(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logits: torch.Tensor = model(tokens[None]).logits[0]
+    return logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+@pytest.mark.parametrize("kind", ["llama-untied", "llama3-rope", "qwen2-tied", "qwen3-tied"])
+def test_logits_equal_transformers(
+    checkpoints: dict[str, Path], tmp_path: Path, kind: str, tp: int, pp: int
+) -> None:
+    folder = checkpoints[kind]
+    tokens = torch.randint(0, 101, (LENGTH,), generator=torch.Generator().manual_seed(5))
+    got = ours(folder, tp, pp, [13, 8, 1, 1, 16, 1], tmp_path / "logits.pt")
+    want = theirs(folder, tokens)
+    assert got.shape == want.shape
+    assert (got - want).abs().max() < 1e-4
+    assert want.std() > 1, "the checkpoint is too flat to show a difference"
