@@ -34,6 +34,34 @@ UNITS: Mapping[str, tuple[str, ...]] = {
 }
 """Metric to the units its normalised value may have."""
 
+METRIC_LABELS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "e2e": "E2E",
+    "reconfig_pause": "reconfiguration pause",
+    "throughput_tok": "token throughput",
+    "throughput_req": "request throughput",
+    "gpu_util": "GPU utilisation",
+    "availability": "availability",
+    "error_rate": "error rate",
+    "quality_loss": "quality loss",
+    "gpu_count": "GPU count",
+    "cost": "cost",
+}
+"""Metric to what people are shown."""
+
+HIGHER_IS_BETTER = frozenset({"throughput_tok", "throughput_req", "availability"})
+LOWER_IS_BETTER = frozenset(
+    {"ttft", "tpot", "e2e", "reconfig_pause", "error_rate", "quality_loss", "cost", "gpu_count"}
+)
+"""Neither set holds GPU utilisation: operators want it high to save and low to have room."""
+
+LATENCIES = frozenset({"ttft", "tpot", "e2e"})
+"""Metrics measured per request, which therefore need a statistic."""
+
+DEFAULT_STAT: Stat = "p95"
+"""What a latency bound means when no statistic is said."""
+
 NAMED_WINDOWS = ("always", "peak", "off_peak", "overnight", "business_hours")
 
 
@@ -229,6 +257,17 @@ class TranslatorInfo:
     prompt_version: str | None = None
     schema_version: str = API_VERSION
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """An OpenAI-compatible endpoint that may translate words."""
+
+    base_url: str
+    model: str
+    api_key: str = field(repr=False)
+    timeout_s: float = 20.0
+    """Deadline for the whole translation, retries included."""
 
 
 @dataclass(frozen=True, slots=True)

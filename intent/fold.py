@@ -1,0 +1,38 @@
+"""One spelling for many: NFKC, lower case, plain quotes, no invisible characters, each place traced to the original."""
+
+import unicodedata
+from dataclasses import dataclass
+
+_PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "–": "-", "—": "-"})
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Folded text; ``origin[i]`` is where its character ``i`` stands in the original."""
+
+    text: str
+    origin: tuple[int, ...]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The half-open span of the original that folded ``start`` to ``end`` came from."""
+        return self.origin[start], self.origin[end - 1] + 1
+
+
+def fold(text: str) -> Folded:
+    """Fold character by character, so that every result has one place it came from."""
+    characters: list[str] = []
+    origin: list[int] = []
+    for place, character in enumerate(text):
+        if unicodedata.category(character) == "Cf":  # zero-width and bidirectional marks hide words
+            continue
+        for folded in unicodedata.normalize("NFKC", character.translate(_PLAIN)).lower():
+            characters.append(folded)
+            origin.append(place)
+    return Folded("".join(characters), tuple(origin))
+
+
+def is_chinese(text: str) -> bool:
+    """Whether at least a fifth of the letters are Han characters."""
+    letters = [character for character in text if character.isalpha()]
+    han = sum("\u4e00" <= character <= "\u9fff" for character in letters)
+    return bool(letters) and han * 5 >= len(letters)
