@@ -4,7 +4,8 @@ A *piece* is the KV of one layer and one KV head. TP divides the KV heads, PP th
 ``s`` with TP rank ``r`` owns the pieces ``layers(s) x heads(r)``.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
@@ -130,25 +131,25 @@ def peak_bytes(
 
     Weights are counted twice where a device has both roles; a KV piece that stays is counted once, in its wider format.
     """
-    old_weights, new_weights = weight_bytes(now, model), weight_bytes(target, model)
-    peak = {}
-    for device in sorted({*now.devices, *target.devices}):
-        roles = [
-            (stage, heads_of(stage, stage.devices.index(device), model))
-            for stage in (*now.stages, *target.stages)
-            if device in stage.devices
-        ]
-        widths = sum(_kv_width(roles, layer) for layer in range(model.num_layers))
-        kv = widths * 2 * model.head_dim * block_size * num_blocks
-        peak[device] = round(old_weights.get(device, 0) + new_weights.get(device, 0) + kv)
+    peak: dict[int, int] = {}
+    for topology in (now, target):
+        weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, block_size)
+        for device in topology.devices:
+            peak[device] = peak.get(device, 0) + weights[device] + num_blocks * per_block[device]
+    for old, new in itertools.product(now.stages, target.stages):
+        for device in set(old.devices) & set(new.devices):
+            kept = _kept_bytes(old, new, device, model) * block_size
+            peak[device] -= num_blocks * round(kept)
     return peak
 
 
-def _kv_width(roles: Sequence[tuple[Stage, tuple[int, int]]], layer: int) -> float:
-    """Bytes of one value for each KV head of a layer that a device holds in any of its roles, added up."""
-    widths: dict[int, float] = {}
-    for stage, heads in roles:
-        if layer in stage.layers:
-            width = BYTES_PER_VALUE[stage.precision_of(layer).kv]
-            widths.update({head: max(width, widths.get(head, 0.0)) for head in range(*heads)})
-    return sum(widths.values())
+def _kept_bytes(old: Stage, new: Stage, device: int, model: ModelSpec) -> float:
+    """KV bytes per token that a device holds in both stages, in the narrower format of the two."""
+    layers = _overlap((old.layers.start, old.layers.end), (new.layers.start, new.layers.end))
+    heads = _overlap(*(heads_of(stage, stage.devices.index(device), model) for stage in (old, new)))
+    if not layers or not heads:
+        return 0.0
+    widths = (
+        min(BYTES_PER_VALUE[stage.precision_of(layer).kv] for stage in (old, new)) for layer in range(*layers)
+    )
+    return 2 * model.head_dim * (heads[1] - heads[0]) * sum(widths)
