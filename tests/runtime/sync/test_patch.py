@@ -21,14 +21,13 @@ def test_after_the_last_patch_the_target_has_every_byte(events: list[tuple[str, 
     pool = BlockPool(6)
     table = pool.take(6)
     sync = PatchSync(pool.versions)
-    source, target, clock = dict.fromkeys(table, 0), dict.fromkeys(table, -1), 0
+    source, target = dict.fromkeys(table, 0), dict.fromkeys(table, -1)
 
     def copy(blocks: list[int]) -> None:
         sync.ordered(blocks)
         target.update({block: source[block] for block in blocks})
 
-    for kind, argument in events:
-        clock += 1
+    for clock, (kind, argument) in enumerate(events, start=1):
         match kind:
             case "write":
                 source[argument] = clock
