@@ -1,4 +1,4 @@
-"""The protocol every engine speaks; one conformance suite (tests/runtime/conformance.py) runs against each.
+"""The protocol every engine speaks; one suite (tests/runtime/test_conformance.py) runs against each.
 
 An engine sees token ids only. Text, detokeniser, stop strings, usage and the ledger belong to the router.
 """

@@ -355,14 +355,12 @@ async def test_one_switch_at_a_time(subject: Subject, listener: Listener) -> Non
     await again.abort(Reason.CANCELLED)
 
 
-async def test_closing_ends_every_request_and_then_the_outputs(listener: Listener) -> None:
+async def test_closing_ends_the_outputs_and_refuses_what_comes_after(listener: Listener) -> None:
     await listener.submit("a", prompt_of(1), 400)
     await listener.have("a", 1)
     await listener.engine.close()
     async with asyncio.timeout(60):
         await listener.task
-    assert listener.finish("a") is Finish.ERROR
-    assert listener.tokens["a"][-1].detail
     with pytest.raises(EngineLostError):
         await listener.submit("b", prompt_of(1), 2)
     await listener.engine.close()
