@@ -28,7 +28,7 @@ class Local:
         """Words to a checked intent document."""
         from service import usecases
 
-        with _as_problems():
+        with as_problems():
             return usecases.translate(text, self._deployment, self._llm(), datetime.now(UTC)).document()
 
     def plan(self, intent: Document) -> Document:
@@ -40,7 +40,7 @@ class Local:
         from service.profiles import load_profiles
         from service.settings import read_settings
 
-        with _as_problems():
+        with as_problems():
             situation = usecases.Situation(self._deployment.model.start, generation=0)
             profiles = load_profiles(self._deployment, read_settings().folder)
             now = datetime.now(UTC)
@@ -63,7 +63,7 @@ class Local:
 
 
 @contextmanager
-def _as_problems() -> Iterator[None]:
+def as_problems() -> Iterator[None]:
     """The service's errors as the command line's."""
     from service.errors import ServiceError
     from service.problems import problem_of

@@ -7,13 +7,15 @@ at which nothing happened: the noise floor of the same run.
 """
 
 import bisect
-import difflib
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from rapidfuzz.distance import Levenshtein
 
 MIN_GAPS = 50
 """Gaps needed on each side of a cut for a median."""
@@ -136,14 +138,8 @@ def _sham_stops(stream: Stream, interval: Interval, count: int, chance: random.R
 
 
 def difference(stream: Stream, reference: Stream) -> Difference:
-    """Compare a stream with the same request run without a switch."""
-    lost = duplicated = changed = 0
-    if stream.tokens != reference.tokens:
-        matcher = difflib.SequenceMatcher(None, reference.tokens, stream.tokens, autojunk=False)
-        for _, i, j, k, m in (code for code in matcher.get_opcodes() if code[0] != "equal"):
-            changed += min(j - i, m - k)
-            lost += max(0, (j - i) - (m - k))
-            duplicated += max(0, (m - k) - (j - i))
+    """Compare a stream with the same request run without a switch, by the fewest edits between the two."""
+    edits = Counter(edit.tag for edit in Levenshtein.editops(reference.tokens, stream.tokens))
     pairs = zip(stream.logprobs, reference.logprobs, strict=False)
     worst = max((abs(a - b) for a, b in pairs), default=0.0)
-    return Difference(lost, duplicated, changed, worst)
+    return Difference(edits["delete"], edits["insert"], edits["replace"], worst)

@@ -91,16 +91,16 @@ class Answer:
     def _logprobs(self, delta: Delta) -> str:
         if not self.logprobs or delta.token_id is None:
             return "null"
-        token = _quoted(self.token_text(delta.token_id))
+        text = self.token_text(delta.token_id)
         if self.kind == "text_completion":
             offset, self._offset = self._offset, self._offset + len(delta.text)
             top = ",".join(f"{_quoted(self.token_text(i))}:{logprob}" for i, logprob in delta.alternatives)
             return (
-                f'{{"tokens":[{token}],"token_logprobs":[{delta.logprob}],'
+                f'{{"tokens":[{_quoted(text)}],"token_logprobs":[{delta.logprob}],'
                 f'"top_logprobs":[{{{top}}}],"text_offset":[{offset}]}}'
             )
-        top = ",".join(_entry(_quoted(self.token_text(i)), logprob) for i, logprob in delta.alternatives)
-        return f'{{"content":[{_entry(token, delta.logprob, top)}],"refusal":null}}'
+        top = ",".join(_entry(self.token_text(i), logprob) for i, logprob in delta.alternatives)
+        return f'{{"content":[{_entry(text, delta.logprob, top)}],"refusal":null}}'
 
     def _join(self, parts: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
         """Per-token logprobs as one object of lists."""
@@ -115,8 +115,9 @@ class Answer:
 
 
 def _entry(token: str, logprob: float, top: str | None = None) -> str:
+    """One entry of a chat answer's logprobs; ``top`` are its formatted alternatives."""
     tail = "" if top is None else f',"top_logprobs":[{top}]'
-    return f'{{"token":{token},"logprob":{logprob},"bytes":null{tail}}}'
+    return f'{{"token":{_quoted(token)},"logprob":{logprob},"bytes":{list(token.encode())}{tail}}}'
 
 
 def usage_document(usage: Usage) -> dict[str, int]:

@@ -24,7 +24,7 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     """
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     deployment = load(deployment_file)
-    with _bind(settings.host, settings.port) as listener:
+    with bind(settings.host, settings.port) as listener:
         try:
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:
@@ -39,10 +39,10 @@ async def _serve(
         config = uvicorn.Config(
             create_app(parts), log_level=settings.log_level, access_log=False, timeout_graceful_shutdown=2
         )
-        await _Server(config, lambda: announce(f"http://{host}:{port}")).serve(sockets=[listener])
+        await AnnouncedServer(config, lambda: announce(f"http://{host}:{port}")).serve(sockets=[listener])
 
 
-class _Server(uvicorn.Server):
+class AnnouncedServer(uvicorn.Server):
     """Tells when it answers."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
@@ -50,11 +50,12 @@ class _Server(uvicorn.Server):
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then tell."""
         await super().startup(sockets)
         self._on_started()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A bound socket, taken before anything slow starts."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

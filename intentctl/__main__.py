@@ -1,0 +1,6 @@
+"""``python -m intentctl``."""
+
+from intentctl.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What arguments mean: the first one may be a command, an option, or the text of an intent. Pure."""
+
+import difflib
+from collections.abc import Sequence
+from enum import StrEnum
+
+SAY = "say"
+"""The command that bare text stands for."""
+
+
+SWITCH_TIMEOUT_S = 300.0
+"""How long the command line waits for a switch; the switch itself goes on."""
+
+
+class Form(StrEnum):
+    """How data is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class MisspeltCommandError(ValueError):
+    """A single word that is nearly a command's name."""
+
+
+def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
+    """The arguments with ``say`` put in front where text came instead of a command.
+
+    Raises:
+        MisspeltCommandError: naming the command that was probably meant.
+    """
+    if not arguments:
+        return ["--help"]
+    first = arguments[0]
+    if first in commands or first in {"--help", "--version"} or first.startswith(("--install-", "--show-")):
+        return list(arguments)
+    if not first.startswith("-") and not first.strip().count(" "):
+        close = difflib.get_close_matches(first.lower(), commands, n=1, cutoff=0.7)
+        if close:
+            raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {close[0]}`?")
+    return [SAY, *arguments]

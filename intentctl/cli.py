@@ -1,0 +1,170 @@
+"""The command line: what can be typed. Nothing heavy is imported before a command needs it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, Form, MisspeltCommandError, route
+from intentctl.status import CommandError, Exit
+
+HELP = """Say what an LLM service must do; the running service reshapes itself, without losing a token.
+
+Without a command: intentctl "keep P99 TTFT < 2s at peak" plans for the text, then asks to apply.
+
+Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detailed-exitcode), 4 needs an answer,
+5 rejected, 6 not approved, 7 service unreachable, 8 timed out. Data goes to stdout, talk to stderr."""
+
+app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printed.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", help="Address of the service.", envvar="INTENTCTL_SERVER"),
+]
+Deployment = Annotated[
+    Path | None,
+    typer.Option(
+        "--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
+NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
+
+
+@app.callback()
+def version(
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """Print the version when asked."""
+    if show:
+        from importlib.metadata import version as installed
+
+        print(installed("intentctl"))
+        raise typer.Exit
+
+
+@app.command(SAY, hidden=True)
+def say(
+    text: Text,
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    server: Server = None,
+    yes: Yes = False,
+    no_input: NoInput = False,
+) -> None:
+    """Plan for TEXT, then ask to apply."""
+    from intentctl import commands
+
+    commands.say(commands.source(server, deployment), text, output, commands.Consent(yes, no_input))
+
+
+@app.command()
+def parse(
+    text: Text, output: Output = Form.TABLE, deployment: Deployment = None, server: Server = None
+) -> None:
+    """Translate TEXT, check it and read it back; plans and changes nothing."""
+    from intentctl import commands
+
+    commands.parse(commands.source(server, deployment), text, output)
+
+
+@app.command()
+def plan(
+    text: Text,
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    server: Server = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 3 when the plan changes something.")
+    ] = False,
+) -> None:
+    """Find the best topology for TEXT; changes nothing."""
+    from intentctl import commands
+
+    made = commands.plan(commands.source(server, deployment), text, output)
+    if detailed_exitcode and made["plan"]["changes"]:
+        raise typer.Exit(Exit.CHANGES_PENDING)
+
+
+@app.command()
+def apply(
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    output: Output = Form.TABLE,
+    server: Server = None,
+    yes: Yes = False,
+    no_input: NoInput = False,
+    timeout: Timeout = SWITCH_TIMEOUT_S,
+) -> None:
+    """Switch the running service to a plan's target."""
+    from intentctl import commands
+
+    service = commands.service(server)
+    commands.apply(service, plan_id, output, commands.Consent(yes, no_input), timeout)
+
+
+@app.command()
+def get(
+    name: Annotated[str | None, typer.Argument(help="A plan or operation; the topology without.")] = None,
+    output: Output = Form.TABLE,
+    server: Server = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show what changes.")] = False,
+) -> None:
+    """Show what runs, a plan, or an operation."""
+    from intentctl import commands
+
+    service = commands.service(server)
+    commands.get(service, name, output)
+    if watch:
+        commands.watch(service, output)
+
+
+@app.command()
+def serve(
+    deployment: Deployment = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. [127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="0 lets the system choose. [8642]", min=0, max=65535)
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where data is kept.")] = None,
+) -> None:
+    """Serve a deployment; prints the address once it answers."""
+    from intentctl import commands
+
+    commands.serve(deployment, host=host, port=port, data_dir=data_dir)
+
+
+@app.command()
+def demo(output: Output = Form.TABLE, deployment: Deployment = None) -> None:
+    """Watch a live service switch its topology twice under eight streams, measured at the client."""
+    from intentctl.demo import run
+
+    run(output, deployment)
+
+
+@app.command()
+def doctor(output: Output = Form.TABLE, server: Server = None) -> None:
+    """Check that this machine can run the service."""
+    from intentctl.doctor import run
+
+    run(output, server)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    commands = [
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
+    try:
+        app(args=route(sys.argv[1:], commands), prog_name="intentctl")
+    except MisspeltCommandError as error:
+        print(f"intentctl: {error}", file=sys.stderr)
+        sys.exit(Exit.USAGE)
+    except CommandError as error:
+        print(f"intentctl: {error}", file=sys.stderr)
+        sys.exit(error.exit)

@@ -1,0 +1,196 @@
+"""What the commands do: find who answers, say what was understood, ask before applying, follow the switch."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from intentctl import render
+from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.client import Client
+from intentctl.local import EXAMPLE, Local
+from intentctl.status import CommandError, failure
+
+Document = dict[str, Any]
+
+DEFAULT_SERVER = "http://127.0.0.1:8642"
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """How a person says yes."""
+
+    given: bool
+    never_ask: bool
+
+
+def service(server: str | None) -> Client:
+    """The service at an address; nothing is asked of it yet."""
+    return Client(server or DEFAULT_SERVER)
+
+
+def source(server: str | None, deployment: Path | None) -> Client | Local:
+    """Who answers: a deployment file that was named, else the service, else the example in this process."""
+    if deployment is not None:
+        render.talk(f"working in this process with {deployment}; nothing can be applied")
+        return Local(deployment)
+    client = service(server)
+    if server is not None or client.reachable():
+        return client
+    if not EXAMPLE.is_file():
+        raise failure("unreachable", f"no service answers at {client.url}; start one, or name a --deployment")
+    render.talk(f"no service at {client.url}; working in this process with {EXAMPLE}; nothing can be applied")
+    return Local(EXAMPLE)
+
+
+def parse(source: Client | Local, text: str, form: Form) -> None:
+    """Read back what was understood.
+
+    Raises:
+        CommandError: the outcome is not ok.
+    """
+    intent = source.translate(_read(text))
+    render.emit(intent, form, render.intent_rows(intent))
+    _check_outcome(intent)
+
+
+def plan(source: Client | Local, text: str, form: Form) -> Document:
+    """Read back, plan, and show the plan.
+
+    Raises:
+        CommandError: the outcome is not ok, or nothing holds the goals.
+    """
+    answer = make_plan(source, text, form)
+    render.emit(answer, form, render.plan_rows(answer["plan"]))
+    return answer
+
+
+def make_plan(source: Client | Local, text: str, form: Form) -> Document:
+    """Outcome, intent and plan; for people the read-back is shown at once, for programs only what went wrong.
+
+    Raises:
+        CommandError: the outcome is not ok, or nothing holds the goals.
+    """
+    intent = source.translate(_read(text))
+    if form is Form.TABLE:
+        render.grid(render.intent_rows(intent))
+    elif intent["outcome"] != "ok":
+        render.emit({"outcome": intent["outcome"], "intent": intent, "plan": None}, form, [])
+    _check_outcome(intent)
+    try:
+        return {"outcome": "ok", "intent": intent, "plan": source.plan(intent)}
+    except CommandError as error:
+        render.emit(error.problem, form, render.problem_rows(error.problem))
+        raise
+
+
+def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None:
+    """Plan for a text, then apply it if a person says yes.
+
+    Raises:
+        CommandError: as ``plan`` and ``apply``; or the plan was made without a service.
+    """
+    answer = make_plan(source, text, form)
+    operation = None
+    if form is Form.TABLE:
+        render.grid(render.plan_rows(answer["plan"]))
+    try:
+        if answer["plan"]["changes"]:
+            operation = _switch(source, answer["plan"], consent, SWITCH_TIMEOUT_S)
+    finally:
+        rows = render.operation_rows(operation) if operation else []
+        render.emit({**answer, "operation": operation}, form, rows)
+    if operation:
+        _check_operation(operation)
+
+
+def apply(service: Client, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
+    """Ask, switch, and show what happened.
+
+    Raises:
+        CommandError: nobody agreed, the service refused, the switch was given up, or it took too long.
+    """
+    operation = _switch(service, service.saved_plan(plan_id), consent, timeout_s)
+    render.emit(operation, form, render.operation_rows(operation))
+    _check_operation(operation)
+
+
+def _switch(source: Client | Local, plan: Document, consent: Consent, timeout_s: float) -> Document:
+    """The operation at its end."""
+    if isinstance(source, Local):
+        message = "not applied: no service was asked; start one (intentctl serve) or name its --server"
+        raise failure("unreachable", message)
+    _ask(plan, consent)
+    operation = source.apply(plan["id"])
+    with render.switch_progress() as progress:
+        for state in source.follow(operation["id"], timeout_s):
+            progress.show(state)
+            operation = state
+    return operation
+
+
+def _check_operation(operation: Document) -> None:
+    if error := operation.get("error"):
+        raise CommandError(error)
+
+
+def get(service: Client, name: str | None, form: Form) -> None:
+    """Show the topology, an operation or a plan."""
+    if name is None:
+        state = service.topology()
+        render.emit(state, form, render.topology_rows(state))
+    elif name.startswith("op-"):
+        operation = service.operation(name)
+        render.emit(operation, form, render.operation_rows(operation))
+    else:
+        plan = service.saved_plan(name)
+        render.emit(plan, form, render.plan_rows(plan))
+
+
+def watch(service: Client, form: Form) -> None:
+    """Show events until the service ends or the person does."""
+    for event in service.events():
+        if form is not Form.TABLE:
+            render.emit_line(event)
+        elif event["event"] == "operation":
+            operation = event["data"]
+            render.line(f"{operation['id']}  {operation['phase']}  {render.copied(operation)}")
+        else:
+            render.line(
+                f"topology  {event['data']['topology']['shape']}, generation {event['data']['generation']}"
+            )
+
+
+def serve(deployment: Path | None, **overrides: object) -> None:
+    """Run the service in this process until it is told to stop."""
+    from intentctl.local import as_problems
+    from service.server import run
+    from service.settings import read_settings
+
+    with as_problems():
+        run(deployment or EXAMPLE, read_settings(**overrides), announce=lambda url: print(url, flush=True))
+
+
+def _read(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
+def _check_outcome(intent: Document) -> None:
+    if intent["outcome"] == "ok":
+        return
+    messages = [question["text"] for question in intent["questions"]]
+    messages += [finding["message"] for finding in intent["findings"]]
+    raise CommandError({"code": intent["outcome"], "detail": " ".join(messages) or intent["outcome"]})
+
+
+def _ask(plan: Document, consent: Consent) -> None:
+    if consent.given:
+        return
+    if consent.never_ask or not sys.stdin.isatty():
+        raise failure(
+            "not_approved", f"{plan['id']} was not applied: nobody can be asked; say yes with --yes"
+        )
+    shapes = " to ".join(topology["shape"] for topology in (plan["now"], plan["target"]) if topology)
+    print(f"Apply {plan['id']} ({shapes})? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise failure("not_approved", f"{plan['id']} was not applied; later: intentctl apply {plan['id']}")

@@ -1,0 +1,253 @@
+"""``intentctl demo``: the main job on this machine, and what it did to eight streams, measured at the client.
+
+Nothing is staged: the service is the ordinary one, the selector chooses, the figures are what arrived here.
+"""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from intentctl import render
+from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.client import Client
+from intentctl.local import EXAMPLE
+from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
+from intentctl.status import failure
+from intentctl.streams import Load, Recording
+
+Document = dict[str, Any]
+
+INTENTS = ("keep P99 TTFT < 2s at peak", "run it with tp=2")
+PROMPTS = tuple(
+    f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True)
+)
+MAX_TOKENS = 960
+QUIET_TOKENS = 110
+"""Tokens per stream between switches: medians need 50 gaps on each side, sham cuts 101 in a row."""
+SHAMS = 20
+"""Sham cuts per stream and quiet interval."""
+LOGPROB_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """One intent that was said, with the plan made for it and the switch that followed (None: nothing to change)."""
+
+    text: str
+    plan: Document
+    operation: Document | None
+
+    @property
+    def interval(self) -> Interval | None:
+        """From planned to the last phase; None without a switch."""
+        if self.operation is None:
+            return None
+        phases = self.operation["phases"]
+        return Interval(phases[0]["at"], phases[-1]["at"])
+
+
+def run(form: Form, deployment: Path | None) -> None:
+    """Run the demo and report.
+
+    Raises:
+        CommandError: the service did not start, a switch was given up, or a stream differs.
+    """
+    with started_service(deployment or EXAMPLE) as client:
+        render.talk(f"a service runs at {client.url}")
+        switched, live, reference = asyncio.run(_session(client))
+    document = report(switched, live, reference)
+    render.emit(document, form, report_rows(document))
+    if document["streams_equal"] != document["streams"] or document["notes"]:
+        raise failure(
+            "error", "; ".join(document["notes"]) or "a stream differs from the run without a switch"
+        )
+
+
+@contextmanager
+def started_service(deployment: Path) -> Iterator[Client]:
+    """A service of its own: any free port, data in a folder that goes away.
+
+    Raises:
+        CommandError: it did not start; the message is the service's own.
+    """
+    with tempfile.TemporaryDirectory(prefix="intentctl-") as folder, (Path(folder) / "log").open("w+") as log:
+        command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
+        process = subprocess.Popen(
+            [*command, "--deployment", str(deployment)], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            if not url:
+                log.seek(0)
+                raise failure("error", f"the service did not start: {log.read().strip()}")
+            yield Client(url)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+async def _session(client: Client) -> tuple[list[Switched], list[Recording], list[Recording]]:
+    """Stream, switch twice, then run the same requests once more without a switch."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    model = (await asyncio.to_thread(client.topology))["model"]
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key="none", http_client=http) as openai:
+        load = Load(openai, model, PROMPTS, MAX_TOKENS)
+        await load.grow(QUIET_TOKENS)
+        switched = []
+        for text in INTENTS:
+            _show(load)
+            switched.append(await asyncio.to_thread(_change, client, text))
+            interval = switched[-1].interval
+            await load.grow(QUIET_TOKENS, interval.end_s if interval else 0.0)
+        _show(load)
+        live = await load.finish()
+        render.talk("the same requests once more, without a switch")
+        return switched, live, await Load(openai, model, PROMPTS, MAX_TOKENS).finish()
+
+
+def _show(load: Load) -> None:
+    for recording in load.recordings:
+        render.talk(f"  {recording.prompt:<18} ... {recording.tail()}")
+
+
+def _change(client: Client, text: str) -> Switched:
+    """Say one intent and apply its plan."""
+    render.talk(f"\nintentctl {text!r}")
+    intent = client.translate(text)
+    render.talk_rows(render.intent_rows(intent))
+    if intent["outcome"] != "ok":
+        raise failure(intent["outcome"], f"{text!r} was not understood: {intent['readback']}")
+    plan = client.plan(intent)
+    render.talk_rows(render.plan_rows(plan))
+    if not plan["changes"]:
+        return Switched(text, plan, None)
+    operation = client.apply(plan["id"])
+    with render.switch_progress() as progress:
+        for state in client.follow(operation["id"], SWITCH_TIMEOUT_S):
+            progress.show(state)
+            operation = state
+    return Switched(text, plan, operation)
+
+
+def report(switched: list[Switched], live: list[Recording], reference: list[Recording]) -> Document:
+    """Everything that was measured, as one document. Pure."""
+    streams = [recording.stream() for recording in live]
+    differences = [
+        difference(stream, other.stream()) for stream, other in zip(streams, reference, strict=True)
+    ]
+    notes = [f"{r.prompt!r} broke: {r.error}" for r in (*live, *reference) if r.error]
+    switches = [_switch_report(number, switched, streams, notes) for number in range(len(switched))]
+    worst = max((d.worst_logprob for d in differences), default=0.0)
+    equal = [d.tokens_equal and d.worst_logprob <= LOGPROB_TOLERANCE for d in differences]
+    return {
+        "streams": len(streams),
+        "streams_equal": sum(equal),
+        "tokens": sum(len(stream.tokens) for stream in streams),
+        "tokens_lost": sum(d.lost for d in differences),
+        "tokens_duplicated": sum(d.duplicated for d in differences),
+        "tokens_changed": sum(d.changed for d in differences),
+        "worst_logprob_difference": worst,
+        "switches": switches,
+        "notes": notes,
+    }
+
+
+def _switch_report(
+    number: int, switched: list[Switched], streams: list[Stream], notes: list[str]
+) -> Document:
+    """One switch; what could not be measured is said in ``notes`` and left null."""
+    this = switched[number]
+    document: Document = {
+        "intent": this.text,
+        "plan": this.plan["id"],
+        "from": this.plan["now"]["shape"],
+        "to": this.plan["target"]["shape"],
+    }
+    if this.operation is None or this.interval is None:
+        notes.append(f"{this.text!r}: the plan changes nothing, so there was no switch to measure")
+        return document
+    if error := this.operation.get("error"):
+        notes.append(f"{this.text!r}: {error['detail']}")
+        return document
+    quiet = _quiet_around(number, switched)
+    stops = [stop for stream in streams if (stop := stop_of(stream, this.interval, quiet))]
+    shams = [stop for seed, stream in enumerate(streams) for stop in sham_stops(stream, quiet, SHAMS, seed)]
+    if len(stops) < len(streams):
+        missing = len(streams) - len(stops)
+        notes.append(
+            f"{this.text!r}: {missing} of {len(streams)} streams ended too early to measure the stop"
+        )
+    result = this.operation["result"]
+    engine = {key: result[key] for key in ("prepare_s", "bytes_before", "bytes_inside", "moved", "timings")}
+    return {
+        **document,
+        **engine,
+        "streams_measured": len(stops),
+        "gap_ms": _percentiles([stop.gap_ms for stop in stops]),
+        "stop_ms": _percentiles([stop.stop_ms for stop in stops]),
+        "worst_gap_ms": _percentiles([stop.worst_gap_ms for stop in stops]),
+        "sham_stop_ms": _percentiles(shams),
+    }
+
+
+def _quiet_around(number: int, switched: list[Switched]) -> tuple[Interval, Interval]:
+    """The undisturbed time before and after a switch: up to its neighbours."""
+    intervals = [one.interval for one in switched]
+    this = intervals[number]
+    assert this is not None
+    before = max((other.end_s for other in intervals[:number] if other), default=0.0)
+    after = min((other.start_s for other in intervals[number + 1 :] if other), default=float("inf"))
+    return Interval(before, this.start_s), Interval(this.end_s, after)
+
+
+def _percentiles(values: list[float]) -> Document | None:
+    found = percentiles(values)
+    return {name: round(value, 2) for name, value in asdict(found).items()} if found else None
+
+
+def report_rows(document: Document) -> list[render.Row]:
+    """The report for people."""
+    rows: list[render.Row] = []
+    for switch in document["switches"]:
+        rows.append((f"{switch['from']} to {switch['to']}", switch["intent"]))
+        if "stop_ms" not in switch:
+            continue
+        copied = f"{render.size(switch['bytes_before'])} before the cut, {render.size(switch['bytes_inside'])} inside"
+        rows += [("  prepared in", render.seconds(switch["prepare_s"])), ("  copied", copied)]
+        rows += [
+            (f"  {label}", _figures(switch[key]))
+            for label, key in (
+                ("gap", "gap_ms"),
+                ("stop", "stop_ms"),
+                ("sham", "sham_stop_ms"),
+                ("worst gap", "worst_gap_ms"),
+            )
+        ]
+    rows.append(
+        (
+            "tokens",
+            f"{document['tokens']}; {document['tokens_lost']} lost, {document['tokens_duplicated']} duplicated",
+        )
+    )
+    equal = f"{document['streams_equal']} of {document['streams']} equal the same requests without a switch"
+    rows.append(("streams", f"{equal} (logprobs within {document['worst_logprob_difference']:.1e})"))
+    return [*rows, *(("note", note) for note in document["notes"])]
+
+
+def _figures(figures: Document | None) -> str:
+    if figures is None:
+        return "not measured"
+    return f"p50 {figures['p50']:.1f} ms, p99 {figures['p99']:.1f} ms, max {figures['max']:.1f} ms"

@@ -1,0 +1,143 @@
+"""``intentctl doctor``: can this machine run the service? Each check says what to do when it fails."""
+
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from intentctl import render
+from intentctl.arguments import Form
+from intentctl.commands import service
+from intentctl.local import as_problems
+from intentctl.status import CommandError, failure
+
+PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check found."""
+
+    name: str
+    state: Literal["ok", "note", "bad"]
+    detail: str
+
+
+def run(form: Form, server: str | None) -> None:
+    """Print every check.
+
+    Raises:
+        CommandError: one of them is bad.
+    """
+    checks = list(_checks(server))
+    document = {"checks": [asdict(check) for check in checks]}
+    render.emit(document, form, [(check.name, f"{check.state}: {check.detail}") for check in checks])
+    bad = [check.name for check in checks if check.state == "bad"]
+    if bad:
+        raise failure("error", f"not ready: {', '.join(bad)}")
+
+
+def _checks(server: str | None) -> Iterator[Check]:
+    yield _python()
+    yield _dependencies()
+    yield _own_packages()
+    yield _data_dir()
+    yield _shared_memory()
+    yield _cores()
+    yield _service(server)
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    good = sys.version_info >= (3, 11)
+    return Check("python", "ok" if good else "bad", found if good else f"{found}; 3.11 or newer is needed")
+
+
+def _dependencies() -> Check:
+    missing = [name for name in map(_name_of, requires("intentctl") or ()) if not _installed(name)]
+    if missing:
+        return Check(
+            "dependencies",
+            "bad",
+            f"missing {', '.join(missing)}; run `make setup` or install intentctl again",
+        )
+    return Check("dependencies", "ok", f"intentctl {version('intentctl')} with all it needs")
+
+
+def _name_of(requirement: str) -> str:
+    end = next(
+        (i for i, character in enumerate(requirement) if not (character.isalnum() or character in "-_.")),
+        None,
+    )
+    return requirement[:end]
+
+
+def _installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _own_packages() -> Check:
+    """Our package names are plain words: something else of that name may come first on the path."""
+    home = Path(__file__).parent.parent
+    places = {name: importlib.util.find_spec(name) for name in PACKAGES}
+    foreign = [
+        name for name, spec in places.items() if not spec or not Path(spec.origin or "/").is_relative_to(home)
+    ]
+    if foreign:
+        return Check(
+            "packages", "bad", f"{', '.join(foreign)} come from elsewhere than {home}; use a fresh venv"
+        )
+    return Check("packages", "ok", f"all seven from {home}")
+
+
+def _data_dir() -> Check:
+    from service.settings import read_settings
+
+    try:
+        with as_problems():
+            folder = read_settings().folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, CommandError) as error:
+        return Check("data", "bad", f"{error}; name another folder with INTENTCTL_DATA_DIR")
+    return Check("data", "ok", str(folder))
+
+
+def _shared_memory() -> Check:
+    """The engine's processes share memory through memfd."""
+    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if make is None:
+        return Check("shared memory", "bad", "this system has no memfd; the engine needs Linux")
+    try:
+        os.close(make("intentctl-doctor"))
+    except OSError as error:
+        return Check("shared memory", "bad", f"memfd is refused here: {error}")
+    return Check("shared memory", "ok", "memfd")
+
+
+def _cores() -> Check:
+    count = len(os.sched_getaffinity(0))
+    if count < 2:
+        return Check(
+            "cores", "note", f"{count}; it works, but a switch will disturb streams more than with two"
+        )
+    return Check("cores", "ok", str(count))
+
+
+def _service(server: str | None) -> Check:
+    client = service(server)
+    try:
+        state = client.health()
+    except CommandError as error:
+        return Check("service", "note", str(error))
+    return Check("service", "ok", f"{client.url} serves {state.get('model')} as {state.get('shape')}")

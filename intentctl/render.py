@@ -1,0 +1,243 @@
+"""What people see: tables on stdout, talk on stderr. Documents in, nothing decided here."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from intentctl.arguments import Form
+
+Document = Mapping[str, Any]
+Row = tuple[str, str]
+
+
+def _console(stderr: bool = False) -> Console:
+    """No markup: texts and names come from outside."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def talk(message: str) -> None:
+    """Say something to the person, on stderr."""
+    _console(stderr=True).print(message, soft_wrap=True)
+
+
+def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
+    """Print one document on stdout: as data, or the rows that stand for it."""
+    match form:
+        case Form.JSON:
+            print(json.dumps(document, indent=2, ensure_ascii=False))
+        case Form.YAML:
+            import yaml
+
+            print(
+                yaml.safe_dump(json.loads(json.dumps(document)), sort_keys=False, allow_unicode=True), end=""
+            )
+        case Form.TABLE:
+            grid(rows)
+
+
+def emit_line(document: Document) -> None:
+    """One document as one line of JSON, at once, for streams of them."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def grid(rows: Sequence[Row]) -> None:
+    """Names and values, a row each; repeated names are shown once."""
+    if rows:
+        _console().print(_table(rows))
+
+
+def talk_rows(rows: Sequence[Row]) -> None:
+    """The same as talk, on stderr."""
+    _console(stderr=True).print(_table(rows))
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for (name, value), previous in zip(rows, [("", ""), *rows], strict=False):
+        table.add_row("" if name == previous[0] else name, value)
+    return table
+
+
+def line(text: str) -> None:
+    """One line on stdout."""
+    _console().print(text, soft_wrap=True)
+
+
+def problem_rows(problem: Document) -> list[Row]:
+    """Why a plan could not be made, and what comes closest."""
+    infeasible = problem.get("infeasible") or {}
+    rows = [("why", reason) for reason in infeasible.get("reasons", ())]
+    if nearest := infeasible.get("nearest"):
+        rows.append(("nearest", f"{_topology(nearest['topology'])}: {_prediction(nearest['prediction'])}"))
+    return [*rows, *(("feasible", target) for target in infeasible.get("feasible_targets", ()))]
+
+
+def intent_rows(intent: Document) -> list[Row]:
+    """An intent's read-back, what was assumed, and what is wrong with it."""
+    rows = [("understood", intent["readback"] or "nothing"), ("outcome", intent["outcome"])]
+    rows += [("assumed", item["text"]) for item in intent["assumptions"]]
+    rows += [("finding", _finding(item)) for item in intent["findings"]]
+    for question in intent["questions"]:
+        rows.append(("question", question["text"]))
+        rows += [("options", option) for option in question["options"]]
+    return [*rows, ("translator", _translator(intent["translator"]))]
+
+
+def _finding(item: Document) -> str:
+    hint = f" ({item['suggestion']})" if item.get("suggestion") else ""
+    return f"{item['code']}: {item['message']}{hint}"
+
+
+def _translator(info: Document) -> str:
+    name = f"{info['name']} ({info['model']})" if info.get("model") else str(info["name"])
+    return f"{name}, because {info['reason']}" if info.get("reason") else name
+
+
+def plan_rows(plan: Document) -> list[Row]:
+    """From what to what, what it is predicted to do, and why the others lost."""
+    rows = [
+        (
+            "plan",
+            f"{plan['id']} for {plan['model']}, window {plan['window']}, generation {plan['generation']}",
+        )
+    ]
+    rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
+    if not plan["changes"]:
+        rows.append(("change", "none: the target is what runs"))
+    rows.append(("predicted", _prediction(plan["prediction"])))
+    if plan["now_prediction"] and plan["changes"]:
+        rows.append(("today", _prediction(plan["now_prediction"])))
+    rows += [("goal", _margin(margin)) for margin in plan["margins"]]
+    if runner := plan["runner_up"]:
+        rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))
+    rows += [("why", reason) for reason in plan["reasons"]]
+    rows += (
+        [("to move", _to_move(plan["bytes_to_move"]))] if plan["bytes_to_move"] and plan["changes"] else []
+    )
+    return rows
+
+
+def _topology(topology: Document | None) -> str:
+    return "nothing" if topology is None else f"{topology['shape']}  {topology['text']}"
+
+
+def _prediction(prediction: Document) -> str:
+    parts = [
+        f"TTFT {seconds(prediction['ttft_s'])}",
+        f"TPOT {seconds(prediction['tpot_s'])}",
+        f"{prediction['throughput_tok_s']:.3g} tokens/s",
+        f"{prediction['usd_per_hour']:.2f} USD/h" if prediction["usd_per_hour"] else "",
+    ]
+    band = f"±{prediction['error_band']:.0%}, {prediction['source']}"
+    return f"{', '.join(filter(None, parts))} ({band})"
+
+
+def _margin(margin: Document) -> str:
+    figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}"
+    verdict = f"held, {margin['margin']:.0%} to spare" if margin["margin"] >= 0 else "missed"
+    return f"{margin['goal']}: {figures}, {verdict}"
+
+
+def _to_move(sizes: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {size(value)}" for name, value in sizes.items())
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that reads best."""
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def size(num_bytes: float) -> str:
+    """Bytes in the unit that reads best."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
+def operation_rows(operation: Document) -> list[Row]:
+    """How far a switch is, or what it did."""
+    rows = [("operation", f"{operation['id']} of {operation['plan_id']}"), ("phase", operation["phase"])]
+    if result := operation.get("result"):
+        rows.append(("from", result["source"]))
+        rows.append(("to", result["target"]))
+        rows += report_rows(result)
+    if error := operation.get("error"):
+        rows.append(("error", error["detail"]))
+    return rows
+
+
+def copied(operation: Document) -> str:
+    """How far the copying is."""
+    progress = operation["progress"]
+    return f"{size(progress['copied_bytes'])} copied, {size(progress['lag']['bytes'])} to go"
+
+
+def report_rows(result: Document) -> list[Row]:
+    """What a switch did, as the engine saw it."""
+    timings = result["timings"]
+    parts = ", ".join(
+        f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}" for name, value in timings.items()
+    )
+    return [
+        ("prepared in", seconds(result["prepare_s"])),
+        ("copied", f"{size(result['bytes_before'])} before the cut, {size(result['bytes_inside'])} inside"),
+        ("moved", f"{result['moved']} requests, {result['tokens_recomputed']} tokens recomputed"),
+        ("cut (ms)", parts),
+    ]
+
+
+def topology_rows(state: Document) -> list[Row]:
+    """What runs and on what."""
+    rows = [
+        ("model", state["model"]),
+        ("topology", _topology(state["topology"])),
+        ("generation", str(state["generation"])),
+        ("streams", str(state["streams"])),
+    ]
+    if state["operation"]:
+        rows.append(("switching", state["operation"]))
+    for node in state["inventory"]:
+        kinds = [gpu["kind"] for gpu in node["gpus"]]
+        counts = ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
+        rows.append(("inventory", f"{node['name']}: {counts} ({node['link']})"))
+    return rows
+
+
+class SwitchProgress:
+    """A bar for warm-up and sync on stderr; plain lines where that is no terminal."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("planned", total=None) if progress else None
+        self._phase = ""
+
+    def show(self, operation: Document) -> None:
+        """Bring the display to an operation's state."""
+        copied, lag = operation["progress"]["copied_bytes"], operation["progress"]["lag"]["bytes"]
+        if self._progress is not None and self._task is not None:
+            total = copied + lag or None
+            self._progress.update(self._task, description=operation["phase"], completed=copied, total=total)
+        elif operation["phase"] != self._phase:
+            talk(f"{operation['phase']}: {size(copied)} copied")
+        self._phase = operation["phase"]
+
+
+@contextmanager
+def switch_progress() -> Iterator[SwitchProgress]:
+    """Show a switch while it goes on."""
+    if not sys.stderr.isatty():
+        yield SwitchProgress(None)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description:<10}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console(stderr=True), transient=True) as progress:
+        yield SwitchProgress(progress)

@@ -1,0 +1,96 @@
+"""Eight people counting: streams through the OpenAI client, every token stamped when it arrives."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from intentctl.measure import Stream
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+@dataclass(slots=True)
+class Recording:
+    """One streamed completion while it grows; the lists are parallel."""
+
+    prompt: str
+    arrivals_s: list[float] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    fingerprints: list[str] = field(default_factory=list)
+    finish: str | None = None
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.finish is not None or self.error is not None
+
+    def stream(self) -> Stream:
+        """What has come so far."""
+        return Stream(
+            tuple(self.arrivals_s), tuple(self.tokens), tuple(self.logprobs), tuple(self.fingerprints)
+        )
+
+    def tail(self, width: int = 40) -> str:
+        """The end of the text, for people."""
+        return "".join(self.tokens[-width:]).partition(" ")[2]
+
+
+class Load:
+    """Greedy completions that run at the same time in the running event loop."""
+
+    def __init__(self, client: "AsyncOpenAI", model: str, prompts: Sequence[str], max_tokens: int) -> None:
+        self.recordings = [Recording(prompt) for prompt in prompts]
+        self._client, self._model, self._max_tokens = client, model, max_tokens
+        self._tasks = [asyncio.create_task(self._run(recording)) for recording in self.recordings]
+
+    async def finish(self) -> list[Recording]:
+        """Every recording when all have ended."""
+        await asyncio.gather(*self._tasks)
+        return self.recordings
+
+    async def grow(self, num_tokens: int, since_s: float = 0.0) -> None:
+        """Return when every stream has that many tokens after a moment, or has ended."""
+        while not all(r.ended or _count_after(r, since_s) >= num_tokens for r in self.recordings):  # noqa: ASYNC110 - see below
+            await asyncio.sleep(0.02)  # polled, so that recording a token costs nothing more
+
+    async def _run(self, recording: Recording) -> None:
+        from openai import OpenAIError
+
+        try:
+            await self._record(recording)
+        except OpenAIError as error:
+            recording.error = str(error)
+
+    async def _record(self, recording: Recording) -> None:
+        chunks = await self._client.completions.create(
+            model=self._model,
+            prompt=recording.prompt,
+            max_tokens=self._max_tokens,
+            temperature=0.0,
+            logprobs=0,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        async for chunk in chunks:
+            now_s = time.time()
+            choice = chunk.choices[0]
+            if choice.logprobs and choice.logprobs.tokens and choice.logprobs.token_logprobs:
+                recording.arrivals_s.append(now_s)
+                recording.tokens.append(choice.logprobs.tokens[0])
+                recording.logprobs.append(choice.logprobs.token_logprobs[0])
+                recording.fingerprints.append(chunk.system_fingerprint or "")
+            recording.finish = choice.finish_reason or recording.finish
+
+
+def _count_after(recording: Recording, since_s: float) -> int:
+    count = 0
+    for arrival_s in reversed(recording.arrivals_s):
+        if arrival_s < since_s:
+            break
+        count += 1
+    return count

@@ -1,0 +1,150 @@
+"""The whole service over a scripted engine, on a real port, for tests of what stands on its API.
+
+Everything is the real thing but the engine: uvicorn, SQLite, router, coordinator, translator and selector.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import tokenizers
+import uvicorn
+from tokenizers import Regex, decoders, models, pre_tokenizers
+
+from runtime.testing import Script, ScriptedEngine
+from runtime.tokenizer import Tokenizer
+from selector.calibrate import fit_cpu
+from selector.models import CpuSamples
+from service.app import create_app
+from service.composition import Composition, assemble, smallest
+from service.deployment import load
+from service.server import AnnouncedServer, bind
+from service.store import Store
+
+T = TypeVar("T")
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_size": 128,
+    "intermediate_size": 320,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "vocab_size": 98,
+    "max_position_embeddings": 16384,
+    "tie_word_embeddings": True,
+}
+
+SAMPLES = CpuSamples(
+    gemm_flops_s=5e10,
+    memory_bytes_s=1e10,
+    layer_overhead_s=2e-4,
+    allreduce_latency_s=3e-5,
+    allreduce_bytes_s=2e9,
+    p2p_latency_s=3e-5,
+    step_overhead_s=5e-4,
+)
+"""Plausible for one core of a laptop; nothing here is compared with a measurement."""
+
+DEPLOYMENT = """\
+apiVersion: intentctl/v1
+kind: Deployment
+cluster:
+  nodes:
+    - name: local
+      link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}
+      gpus: [{kind: CPU, count: 4, memory_gb: 1}]
+models:
+  - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}
+windows: {peak: always}
+workload:
+  always: {rate_rps: 0.8, input_tokens: 20, output_tokens: 900, concurrency: 8}
+limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32]}
+"""
+
+
+def write_deployment(folder: Path, text: str = DEPLOYMENT) -> Path:
+    """A deployment file and the shape of its checkpoint, without weights."""
+    checkpoint = folder / "counting"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "config.json").write_text(json.dumps(CONFIG))
+    file = folder / "deployment.yaml"
+    file.write_text(text)
+    return file
+
+
+def character_tokenizer() -> Tokenizer:
+    """One token per printable ASCII character; 0 ends a text."""
+    vocabulary = {"<eos>": 0} | {chr(code): code - 31 for code in range(32, 127)}
+    plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 - a token of text
+    plain.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), behavior="isolated")
+    plain.decoder = decoders.Fuse()
+    template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    return Tokenizer(plain, eos_ids=(0,), chat_template=template)
+
+
+class ScriptedService:
+    """A service in a thread of its own. Use as a context manager; ``call`` runs a coroutine in its loop."""
+
+    def __init__(self, folder: Path, text: str = DEPLOYMENT, script: Script | None = None) -> None:
+        self._folder, self._script = folder, script
+        self._deployment = load(write_deployment(folder, text))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scripted-service")
+        self._ready: Future[str] = Future()
+        self.engine: ScriptedEngine
+        self.parts: Composition
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.url = self._ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine run in the service's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                app = create_app(await self._compose(stack))
+                listener = stack.enter_context(bind("127.0.0.1", 0))
+                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+                self._server = AnnouncedServer(
+                    uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1),
+                    lambda: self._ready.set_result(url),
+                )
+                await self._server.serve(sockets=[listener])
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            raise
+
+    async def _compose(self, stack: AsyncExitStack) -> Composition:
+        deployment = self._deployment
+        store = Store.open(self._folder)
+        stack.callback(store.close)
+        start = deployment.model.start or smallest(deployment)
+        self.engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=4096)
+        stack.push_async_callback(self.engine.close)
+        pieces = await stack.enter_async_context(
+            assemble(deployment, self.engine, character_tokenizer(), store)
+        )
+        serving, events, metrics = pieces
+        self.parts = Composition(serving, store, events, metrics, {"CPU": fit_cpu(SAMPLES)}, llm=None)
+        return self.parts

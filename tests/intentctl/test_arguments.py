@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intentctl.arguments import MisspeltCommandError, route
+
+COMMANDS = ("say", "parse", "plan", "apply", "get", "serve", "demo", "doctor")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_stays_what_it_is(command):
+    assert route([command, "-o", "json"], COMMANDS) == [command, "-o", "json"]
+
+
+@given(st.text("abc \u4f60", min_size=1).filter(lambda text: " " in text.strip()))
+def test_words_are_an_intent(text):
+    assert route([text, "--yes"], COMMANDS) == ["say", text, "--yes"]
+
+
+def test_options_before_the_text_belong_to_the_intent():
+    assert route(["-o", "json", "go faster"], COMMANDS) == ["say", "-o", "json", "go faster"]
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "--install-completion", "--show-completion"])
+def test_options_of_the_program_stay(option):
+    assert route([option], COMMANDS) == [option]
+
+
+def test_nothing_asks_for_help():
+    assert route([], COMMANDS) == ["--help"]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("prase", "parse"), ("plna", "plan"), ("aply", "apply"), ("Demo", "demo"), ("docter", "doctor")],
+)
+def test_a_single_word_close_to_a_command_names_the_command(word, meant):
+    with pytest.raises(MisspeltCommandError, match=f"intentctl {meant}"):
+        route([word], COMMANDS)
+
+
+@pytest.mark.parametrize("word", ["faster", "\u4f60\u597d", "cheaper"])
+def test_any_other_single_word_is_an_intent(word):
+    assert route([word], COMMANDS) == ["say", word]

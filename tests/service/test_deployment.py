@@ -1,0 +1,141 @@
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from intent.models import RecurringWindow
+from service.deployment import load
+from service.errors import DeploymentError, RefusedError
+from service.testing import DEPLOYMENT, write_deployment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def broken(folder: Path, old: str, new: str) -> str:
+    """The error of the test deployment with one change."""
+    assert old in DEPLOYMENT
+    with pytest.raises(DeploymentError) as caught:
+        load(write_deployment(folder, DEPLOYMENT.replace(old, new)))
+    return str(caught.value)
+
+
+def test_the_reference_cluster_has_four_of_each_kind_and_a_model_that_is_only_a_shape():
+    deployment = load(EXAMPLES / "a100-l40s.yaml")
+
+    assert [gpu.kind for gpu in deployment.cluster.gpus] == ["A100"] * 4 + ["L40S"] * 4
+    assert [gpu.index for gpu in deployment.cluster.gpus] == list(range(8))
+    assert deployment.cluster.gpus[0].memory_bytes == 80_000_000_000
+    assert deployment.cluster.nodes[0].link.bandwidth_bytes_s == 300e9
+    assert 70e9 < deployment.model.spec.parameters < 71e9
+    with pytest.raises(RefusedError, match="not served"):
+        deployment.checkpoint()
+
+
+def test_the_local_example_starts_as_pp2_on_four_slots(tmp_path):
+    for name in ("local-cpu.yaml",):
+        shutil.copy(EXAMPLES / name, tmp_path / "deployment.yaml")
+    deployment = load(write_deployment(tmp_path, (tmp_path / "deployment.yaml").read_text()))
+
+    assert deployment.model.start is not None
+    assert deployment.model.start.shape == "PP2"
+    assert len(deployment.cluster.gpus) == 4
+    assert deployment.limits.allowed_tp == (1, 2, 4)
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    deployment = load(write_deployment(tmp_path))
+
+    assert deployment.checkpoint() == tmp_path / "counting"
+
+
+def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
+    text = DEPLOYMENT.replace("{peak: always}", "{peak: {start: '09:00', end: '18:00', tz: Europe/Berlin}}")
+    text = text.replace(
+        "workload:", "workload:\n  peak: {rate_rps: 3, input_tokens: 1, output_tokens: 1, concurrency: 1}"
+    )
+    deployment = load(write_deployment(tmp_path, text))
+
+    assert isinstance(deployment.windows["peak"], RecurringWindow)
+    assert deployment.window_in_force(datetime(2026, 1, 5, 12, tzinfo=UTC)) == "peak"
+    assert deployment.window_in_force(datetime(2026, 1, 5, 23, tzinfo=UTC)) == "always"
+    assert deployment.workload_in("peak").rate_rps == 3
+    assert deployment.workload_in("overnight").rate_rps == 0.8
+
+
+def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):
+    file = write_deployment(tmp_path, DEPLOYMENT + "tenants: [{name: acme, aliases: [acme corp]}]\n")
+    catalogue = load(file).catalogue(datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert catalogue.aliases == {"counter": "counting", "acme corp": "acme"}
+    assert catalogue.tenants == ("acme",)
+    assert "peak" in catalogue.windows
+
+
+def test_a_misspelt_key_is_named_with_file_line_path_and_what_was_meant(tmp_path):
+    message = broken(tmp_path, "latency_us", "latencyus")
+
+    assert message.startswith(f"{tmp_path / 'deployment.yaml'}:6: cluster.nodes[0].link.latencyus: ")
+    assert "did you mean 'latency_us'" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("count: 4", "count: 0", "cluster.nodes[0].gpus[0].count: 0 is less than the minimum of 1"),
+        ("start: pp2", "start: pp5", "models[0].start: 1 free CPU"),
+        ("start: pp2", "start: H100x2", "models[0].start: no H100 in the inventory; it has CPU"),
+        ("start: pp2", "start: 'CPU[0,7]'", "models[0].start: device 7 is not in the inventory"),
+        ("path: counting", "path: nowhere", "models[0].path: the checkpoint folder"),
+        ("path: counting, ", "", "give either path or config"),
+        ("path: counting", "path: counting, config: x.json", "give either path or config"),
+        ("{peak: always}", "{peak: {start: '25:00', end: '26:00'}}", "windows.peak"),
+        ("{peak: always}", "{peak: {start: '01:00', end: '02:00', tz: Mars}}", "windows.peak.tz: 'Mars' is no time zone"),
+        ("always: {rate", "lunch: {rate", "workload.lunch: no such window"),
+        ("kind: Deployment", "kind: Service", "kind: 'Deployment' was expected"),
+        ("apiVersion: intentctl/v1\n", "", "the key 'apiVersion' is missing"),
+        ("limits: {", "llm: {base_url: x, model: y}\nlimits: {", "llm.base_url"),
+        ("limits: {", "profiles: {H100: a100-80gb}\nlimits: {", "profiles.H100: no H100 in the cluster"),
+        ("limits: {", "kind: Deployment\nlimits: {", "the key 'kind' stands here for the second time"),
+        ("cluster:", "cluster: [", "is not YAML"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_by_its_path(tmp_path, old, new, said):
+    assert said in broken(tmp_path, old, new)
+
+
+def test_an_unsupported_architecture_is_named_with_those_supported(tmp_path):
+    file = write_deployment(tmp_path)
+    config = tmp_path / "counting" / "config.json"
+    config.write_text(config.read_text().replace("Qwen3ForCausalLM", "GPT2LMHeadModel"))
+
+    with pytest.raises(
+        DeploymentError, match=r"models\[0\]\.path: .*GPT2LMHeadModel is not supported; supported are Llama"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "does not exist"),
+        ("{", "cannot be read"),
+        ("[]", "not a JSON object"),
+        ('{"architectures": ["LlamaForCausalLM"]}', "config.json has no"),
+    ],
+)
+def test_a_broken_checkpoint_config_is_named(tmp_path, content, said):
+    file = write_deployment(tmp_path)
+    config = tmp_path / "counting" / "config.json"
+    if content is None:
+        config.unlink()
+    else:
+        config.write_text(content)
+
+    with pytest.raises(DeploymentError, match=said):
+        load(file)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DeploymentError, match="no such file"):
+        load(tmp_path / "nowhere.yaml")

@@ -1,0 +1,95 @@
+import sqlite3
+
+import pytest
+
+from service.errors import StoreError
+from service.store import Store
+
+PLAN = {"id": "plan-1", "target": {"shape": "1x1"}}
+OPERATION = {"id": "op-1", "done": False}
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store.open(tmp_path)
+    yield store
+    store.close()
+
+
+def test_a_plan_comes_back_as_it_was(store):
+    store.save_plan("intent-1", {"text": "faster"}, PLAN)
+
+    assert store.plan("plan-1") == (PLAN, None)
+    assert store.plan("plan-2") is None
+
+
+def test_a_plan_is_claimed_once_and_the_second_operation_is_not_kept(store):
+    store.save_plan("intent-1", {}, PLAN)
+
+    assert store.claim_plan("plan-1", OPERATION)
+    assert not store.claim_plan("plan-1", {"id": "op-2", "done": False})
+    assert store.plan("plan-1") == (PLAN, "op-1")
+    assert store.operation("op-2") is None
+
+
+def test_operations_are_written_over_and_the_unfinished_ones_are_found(store):
+    store.save_operation(OPERATION)
+    store.save_operation({"id": "op-2", "done": False})
+    store.save_operation({"id": "op-1", "done": True})
+
+    assert store.operation("op-1") == {"id": "op-1", "done": True}
+    assert store.unfinished_operations() == [{"id": "op-2", "done": False}]
+
+
+def test_generations_rise_across_restarts(tmp_path):
+    generations = []
+    for _ in range(2):
+        store = Store.open(tmp_path)
+        generations += [store.next_generation("1x1"), store.next_generation("TP2")]
+        store.close()
+
+    assert generations == [1, 2, 3, 4]
+
+
+def test_the_journal_of_a_switch_is_in_order(store):
+    for phase in ("warming", "cutting"):
+        store.append_journal("op-1", phase, "epoch 1")
+    store.append_journal("op-2", "warming", "")
+
+    assert store.journal("op-1") == [("warming", "epoch 1"), ("cutting", "epoch 1")]
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store.open(tmp_path / "file" / "folder")
+
+
+def test_a_database_without_write_access_is_refused_at_once(tmp_path):
+    Store.open(tmp_path).close()
+    url = f"sqlite:///file:{tmp_path / 'intentctl.sqlite'}?mode=ro&uri=true"
+
+    with pytest.raises(StoreError, match="readonly"):
+        Store.open(tmp_path, url)
+
+
+def test_what_is_no_database_is_refused(tmp_path):
+    (tmp_path / "intentctl.sqlite").write_text("not a database, but long enough to be looked at" * 50)
+
+    with pytest.raises(StoreError, match="not a database"):
+        Store.open(tmp_path)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "oracle://x"])
+def test_a_database_url_that_leads_nowhere_is_refused(tmp_path, url):
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store.open(tmp_path, url)
+
+
+def test_the_file_is_plain_sqlite(store, tmp_path):
+    store.save_plan("intent-1", {}, PLAN)
+    connection = sqlite3.connect(tmp_path / "intentctl.sqlite")
+
+    assert connection.execute("select id from plans").fetchall() == [("plan-1",)]
+    connection.close()

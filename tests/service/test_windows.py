@@ -1,0 +1,65 @@
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intent.models import DatedWindow, RecurringWindow
+from service.windows import DAYS, covers, in_force
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+CLOCK = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59))
+
+
+def at(hour: float, day: int = 0) -> datetime:
+    return MONDAY + timedelta(days=day, hours=hour)
+
+
+def test_office_hours_hold_on_their_days_only():
+    window = RecurringWindow(DAYS[:5], "09:00", "17:00", "UTC")
+
+    assert covers(window, at(9))
+    assert not covers(window, at(8.99))
+    assert not covers(window, at(17))
+    assert not covers(window, at(12, day=5))
+
+
+def test_a_night_that_begins_on_a_day_runs_into_the_next():
+    window = RecurringWindow(("mon",), "22:00", "06:00", "UTC")
+
+    assert covers(window, at(23))
+    assert covers(window, at(5, day=1))
+    assert not covers(window, at(5))
+    assert not covers(window, at(23, day=1))
+
+
+def test_hours_are_those_of_the_windows_own_zone():
+    window = RecurringWindow(("mon",), "00:00", "01:00", "Asia/Tokyo")
+
+    assert covers(window, at(15.5, day=-1))
+    assert not covers(window, at(0.5))
+
+
+def test_a_dated_window_holds_on_its_date():
+    window = DatedWindow("2026-01-05", "10:00", "24:00", "UTC")
+
+    assert covers(window, at(23.9))
+    assert not covers(window, at(12, day=1))
+
+
+def test_the_first_declared_window_that_holds_is_in_force():
+    windows = {"night": RecurringWindow(DAYS, "22:00", "06:00", "UTC"), "peak": "always"}
+
+    assert in_force(windows, at(23)) == "night"
+    assert in_force(windows, at(12)) == "peak"
+    assert in_force({}, at(12)) == "always"
+
+
+@given(CLOCK, CLOCK, st.integers(0, 7 * 24 * 60 - 1))
+def test_a_window_and_its_complement_share_out_every_minute(start, end, minute):
+    now = MONDAY + timedelta(minutes=minute)
+    one, other = (RecurringWindow(DAYS, *hours, "UTC") for hours in ((start, end), (end, start)))
+
+    if start != end:
+        assert covers(one, now) != covers(other, now)
+    else:
+        assert covers(one, now)
