@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from intent.models import UNITS, Config, Goal, Objective
 from runtime.models import Topology
 from selector.models import Candidate, Margin
+from selector.objectives import WORKLOAD_RATE
 
 LABELS = {
     "ttft": "TTFT",
@@ -55,7 +56,8 @@ def goal_words(goal: Goal) -> str:
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
     if goal.op in {"minimize", "maximize"}:
         return f"{goal.op} {name}"
-    return f"{name} {goal.op} {amount(goal.value if goal.value is not None else math.nan, goal.unit)}"
+    implied = f", {goal.evidence}" if goal.evidence == WORKLOAD_RATE else ""
+    return f"{name} {goal.op} {amount(goal.value or 0.0, goal.unit)}{implied}"
 
 
 def topology_words(topology: Topology) -> str:

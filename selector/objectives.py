@@ -32,6 +32,9 @@ LATENCIES = frozenset({"ttft", "tpot", "e2e"})
 FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""
 
+WORKLOAD_RATE = "the workload's rate"
+"""Evidence of the one goal that nobody said: to keep up."""
+
 Bound = Objective | Config
 
 
@@ -80,7 +83,9 @@ def _readable(goal: Goal) -> bool:
 
 
 def _keep_up(workload: Workload) -> Objective:
-    return Objective("throughput_req", ">=", evidence="", value=workload.rate_rps, unit="requests/s")
+    return Objective(
+        "throughput_req", ">=", evidence=WORKLOAD_RATE, value=workload.rate_rps, unit="requests/s"
+    )
 
 
 def precisions_for(
@@ -88,32 +93,27 @@ def precisions_for(
 ) -> tuple[str, ...]:
     """The weight formats to search, in the order of ``available``.
 
-    What runs now is kept (the first full format, when nothing runs), so that no quality is lost unsaid.
-    Rules change that: ``allow`` adds, ``require`` and ``min`` replace, ``forbid`` takes away and, when it
-    hits what runs, opens every other format.
+    What runs now is kept (the first full format, when nothing runs), so that no quality is lost unsaid. Rules change
+    that: ``forbid`` takes away and, when it hits all that runs, opens every other format; ``allow`` adds; ``require``
+    and ``min`` replace.
     """
-    chosen = set(running) & set(available) or set([name for name in available if name in FULL][:1])
+    forbidden = {name for rule in rules if rule.rule == "forbid" for name in _named(rule)}
+    allowed = [name for name in available if name not in forbidden]
+    kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
+    chosen = kept & set(allowed) or set(allowed)
     for rule in rules:
-        named: set[str] = set(FULL) if rule.value == "full" else {rule.value}
         if rule.rule == "allow":
-            chosen |= named
+            chosen |= _named(rule)
         elif rule.rule == "require":
-            chosen = named
+            chosen = _named(rule)
         elif rule.rule == "min":
-            chosen = {
-                name
-                for name in available
-                if BYTES_PER_VALUE[name] >= min(BYTES_PER_VALUE[item] for item in named)
-            }
-        elif chosen & named:
-            chosen = set(available) - named
-    forbidden = {
-        name
-        for rule in rules
-        if rule.rule == "forbid"
-        for name in (FULL if rule.value == "full" else [rule.value])
-    }
-    return tuple(name for name in available if name in chosen - forbidden)
+            least = min(BYTES_PER_VALUE[name] for name in _named(rule))
+            chosen = {name for name in allowed if BYTES_PER_VALUE[name] >= least}
+    return tuple(name for name in allowed if name in chosen)
+
+
+def _named(rule: PrecisionRule) -> set[str]:
+    return set(FULL) if rule.value == "full" else {rule.value}
 
 
 def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: Workload) -> float:

@@ -96,8 +96,7 @@ def _plan(ranking: Ranking, space: Space, notes: tuple[str, ...], ticket: Ticket
     second = replace(others[0], reason=ranking.why_loses(others[0], best)) if others else None
     stated = (*ranking.demands.bounds, *ranking.demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
-    missed = [f"misses the soft goal {margin.goal}" for margin in margins if margin.margin < 0]
-    runner_up = [f"runner-up: {explain.summary(second)}; it {second.reason}"] if second else []
+    missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
         id=ticket.plan_id,
         intent_id=ticket.intent_id,
@@ -109,7 +108,13 @@ def _plan(ranking: Ranking, space: Space, notes: tuple[str, ...], ticket: Ticket
         prediction=best.prediction,
         now_prediction=ranking.today.prediction if ranking.today else None,
         runner_up=second,
-        reasons=(f"chosen: {explain.summary(best)}", *_today(ranking, space), *missed, *runner_up, *notes),
+        reasons=(
+            f"chosen: {explain.summary(best)}",
+            *_today(ranking, space),
+            *_second(ranking, second),
+            *missed,
+            *notes,
+        ),
         margins=margins,
         considered=space.considered,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
@@ -128,3 +133,10 @@ def _today(ranking: Ranking, space: Space) -> list[str]:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
     rejected = [reason for what, reason in space.rejected if what == now]
     return [f"today's {name} is out: {rejected[0] if rejected else 'its device kind has no profile'}"]
+
+
+def _second(ranking: Ranking, second: Candidate | None) -> list[str]:
+    """Why the runner-up lost, unless it is today's, of which that is said anyway."""
+    if second is None or second.topology == ranking.problem.now:
+        return []
+    return [f"runner-up: {explain.summary(second)}; it {second.reason}"]

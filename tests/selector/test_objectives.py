@@ -1,0 +1,141 @@
+"""What goals ask of a prediction."""
+
+import math
+
+import pytest
+
+from intent.models import Config, Objective, PrecisionRule, Priority
+from runtime.models import Cluster, uniform
+from selector.models import Candidate, Prediction, Workload
+from selector.objectives import (
+    TTFT_TAIL,
+    WORKLOAD_RATE,
+    holds,
+    margin_of,
+    precisions_for,
+    sort_goals,
+    value_of,
+)
+
+WORKLOAD = Workload(rate_rps=2.0, input_tokens=100, output_tokens=100, concurrency=8)
+PREDICTION = Prediction(0.5, 0.02, 2.48, 400.0, 0.5, 3.6, 0.1, "calibrated")
+
+
+@pytest.fixture
+def candidate(laptop: Cluster) -> Candidate:
+    return Candidate(uniform(laptop, "CPU", 2, 2, 8, "fp32"), PREDICTION, "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "stat", "unit", "reading"),
+    [
+        ("ttft", "mean", "s", 0.5),
+        ("ttft", None, "s", 0.5),
+        ("ttft", "p99", "s", 0.5 * 4.6),
+        ("tpot", "mean", "s", 0.02),
+        ("tpot", "p99", "s", 0.02 * (1 + 2.33 / 10)),
+        ("e2e", "mean", "s", 0.5 + 99 * 0.02),
+        ("e2e", "p99", "s", 0.5 * 4.6 + 99 * 0.02 * 1.233),
+        ("throughput_tok", None, "tokens/s", 400.0),
+        ("throughput_req", None, "requests/s", 4.0),
+        ("gpu_util", None, "ratio", 0.5),
+        ("gpu_count", None, "gpus", 4.0),
+        ("cost", None, "USD/h", 3.6),
+        ("cost", None, "USD/day", 86.4),
+        ("cost", None, "USD/month", 2628.0),
+        ("cost", None, "USD/Mtok", 3.6 / (200 * 3600 / 1e6)),
+    ],
+)
+def test_each_metric_reads_its_own_figure_in_its_unit(
+    candidate: Candidate, metric: str, stat: str, unit: str, reading: float
+) -> None:
+    goal = Objective(metric, "<=", "x", stat=stat, value=1, unit=unit)  # type: ignore[arg-type]  # literals vary
+    assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == pytest.approx(reading)
+
+
+@pytest.mark.parametrize(("key", "reading"), [("tp", 2), ("pp", 2), ("replicas", 1)])
+def test_config_goals_read_the_topology(candidate: Candidate, key: str, reading: int) -> None:
+    goal = Config(key, "==", reading, "x")  # type: ignore[arg-type]  # literals vary
+    assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == reading
+
+
+@pytest.mark.parametrize(
+    "stat", [name for name in TTFT_TAIL if name and name.startswith("p") and name != "p50"]
+)
+def test_the_tail_of_ttft_is_that_of_an_exponential(stat: str) -> None:
+    quantile = float(stat.removeprefix("p")) / 100
+    assert TTFT_TAIL[stat] == pytest.approx(-math.log(1 - quantile), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "held", "margin"),
+    [
+        ("<=", 1.0, True, 0.5),
+        ("<=", 0.5, True, 0.0),
+        ("<=", 0.25, False, -1.0),
+        (">=", 0.25, True, 1.0),
+        (">=", 1.0, False, -0.5),
+        ("==", 0.5, True, 0.0),
+        ("==", 0.4, False, -0.25),
+        ("<=", 0.0, False, -0.5),
+    ],
+)
+def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(
+    candidate: Candidate, op: str, value: float, held: bool, margin: float
+) -> None:
+    goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")  # type: ignore[arg-type]  # literals vary
+    assert holds(goal, candidate, WORKLOAD) is held
+    assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
+
+
+def test_goals_are_sorted_by_what_the_search_does_with_them() -> None:
+    hard = Objective("ttft", "<=", "a", value=1, unit="s")
+    soft = Objective("tpot", "<=", "b", value=1, unit="s", soft=True)
+    wish = Objective("cost", "minimize", "c")
+    shape = Config("tp", "==", 2, "d")
+    rule = PrecisionRule("require", "bf16", "e")
+    priority = Priority("latency", "f")
+    unknown = Objective("availability", ">=", "g", value=0.99, unit="ratio")
+    other = Objective("ttft", "<=", "h", value=1, unit="s", model="another")
+    demands = sort_goals([hard, soft, wish, shape, rule, priority, unknown, other], "mine", WORKLOAD)
+    assert demands.bounds[:2] == (hard, shape)
+    assert demands.bounds[2].evidence == WORKLOAD_RATE
+    assert demands.wishes == (soft,)
+    assert demands.optimised == (wish,)
+    assert demands.rules == (rule,)
+    assert demands.not_evaluated == (priority, unknown, other)
+
+
+def test_keeping_up_is_only_wished_when_no_latency_is_bound() -> None:
+    demands = sort_goals([Config("tp", "==", 2, "x")], "mine", WORKLOAD)
+    assert [goal.evidence for goal in demands.wishes] == [WORKLOAD_RATE]
+    assert len(demands.bounds) == 1
+
+
+AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")
+
+
+@pytest.mark.parametrize(
+    ("rules", "running", "searched"),
+    [
+        ([], {"fp8"}, ("fp8",)),
+        ([], set(), ("bf16",)),
+        ([], {"fp32"}, ("bf16",)),
+        ([("allow", "int8")], {"bf16"}, ("bf16", "int8")),
+        ([("require", "fp8")], {"bf16"}, ("fp8",)),
+        ([("require", "full")], {"int4"}, ("bf16", "fp16")),
+        ([("min", "int8")], {"int4"}, ("bf16", "fp16", "fp8", "int8")),
+        ([("min", "full")], {"int4"}, ("bf16", "fp16")),
+        ([("forbid", "int4")], {"bf16"}, ("bf16",)),
+        ([("forbid", "int4")], {"int4"}, ("bf16", "fp16", "fp8", "int8")),
+        ([("allow", "int8"), ("forbid", "int8")], {"bf16"}, ("bf16",)),
+        ([("forbid", "full")], {"bf16"}, ("fp8", "int8", "int4")),
+        ([("require", "int8"), ("forbid", "int8")], {"bf16"}, ()),
+        ([("require", "fp32")], {"bf16"}, ()),
+    ],
+)
+def test_the_running_precision_is_kept_unless_a_rule_says_otherwise(
+    rules: list[tuple[str, str]], running: set[str], searched: tuple[str, ...]
+) -> None:
+    said = [PrecisionRule(rule, value, "x") for rule, value in rules]  # type: ignore[arg-type]  # literals vary
+    assert precisions_for(said, running, AVAILABLE) == searched
