@@ -1,0 +1,44 @@
+"""From samples of this machine to the profile of its CPU."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from runtime.models import Cluster, ModelSpec, uniform
+from selector.calibrate import fit_cpu
+from selector.models import CpuSamples, Profile, Workload
+from selector.perf import Step, predict, stage_times_s
+
+
+def test_the_profile_gives_back_what_was_measured(
+    samples: CpuSamples, laptop: Cluster, counting: ModelSpec
+) -> None:
+    profile = fit_cpu(replace(samples, layer_overhead_s=1e-3, step_overhead_s=2e-3, memory_bytes_s=1e15))
+    one = uniform(laptop, "CPU", 1, 1, 8, "fp32")
+    (step_s,) = stage_times_s(one, Step(1, 1, 1), counting, laptop, {"CPU": profile})
+    assert step_s == pytest.approx(8 * 1e-3 + 2e-3, rel=0.05)
+
+
+def test_a_slow_exchange_makes_tensor_parallelism_lose(
+    samples: CpuSamples, laptop: Cluster, counting: ModelSpec, streams: Workload
+) -> None:
+    slow = {"CPU": fit_cpu(replace(samples, allreduce_latency_s=10e-3))}
+    one, two = (
+        predict(uniform(laptop, "CPU", tp, 1, 8, "fp32"), streams, counting, laptop, slow) for tp in (1, 2)
+    )
+    assert two.tpot_s > one.tpot_s + 2 * 8 * 10e-3 * 0.9
+
+
+def test_larger_groups_exchange_more_slowly(samples: CpuSamples) -> None:
+    profile = fit_cpu(samples)
+    assert profile.allreduce_latency_s[2] == samples.allreduce_latency_s
+    assert profile.allreduce_bytes_s[2] == samples.allreduce_bytes_s
+    assert profile.allreduce_latency_s[4] > profile.allreduce_latency_s[2]
+    assert profile.allreduce_bytes_s[4] < profile.allreduce_bytes_s[2]
+
+
+def test_samples_come_as_plain_numbers_and_the_profile_survives_json(samples: CpuSamples) -> None:
+    profile = fit_cpu(CpuSamples(**asdict(samples)))
+    assert Profile.from_mapping(json.loads(json.dumps(profile.to_mapping()))) == profile
+    assert (profile.kind, profile.source, profile.precisions) == ("CPU", "measured", ("fp32",))

@@ -1,0 +1,74 @@
+"""Sentences for people."""
+
+import pytest
+
+from intent.models import Config, Goal, Objective, Placement
+from runtime.models import Cluster, ModelSpec, parse_topology, uniform
+from selector import explain
+from selector.models import Candidate, Margin, Prediction
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (2.0, "s", "2 s"),
+        (4.123, "s", "4.12 s"),
+        (0.35, "s", "350 ms"),
+        (0.00012, "s", "0.12 ms"),
+        (0.4, "ratio", "40 %"),
+        (3.0, "gpus", "3"),
+        (2.0, "", "2"),
+        (12345.6, "tokens/s", "12,346 tokens/s"),
+        (4.4, "USD/h", "4.4 USD/h"),
+        (float("inf"), "USD/Mtok", "unbounded"),
+    ],
+)
+def test_amounts_have_three_digits_and_their_unit(value: float, unit: str, words: str) -> None:
+    assert explain.amount(value, unit) == words
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        (Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s"), "p99 TTFT <= 2 s"),
+        (Objective("gpu_util", ">=", "x", value=0.4, unit="ratio"), "GPU utilisation >= 40 %"),
+        (Objective("tpot", "minimize", "x", stat="mean"), "minimize mean TPOT"),
+        (Config("tp", "==", 2, "x"), "tp == 2"),
+        (Config("pp", "minimize", 0, "x"), "minimize pp"),
+        (Placement("forbid", "node:a", "not on node a"), "placement ('not on node a')"),
+    ],
+)
+def test_goals_read_as_they_were_meant(goal: Goal, words: str) -> None:
+    assert explain.goal_words(goal) == words
+
+
+def test_topologies_are_named_by_kind_shape_and_precision(mixed: Cluster, llama: ModelSpec) -> None:
+    assert explain.topology_words(uniform(mixed, "A100", 2, 2, 80, "bf16")) == "A100 TP2xPP2@bf16"
+    two_kinds = parse_topology("A100x4:0-52@bf16 > L40Sx4:52-80@fp8", mixed, llama.num_layers, "bf16")
+    assert explain.topology_words(two_kinds) == "A100+L40S TP4xPP2@bf16+fp8"
+
+
+def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -> None:
+    prediction = Prediction(0.156, 0.0501, 1.0, 638.2, 0.5, 8.8, 0.11, "calibrated")
+    candidate = Candidate(uniform(mixed, "A100", 4, 1, 80, "bf16"), prediction, "")
+    assert explain.summary(candidate) == (
+        "A100 TP4@bf16 on 4 devices: mean TTFT 156 ms, TPOT 50.1 ms, 638 tokens/s (± 11%, calibrated)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("margin", "words"),
+    [
+        (Margin("p99 TTFT <= 2 s", 4.1, 2.0, "s", -1.05), "misses p99 TTFT <= 2 s: 4.1 s predicted"),
+        (Margin("tp == 2", 1.0, 2.0, "", -0.5), "misses tp == 2: it has 1"),
+    ],
+)
+def test_a_miss_is_said_with_what_there_is_instead(margin: Margin, words: str) -> None:
+    assert explain.misses(margin) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
+)
+def test_lists_read_like_sentences(words: list[str], sentence: str) -> None:
+    assert explain.listed(words) == sentence

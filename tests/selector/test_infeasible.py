@@ -1,0 +1,102 @@
+"""Why nothing holds, what comes nearest and what would hold."""
+
+import pytest
+
+from intent.models import Config, Goal, Objective
+from runtime.models import Cluster, ModelSpec, Topology, parse_topology
+from selector.infeasible import why_infeasible
+from selector.models import Candidate, Infeasible, Prediction, Problem, Workload
+from selector.objectives import sort_goals
+from selector.ranking import Ranking
+from selector.space import Shape, Space
+
+FAST = Objective("ttft", "<=", "x", stat="mean", value=1.0, unit="s")
+CHEAP = Objective("cost", "<=", "x", value=2.0, unit="USD/h")
+
+
+@pytest.fixture
+def ask(laptop: Cluster, counting: ModelSpec) -> "Ask":
+    return Ask(laptop, counting)
+
+
+class Ask:
+    """Two candidates: ``CPU 1x1`` at 2 USD/h and ``CPU TP2`` at 4, with the TTFTs given."""
+
+    def __init__(self, cluster: Cluster, model: ModelSpec) -> None:
+        self.problem = Problem(cluster, model, Workload(1, 10, 10, 1), None)
+
+    def topology(self, text: str) -> Topology:
+        return parse_topology(text, self.problem.cluster, 8, "fp32")
+
+    def __call__(
+        self, goals: list[Goal], slow_s: float, fast_s: float, rejected: tuple[tuple[Shape, str], ...] = ()
+    ) -> Infeasible:
+        figures = {"CPU[0]": (slow_s, 2.0), "CPU[0,1]": (fast_s, 4.0)}
+        candidates = [
+            Candidate(self.topology(text), Prediction(ttft_s, 0.01, 1.0, 1e6, 0.1, usd, 0.1, "measured"), "")
+            for text, (ttft_s, usd) in figures.items()
+        ]
+        demands = sort_goals(goals, "counting", self.problem.workload)
+        ranking = Ranking(demands, self.problem, candidates)
+        return why_infeasible(ranking, Space(tuple(one.topology for one in candidates), rejected))
+
+
+def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask: Ask) -> None:
+    answer = ask([FAST, Objective("cost", "<=", "x", value=9.0, unit="USD/h")], 3.0, 1.5)
+    assert answer.reasons == (
+        "mean TTFT <= 1 s: no allowed topology holds it; the best is 1.5 s on CPU TP2@fp32",
+    )
+    assert answer.feasible_targets == ("mean TTFT <= 1.5 s would hold on CPU TP2@fp32",)
+    assert answer.nearest is not None
+    assert answer.nearest.topology == ask.topology("CPU[0,1]")
+    assert answer.nearest.reason == "comes nearest; misses mean TTFT <= 1 s"
+
+
+def test_goals_that_exclude_each_other_are_named_together(ask: Ask) -> None:
+    answer = ask([FAST, CHEAP], 1.2, 0.8)
+    (reason,) = answer.reasons
+    assert reason.startswith(
+        "mean TTFT <= 1 s and cost <= 2 USD/h exclude each other: each can be held alone"
+    )
+    assert answer.feasible_targets == ("mean TTFT <= 1.2 s would hold on CPU 1x1@fp32",)
+
+
+def test_the_nearest_misses_least_in_proportion(ask: Ask) -> None:
+    nearest = ask([FAST, CHEAP], 100.0, 0.8).nearest
+    assert nearest is not None
+    assert nearest.topology == ask.topology("CPU[0,1]"), (
+        "twice the price is nearer than a hundred times the TTFT"
+    )
+
+
+def test_a_target_that_needs_another_goal_to_give_way_says_so(ask: Ask) -> None:
+    cheaper = Objective("cost", "<=", "x", value=1.0, unit="USD/h")
+    answer = ask([FAST, cheaper], 3.0, 1.5)
+    assert all(target.endswith(", without the other goals") for target in answer.feasible_targets)
+
+
+def test_targets_are_rounded_to_the_side_that_holds(ask: Ask) -> None:
+    most = Objective("gpu_count", ">=", "x", value=3, unit="gpus")
+    assert ask([FAST], 3.0, 1.501).feasible_targets == ("mean TTFT <= 1.6 s would hold on CPU TP2@fp32",)
+    assert ask([most], 3.0, 1.5).feasible_targets == ("GPUs >= 2 would hold on CPU TP2@fp32",)
+
+
+def test_a_barred_shape_gives_the_reason_for_an_unmet_wish(ask: Ask) -> None:
+    barred = (
+        (Shape("CPU", 1, 2, "fp32"), "the limits allow PP 1"),
+        (Shape("CPU", 3, 1, "fp32"), "TP 3 is odd"),
+    )
+    answer = ask([Config("tp", "==", 3, "x")], 0.5, 0.5, barred)
+    assert answer.reasons == ("tp == 3: no allowed topology has it (CPU TP3xPP1@fp32: TP 3 is odd)",)
+    assert answer.feasible_targets == ()
+    assert ask([Config("replicas", "==", 2, "x")], 0.5, 0.5, barred).reasons == (
+        "replicas == 2: no allowed topology has it",
+    )
+
+
+def test_with_nothing_left_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
+    ranking = Ranking(sort_goals([FAST], "counting", ask.problem.workload), ask.problem, [])
+    barred = tuple((Shape("CPU", tp, 1, "fp32"), "too big" if tp > 1 else "too slow") for tp in (1, 2, 4))
+    assert why_infeasible(ranking, Space((), barred)) == Infeasible(
+        ("CPU TP1xPP1@fp32: too slow", "CPU TP2xPP1@fp32: too big"), None
+    )

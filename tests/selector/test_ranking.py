@@ -1,0 +1,102 @@
+"""How candidates compare: the first difference decides, and is what is said."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from intent.models import Goal, Objective
+from runtime.models import Cluster, ModelSpec, Topology, parse_topology
+from selector.models import Candidate, Prediction, Problem, Workload
+from selector.objectives import sort_goals
+from selector.ranking import Ranking
+
+CAP = Objective("ttft", "<=", "x", stat="mean", value=1.0, unit="s")
+WISH = Objective("tpot", "<=", "x", stat="mean", value=0.01, unit="s", soft=True)
+CHEAP = Objective("cost", "minimize", "x")
+
+
+@pytest.fixture
+def one(laptop: Cluster) -> Topology:
+    return parse_topology("CPU[0]", laptop, 8, "fp32")
+
+
+@pytest.fixture
+def two(laptop: Cluster) -> Topology:
+    return parse_topology("CPU[0,1]", laptop, 8, "fp32")
+
+
+@pytest.fixture
+def other(laptop: Cluster) -> Topology:
+    return parse_topology("CPU[2]", laptop, 8, "fp32")
+
+
+def predicted(topology: Topology, ttft_s: float = 0.5, tpot_s: float = 0.01, usd: float = 1.0) -> Candidate:
+    return Candidate(topology, Prediction(ttft_s, tpot_s, 1.0, 1e6, 0.1, usd, 0.1, "measured"), "")
+
+
+def ranking(
+    cluster: Cluster,
+    model: ModelSpec,
+    goals: Sequence[Goal],
+    now: Topology | None,
+    candidates: list[Candidate],
+) -> Ranking:
+    workload = Workload(1, 10, 10, 1)
+    return Ranking(
+        sort_goals(goals, model.name, workload), Problem(cluster, model, workload, now), candidates
+    )
+
+
+def settle(
+    laptop: Cluster, counting: ModelSpec, goals: Sequence[Goal], best: Candidate, worse: Candidate
+) -> str:
+    """Check the order, whichever way round the candidates come, and give the reason."""
+    for candidates in ([best, worse], [worse, best]):
+        order = ranking(laptop, counting, goals, None, candidates)
+        assert order.best_first == [best, worse]
+    return order.why_loses(worse, best)
+
+
+def test_a_missed_goal_comes_before_everything(
+    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    why = settle(laptop, counting, [CAP, WISH, CHEAP], predicted(two, 0.9, 9.0, 9.0), predicted(one, 1.1))
+    assert why == "misses mean TTFT <= 1 s: 1.1 s predicted"
+
+
+def test_a_missed_soft_goal_comes_before_objectives(
+    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    why = settle(laptop, counting, [CAP, WISH, CHEAP], predicted(two, usd=9.0), predicted(one, tpot_s=0.02))
+    assert why == "misses mean TPOT <= 10 ms: 20 ms predicted"
+
+
+def test_objectives_come_before_devices(
+    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    why = settle(laptop, counting, [CAP, CHEAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
+    assert why == "is worse for minimize cost: 2 USD/h against 1.5 USD/h"
+
+
+def test_devices_come_before_ttft(laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology) -> None:
+    why = settle(laptop, counting, [CAP], predicted(one, 0.9), predicted(two, 0.1))
+    assert why == "needs 2 devices where 1 holds every goal"
+
+
+def test_ttft_decides_between_equals(
+    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology
+) -> None:
+    why = settle(laptop, counting, [CAP], predicted(other, 0.2), predicted(one, 0.3))
+    assert why == "has a mean TTFT of 300 ms where the same number of devices gives 200 ms"
+
+
+@pytest.mark.parametrize(("gain", "stays"), [(0.95, True), (0.89, False)])
+def test_today_stays_unless_the_gain_is_beyond_the_error_band(
+    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology, gain: float, stays: bool
+) -> None:
+    today, faster = predicted(one, 0.5), predicted(other, 0.5 * gain)
+    order = ranking(laptop, counting, [CAP], one, [faster, today])
+    assert (order.best_first[0] is today) is stays
+    assert order.today is today
+    if stays:
+        assert "475 ms against 500 ms, known within ± 10%" in order.why_loses(faster, today)
