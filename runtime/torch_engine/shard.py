@@ -76,7 +76,7 @@ class Shard:
             group.send(hidden)
         return hidden
 
-    def logits(self, hidden: torch.Tensor, rows: Sequence[int], group: Group) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, rows: Sequence[int], group: Group | SoloGroup) -> torch.Tensor:
         """Logits ``[rows, vocabulary]`` float32 at the given rows of the last stage's hidden state."""
         assert self._norm is not None and self._head is not None, "only the last stage has the head"  # noqa: PT018
         picked = F.rms_norm(hidden[list(rows)], (self._model.hidden_size,), self._norm, self._eps)

@@ -1,0 +1,170 @@
+"""A short calibration of this machine's CPU for one checkpoint: rates and fixed costs, measured in some seconds.
+
+``measure`` starts ``python -m runtime.torch_engine.calibrate CHECKPOINT``, so that the caller loads no torch and the
+measuring process is like a worker: one thread.
+"""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from runtime.errors import CheckpointError
+from runtime.kv.store import KvShape, KvStore
+from runtime.models import LayerRange
+from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.channel import BlockingChannel
+from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.shard import Shard, ShardSpec
+
+_LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency
+
+
+def measure(checkpoint: Path) -> dict[str, float]:
+    """Seconds and rates of one rank, and between two ranks; the keys name their units.
+
+    Raises:
+        CheckpointError: the folder cannot be served.
+    """
+    command = [sys.executable, "-m", "runtime.torch_engine.calibrate", str(checkpoint)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CheckpointError(f"{checkpoint}: cannot be calibrated: {done.stderr.strip().splitlines()[-1]}")
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def _median_s(action: Callable[[], object], times: int) -> float:
+    """Median duration, after one run to warm up."""
+    action()
+    spans = []
+    for _ in range(times):
+        began = time.perf_counter()
+        action()
+        spans.append(time.perf_counter() - began)
+    return statistics.median(spans)
+
+
+def _gemm_flops_s() -> float:
+    a, b = torch.randn(768, 768), torch.randn(768, 768)
+    return 2 * 768**3 / _median_s(lambda: a @ b, 9)
+
+
+def _memory_bytes_s() -> float:
+    values = torch.ones(1 << 25)  # 128 MiB: no cache holds it
+    return values.numel() * 4 / _median_s(values.sum, 5)
+
+
+def _step_s(checkpoint: Checkpoint, num_layers: int) -> float:
+    """One-token step of the first layers, with head, alone."""
+    model = checkpoint.spec
+    shape = KvShape(model.num_layers, model.num_kv_heads, 2, 32, model.head_dim, torch.float32)
+    store = KvStore(shape)
+    shard = Shard(checkpoint, ShardSpec(LayerRange(0, num_layers), 0, 1, True, True), torch.float32)
+    tokens, solo = torch.zeros(1, dtype=torch.int64), SoloGroup()
+
+    def step() -> None:
+        attention = Attention(store.cache, slice(None), [Span(5, 1, (0,))])
+        shard.logits(shard.forward(tokens, attention, solo), [0], solo)
+
+    return _median_s(step, 40)
+
+
+def _between_ranks() -> tuple[float, float, float]:
+    """All-reduce seconds of a small and a large message, and the seconds of one hop, between two processes."""
+    shape = GroupShape((2,), _LARGE_VALUES)
+    pipeline = GroupShape((1, 1), _LARGE_VALUES)
+    reduce_memory, hop_memory = GroupMemory(shape), GroupMemory(pipeline)
+    if (child := os.fork()) == 0:
+        try:
+            _rank(
+                Group(reduce_memory.path, shape, 0, 1),
+                Group(hop_memory.path, pipeline, 1, 0),
+                is_sender=False,
+            )
+        finally:
+            os._exit(0)
+    result = _rank(
+        Group(reduce_memory.path, shape, 0, 0), Group(hop_memory.path, pipeline, 0, 0), is_sender=True
+    )
+    os.waitpid(child, 0)
+    return result
+
+
+def _rank(reducing: Group, hopping: Group, *, is_sender: bool) -> tuple[float, float, float]:
+    small, large = torch.ones(128), torch.ones(_LARGE_VALUES)
+    latency_s = _median_s(lambda: reducing.all_reduce(small), 200)
+    large_s = _median_s(lambda: reducing.all_reduce(large), 20)
+
+    def hop() -> None:
+        if is_sender:
+            hopping.send(small)
+        else:
+            hopping.receive((1, 128), torch.float32)
+        reducing.all_reduce(small)  # the other side has it
+
+    return latency_s, large_s, max(0.0, _median_s(hop, 200) - latency_s)
+
+
+def _round_trip_s() -> float:
+    """One order to another process and its answer: what the driver adds to each step."""
+
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        try:
+            channel = BlockingChannel(theirs)
+            for message in channel.messages():
+                channel.send(message)
+        finally:
+            os._exit(0)
+    theirs.close()
+    channel = BlockingChannel(ours)
+    answers = channel.messages()
+
+    def ask() -> None:
+        channel.send(list(range(100)))
+        next(answers)
+
+    duration_s = _median_s(ask, 200)
+    ours.close()
+    os.wait()
+    return duration_s
+
+
+def _figures(folder: Path) -> dict[str, float]:
+    checkpoint = Checkpoint(folder)
+    layers = checkpoint.spec.num_layers
+    one_s, all_s = _step_s(checkpoint, 1), _step_s(checkpoint, layers)
+    layer_s = (all_s - one_s) / max(1, layers - 1)
+    latency_s, large_s, hop_s = _between_ranks()
+    memory_bytes_s = _memory_bytes_s()
+    weights_s = checkpoint.spec.layer_parameters * 4 / memory_bytes_s
+    return {
+        "gemm_flops_s": _gemm_flops_s(),
+        "memory_bytes_s": memory_bytes_s,
+        "layer_overhead_s": max(0.0, layer_s - weights_s),
+        "allreduce_latency_s": latency_s,
+        "allreduce_bytes_s": _LARGE_VALUES * 4 / max(large_s - latency_s, 1e-9),
+        "p2p_latency_s": hop_s,
+        "step_overhead_s": max(0.0, one_s - layer_s) + _round_trip_s(),
+    }
+
+
+def main() -> None:
+    """Print the figures of the checkpoint folder given as the only argument."""
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        print(json.dumps(_figures(Path(sys.argv[1]))))  # noqa: T201 - the parent reads it
+
+
+if __name__ == "__main__":
+    main()

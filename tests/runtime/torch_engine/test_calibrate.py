@@ -1,0 +1,26 @@
+"""Calibration measures this machine and hands over plain numbers."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import CheckpointError
+from runtime.torch_engine.calibrate import measure
+from selector.models import CpuSamples
+
+
+@pytest.mark.slow
+def test_the_figures_are_what_the_selector_fits(checkpoints: dict[str, Path]) -> None:
+    figures = measure(checkpoints["qwen3-tied"])
+    assert set(figures) == {field.name for field in dataclasses.fields(CpuSamples)}
+    assert all(math.isfinite(value) and value >= 0 for value in figures.values())
+    assert figures["gemm_flops_s"] > 1e8
+    assert figures["memory_bytes_s"] > 1e8
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_served_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot be calibrated: .*has no config\.json"):
+        measure(tmp_path)
