@@ -14,6 +14,7 @@ KNOWN_METRICS = (
 EXAMPLES = 'Say for example "keep P99 TTFT < 2s at peak", "GPU utilisation above 70%" or "run it with tp=2".'
 NOTHING = "leave everything as it is"
 """What to say to withdraw a wish."""
+_PREPOSITIONS = frozenset({"for", "to", "of", "in", "on", "at", "with", "and", "from"})
 
 
 @dataclass(slots=True)
@@ -44,11 +45,14 @@ class Draft:
         return " ".join((self.text[: token.start] + words + self.text[token.end :]).split())
 
     def without(self, tokens: Sequence[Token]) -> str:
-        """The text with these places left out."""
+        """The text with these places left out, and a preposition that is left hanging at the end."""
         left = list(self.text)
         for token in tokens:
             left[token.start : token.end] = " " * (token.end - token.start)
-        return " ".join("".join(left).split())
+        words = "".join(left).split()
+        while words and words[-1].lower() in _PREPOSITIONS:
+            words.pop()
+        return " ".join(words)
 
     def before(self, token: Token, words: str) -> str:
         """The text with words put in before this place."""

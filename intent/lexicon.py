@@ -268,7 +268,7 @@ _FILLERS = _words(
     "for as than into during so target targets goal goals objective slo slos limit limits limiting bound bring brings "
     "drop drops push raise lower reduce increase rise fall size value values equal request requests "
     "response responses service system model models llm engine ok okay now thanks thank hey hi "
-    "budget time times hours period token tokens take takes taking last lasts only just topology assumed across "
+    "budget time times hours period token tokens take takes taking last lasts only just topology assumed across tenant window "
     "' \" ( ) [ ] ` * # :"
 )
 

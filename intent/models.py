@@ -285,6 +285,13 @@ class Intent:
     findings: tuple[Finding, ...] = ()
     readback: str = ""
 
+    @property
+    def understood(self) -> Outcome:
+        """What the words alone come to, before any goal is checked."""
+        if self.questions:
+            return Outcome.CLARIFY
+        return Outcome.OK if self.goals else Outcome.OUT_OF_SCOPE
+
     def document(self) -> dict[str, Any]:
         """The JSON document of design section 4, as the domain schema describes it."""
         from intent.document import to_document

@@ -72,10 +72,4 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         findings=findings,
         questions=tuple(draft.questions[:1]),
     )
-    return replace(intent, outcome=_outcome(intent))
-
-
-def _outcome(intent: Intent) -> Outcome:
-    if intent.questions:
-        return Outcome.CLARIFY
-    return Outcome.OK if intent.goals else Outcome.OUT_OF_SCOPE
+    return replace(intent, outcome=intent.understood)
