@@ -112,8 +112,9 @@ class Listener:
         await self.engine.submit(Request(request_id, prompt, SamplingParams(max_tokens), epoch))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60), self._news:
-            await self._news.wait_for(is_so)
+        async with asyncio.timeout(30), self._news:
+            await self._news.wait_for(lambda: bool(self.dropped) or is_so())
+        assert self.dropped == []
 
     async def have(self, request_id: str, count: int) -> None:
         await self.until(lambda: len(self.tokens[request_id]) >= count)
@@ -174,7 +175,6 @@ async def test_outputs_count_up_from_0_to_the_limit(listener: Listener) -> None:
     for number, tokens in enumerate(listener.tokens.values()):
         assert [token.index for token in tokens] == list(range(10 + number))
         assert [token.finish for token in tokens] == [None] * (9 + number) + [Finish.LENGTH]
-    assert listener.dropped == []
 
 
 async def test_a_stop_token_ends_a_request_and_is_said(listener: Listener) -> None:
@@ -266,7 +266,6 @@ async def test_a_switch_moves_running_half_prefilled_and_waiting_requests(
     assert done.left_to_drain == ()
     await listener.ended(*wanted)
     assert {name: len(listener.said(name)) for name in wanted} == wanted
-    assert listener.dropped == []
     counts = listener.ledger.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
     for name, prompt in prompts.items():
@@ -309,7 +308,6 @@ async def test_a_request_under_way_to_the_engine_during_a_cut_is_served_whole(
     await listener.engine.submit(Request("late", prompt_of(1), SamplingParams(5), late_epoch))
     await listener.ended("late")
     assert len(listener.said("late")) == 5
-    assert listener.dropped == []
 
 
 async def test_switching_on_and_on_keeps_every_stream_whole(subject: Subject, listener: Listener) -> None:
@@ -322,7 +320,6 @@ async def test_switching_on_and_on_keeps_every_stream_whole(subject: Subject, li
     for name in ("a", "b"):
         await listener.engine.cancel(name)
     await listener.ended("a", "b")
-    assert listener.dropped == []
     stats = await listener.engine.stats()
     assert (stats.free_blocks, stats.total_blocks) == (free, free)
 
