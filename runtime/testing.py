@@ -122,6 +122,7 @@ class ScriptedEngine:
 
     async def stats(self) -> EngineStats:
         """Every running request holds one of ``max_running`` blocks."""
+        self._check_open()
         running = min(len(self._sequences), self._max_running)
         waiting = len(self._sequences) - running
         return EngineStats(running, waiting, self._max_running - running, self._max_running)

@@ -110,13 +110,14 @@ def _explain(error: ValidationError) -> tuple[list[Key], str]:
     if error.validator == "required" and isinstance(error.instance, dict):
         missing = next(key for key in schema["required"] if key not in error.instance)
         return path, f"the key {missing!r} is missing"
-    if error.validator == "oneOf" and error.context:
-        return path, _explain_alternatives(error)
+    if error.validator == "oneOf" and isinstance(error.validator_value, list):
+        return path, _explain_alternatives(error, error.validator_value)
     return path, error.message
 
 
-def _explain_alternatives(error: ValidationError) -> str:
-    if all(branch.validator == "required" for branch in error.context or ()):
-        names = " or ".join(str(branch.validator_value[0]) for branch in error.context or ())  # type: ignore[index]  # a list of keys
-        return f"give either {names}, and only one of them"
+def _explain_alternatives(error: ValidationError, branches: list[dict[str, Any]]) -> str:
+    """Exactly one branch must hold: keys of which one is needed, or forms of one value."""
+    if all("required" in branch for branch in branches):
+        keys = " or ".join(repr(key) for branch in branches for key in branch["required"])
+        return f"give either {keys}, and only one of them"
     return "; or ".join(branch.message for branch in error.context or ())

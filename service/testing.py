@@ -83,7 +83,7 @@ def character_tokenizer() -> Tokenizer:
     """One token per printable ASCII character; 0 ends a text."""
     vocabulary = {"<eos>": 0} | {chr(code): code - 31 for code in range(32, 127)}
     plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 - a token of text
-    plain.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), behavior="isolated")
+    plain.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     plain.decoder = decoders.Fuse()
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
@@ -116,24 +116,22 @@ class ScriptedService:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
 
     async def _serve(self) -> None:
-        try:
-            async with AsyncExitStack() as stack:
-                app = create_app(await self._compose(stack))
-                listener = stack.enter_context(bind("127.0.0.1", 0))
-                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                self._server = AnnouncedServer(
-                    uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1),
-                    lambda: self._ready.set_result(url),
-                )
-                await self._server.serve(sockets=[listener])
-        except BaseException as error:
-            if not self._ready.done():
-                self._ready.set_exception(error)
-            raise
+        async with AsyncExitStack() as stack:
+            app = create_app(await self._compose(stack))
+            listener = stack.enter_context(bind("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+            self._server = AnnouncedServer(config, lambda: self._ready.set_result(url))
+            await self._server.serve(sockets=[listener])
 
     async def _compose(self, stack: AsyncExitStack) -> Composition:
         deployment = self._deployment

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from intent.translate import translate as translate_text
-from validator.validate import validate
-
 from intent.models import Goal, Intent, LlmSettings, Outcome
+from intent.translate import translate as translate_text
 from runtime.models import Capabilities, Topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket
 from selector.search import select
@@ -19,6 +17,7 @@ from service.deployment import Deployment
 from service.documents import infeasible_document
 from service.errors import Code, Detail, RefusedError
 from service.windows import covers
+from validator.validate import validate
 
 MAX_TEXT_CHARACTERS = 2000
 
@@ -91,7 +90,10 @@ def refuse_unless_ok(intent: Intent) -> None:
         return
     details = [Detail(finding.pointer, finding.message, finding.code) for finding in intent.findings]
     questions = [question.text for question in intent.questions]
-    message = " ".join([*questions, *(detail.message for detail in details)]) or intent.readback
+    said = dict.fromkeys(
+        [*questions, *(detail.message for detail in details)]
+    )  # a question may repeat its finding
+    message = " ".join(said) or intent.readback
     raise RefusedError(Code(intent.outcome.value), message, details, {"intent": intent.document()})
 
 

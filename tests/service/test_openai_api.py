@@ -1,0 +1,206 @@
+"""The stock client against the real server."""
+
+import asyncio
+
+import openai
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from service.testing import ScriptedService
+
+
+@pytest.fixture
+def service(tmp_path):
+    with ScriptedService(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service):
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(
+        base_url=f"{service.url}/openai/v1", api_key="none", http_client=http, max_retries=0
+    ) as client:
+        yield client
+
+
+async def streamed(client: AsyncOpenAI, **request) -> list:
+    chunks = await client.completions.create(**({"model": "counting", "stream": True} | request))
+    return [chunk async for chunk in chunks]
+
+
+async def test_models_are_listed(client):
+    assert [model.id async for model in client.models.list()] == ["counting"]
+    assert (await client.models.retrieve("counting")).id == "counting"
+
+
+async def test_a_completion_has_text_usage_and_a_finish_reason(client):
+    answer = await client.completions.create(model="counting", prompt="abc", max_tokens=5)
+
+    assert answer.choices[0].text == "abcab"
+    assert answer.choices[0].finish_reason == "length"
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 5)
+
+
+async def test_a_stream_has_one_chunk_per_token_and_its_topology(client):
+    chunks = await streamed(client, prompt="abc", max_tokens=7)
+
+    assert [chunk.choices[0].text for chunk in chunks] == list("abcabca")
+    assert {chunk.system_fingerprint for chunk in chunks} == {"0-PP2"}
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * 6 + ["length"]
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+async def test_a_stream_tells_its_usage_when_asked(client):
+    chunks = await streamed(client, prompt="abc", max_tokens=4, stream_options={"include_usage": True})
+
+    assert len(chunks) == 5
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == 4
+
+
+async def test_logprobs_come_with_each_token(client):
+    chunks = await streamed(client, prompt="abc", max_tokens=2, logprobs=1)
+
+    assert [chunk.choices[0].logprobs.tokens for chunk in chunks] == [["a"], ["b"]]
+    assert chunks[0].choices[0].logprobs.token_logprobs == [0.0]
+    assert chunks[0].choices[0].logprobs.top_logprobs == [{"a": 0.0}]
+    assert [chunk.choices[0].logprobs.text_offset for chunk in chunks] == [[0], [1]]
+
+
+async def test_a_stop_string_ends_the_text_before_it(client):
+    answer = await client.completions.create(model="counting", prompt="count 1 2", max_tokens=50, stop=["1"])
+
+    assert answer.choices[0].text == "count "
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_chat_goes_through_the_template(client):
+    answer = await client.chat.completions.create(
+        model="counting",
+        messages=[{"role": "user", "content": "hello"}],
+        max_tokens=5,
+        logprobs=True,
+        top_logprobs=1,
+    )
+
+    assert answer.choices[0].message.content == "hello"
+    assert [entry.token for entry in answer.choices[0].logprobs.content] == list("hello")
+    assert answer.choices[0].logprobs.content[0].top_logprobs[0].token == "h"
+
+
+async def test_chat_streams_deltas(client):
+    chunks = await client.chat.completions.create(
+        model="counting", messages=[{"role": "user", "content": "hi"}], max_completion_tokens=3, stream=True
+    )
+    received = [chunk async for chunk in chunks]
+
+    assert received[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content for chunk in received) == "hih"
+    assert received[-1].choices[0].finish_reason == "length"
+
+
+async def test_sampling_parameters_reach_the_engine(client, service):
+    chunks = await client.completions.create(
+        model="counting", prompt="abc", max_tokens=3000, temperature=0.5, top_p=0.9, seed=7, stream=True,
+        extra_body={"top_k": 5},
+    )  # fmt: skip
+    await anext(aiter(chunks))
+    (request,) = service.engine.requests
+    await chunks.close()
+
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.9, 5, 7)
+    assert sampling.max_tokens == 3000
+
+
+async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
+    for prompt in ([66, 67], ["ab"], [[66, 67]]):
+        assert (await client.completions.create(model="counting", prompt=prompt, max_tokens=2)).choices[
+            0
+        ].text == "ab"
+
+
+async def test_leaving_a_stream_ends_it_in_the_engine(client, service):
+    chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
+    await anext(aiter(chunks))
+    await chunks.close()
+    await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
+
+
+async def test_leaving_before_the_first_token_ends_the_request(client, service):
+    service.call(_hold(service))
+    asking = asyncio.create_task(client.completions.create(model="counting", prompt="abc", max_tokens=5))
+    await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
+    asking.cancel()
+    await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
+
+
+async def _hold(service: ScriptedService) -> None:
+    service.engine.hold()
+
+
+async def _until(condition) -> None:
+    while not condition():  # noqa: ASYNC110 - the engine runs in another thread
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "param", "said"),
+    [
+        ({"n": 2}, "n", "not served"),
+        ({"best_of": 3}, "best_of", "not served"),
+        ({"echo": True}, "echo", "not served"),
+        ({"suffix": "x"}, "suffix", "not served"),
+        ({"presence_penalty": 0.5}, "presence_penalty", "not served"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "not served"),
+        ({"max_tokens": 0}, "max_tokens", "greater"),
+        ({"temperature": -1}, "temperature", "greater"),
+        ({"top_p": 2}, "top_p", "less"),
+        ({"prompt": ["a", "b"]}, "prompt", ""),
+        ({"extra_body": {"beam_width": 4}}, "beam_width", "not a parameter"),
+    ],
+)
+async def test_what_is_not_served_is_refused_by_name(client, request_, param, said):
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.completions.create(**({"model": "counting", "prompt": "a"} | request_))
+
+    assert caught.value.body["param"].startswith(param)
+    assert said in caught.value.body["message"]
+    assert caught.value.body["type"] == "invalid_request_error"
+
+
+async def test_a_request_that_can_never_be_served_is_refused_before_the_stream_begins(client):
+    with pytest.raises(openai.BadRequestError, match="tokens in all"):
+        await streamed(client, prompt="abc", max_tokens=100_000)
+
+
+async def test_an_unknown_model_names_the_one_that_is_served(client):
+    with pytest.raises(openai.NotFoundError, match="'counting' is"):
+        await client.completions.create(model="gpt-9", prompt="a")
+
+
+async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(client, service):
+    service.call(_hold(service))
+    asking = asyncio.create_task(streamed(client, prompt="abc", max_tokens=100))
+    await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
+    service.call(_lose(service))
+
+    with pytest.raises(openai.APIError, match="rank 1 was lost"):
+        await asking
+    with pytest.raises(openai.InternalServerError, match="rank 1 was lost"):
+        await client.completions.create(model="counting", prompt="a")
+
+
+async def _lose(service: ScriptedService) -> None:
+    service.engine.lose("rank 1 was lost")
+
+
+async def test_a_stream_that_had_begun_ends_with_an_error_event(client, service):
+    chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
+    await anext(aiter(chunks))
+    service.call(_lose(service))
+
+    with pytest.raises(openai.APIError, match="rank 1 was lost"):
+        async for _ in chunks:
+            pass

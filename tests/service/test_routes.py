@@ -1,0 +1,279 @@
+import json
+
+import httpx
+import pytest
+
+from runtime.models import Phase
+from runtime.testing import Script
+from service.testing import DEPLOYMENT, ScriptedService
+
+TEXT = "keep P99 TTFT < 2s at peak"
+
+
+def client_of(service: ScriptedService) -> httpx.Client:
+    return httpx.Client(base_url=service.url, trust_env=False)
+
+
+@pytest.fixture
+def service(tmp_path):
+    with ScriptedService(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service):
+    with client_of(service) as client:
+        yield client
+
+
+def plan_for(http: httpx.Client, text: str = TEXT) -> dict:
+    answer = http.post("/v1/plans", json={"text": text})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["plan"]
+
+
+def end_of(http: httpx.Client, operation_id: str) -> dict:
+    """The operation when it is done: followed through the event stream, as any client would."""
+    with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0"}) as events:
+        for line in events.iter_lines():
+            if (
+                line.startswith("data: ")
+                and (data := json.loads(line[6:])).get("id") == operation_id
+                and data["done"]
+            ):
+                return data
+    raise AssertionError("the stream of events ended before the operation")
+
+
+def apply(http: httpx.Client, plan: dict) -> dict:
+    answer = http.post(f"/v1/plans/{plan['id']}:apply")
+    assert answer.status_code == 202, answer.text
+    return end_of(http, answer.json()["id"])
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict:
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert (answer.status_code, document["status"], document["code"]) == (status, status, code), document
+    assert document["detail"]
+    return document
+
+
+def test_words_become_a_checked_intent_and_nothing_is_kept(http):
+    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
+
+    (goal,) = document["goals"]
+    assert (goal["metric"], goal["stat"], goal["op"], goal["value"]) == ("ttft", "p99", "<=", 2.0)
+    assert document["outcome"] == "ok"
+    assert document["translator"]["name"] == "rules"
+    assert document["readback"]
+
+
+def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(http):
+    answer = http.post("/v1/plans", json={"text": TEXT})
+    plan = answer.json()["plan"]
+
+    assert plan["now"]["shape"] == "PP2"
+    assert plan["target"]["shape"] == "1x1"
+    assert plan["changes"]
+    assert plan["reasons"]
+    assert http.get(answer.headers["location"]).json() == plan
+
+
+def test_an_intent_document_is_planned_for_like_its_words(http):
+    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
+    answer = http.post("/v1/plans", json={"intent": document})
+
+    assert answer.status_code == 201
+    assert answer.json()["plan"]["target"] == plan_for(http)["target"]
+
+
+def test_applying_switches_the_engine_and_the_operation_tells_how(http, service):
+    plan = plan_for(http)
+    started = http.post(f"/v1/plans/{plan['id']}:apply")
+    assert started.headers["location"] == f"/v1/operations/{started.json()['id']}"
+    operation = end_of(http, started.json()["id"])
+
+    phases = [phase["phase"] for phase in operation["phases"]]
+    assert phases == ["planned", "warming", "syncing", "cutting", "committed", "cleaning", "done"]
+    assert operation["result"]["source"] == plan["now"]["text"]
+    assert operation["result"]["target"] == plan["target"]["text"]
+    assert "error" not in operation
+    assert http.get(f"/v1/operations/{operation['id']}").json() == operation
+    assert http.get("/v1/topology").json()["topology"]["shape"] == "1x1"
+    assert [phase for phase, _ in service.parts.store.journal(operation["id"])] == [
+        "warming",
+        "cutting",
+        "committed",
+    ]
+
+
+def test_a_plan_is_applied_once(http):
+    plan = plan_for(http)
+    apply(http, plan)
+
+    problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
+
+
+def test_a_plan_made_before_the_topology_changed_is_stale(http):
+    old, plan = plan_for(http), plan_for(http)
+    apply(http, plan)
+
+    problem(http.post(f"/v1/plans/{old['id']}:apply"), 409, "stale_plan")
+    assert http.get("/v1/topology").json()["operation"] is None
+
+
+def test_nothing_is_applied_while_a_switch_runs(tmp_path):
+    script = Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
+        first, second = plan_for(http), plan_for(http)
+        running = http.post(f"/v1/plans/{first['id']}:apply").json()
+
+        problem(http.post(f"/v1/plans/{second['id']}:apply"), 409, "switch_in_progress")
+        assert http.get("/v1/topology").json()["operation"] == running["id"]
+        service.call(answer(service))
+        assert "result" in end_of(http, running["id"])
+
+
+async def answer(service: ScriptedService) -> None:
+    service.engine.answer()
+
+
+def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
+    apply(http, plan_for(http))
+    plan = plan_for(http)
+
+    assert not plan["changes"]
+    problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "no_change")
+
+
+def test_policy_may_let_nobody_apply(tmp_path):
+    text = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
+    with (
+        ScriptedService(tmp_path, text) as service,
+        client_of(service) as http,
+    ):
+        problem(http.post(f"/v1/plans/{plan_for(http)['id']}:apply"), 403, "not_approved")
+
+
+def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on(tmp_path):
+    script = Script(lost_while=Phase.WARMING)
+    with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
+        plan = plan_for(http)
+        operation = apply(http, plan)
+
+        assert operation["phase"] == "aborted"
+        assert operation["error"]["code"] == "switch_aborted"
+        assert operation["error"]["reason"] == "rank_lost"
+        assert "result" not in operation
+        assert http.get("/v1/topology").json()["topology"]["shape"] == "PP2"
+        assert http.get("/v1/topology").json()["generation"] == plan["generation"]
+
+
+def test_a_question_is_an_answer_without_a_plan(http):
+    answer = http.post("/v1/plans", json={"text": "keep TTFT low"})
+
+    assert answer.status_code == 200
+    assert answer.json()["outcome"] == "clarify"
+    assert answer.json()["plan"] is None
+    assert answer.json()["intent"]["questions"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        ("what is the weather like", 422, "out_of_scope"),
+        ("run it with tp=2 and tp=4", 409, "conflict"),
+        ("keep p99 ttft under 1 ms", 422, "infeasible"),
+        ("keep gpu utilisation above 140 %", 422, "infeasible"),
+    ],
+)
+def test_what_cannot_be_planned_is_a_problem_that_says_why(http, text, status, code):
+    document = problem(http.post("/v1/plans", json={"text": text}), status, code)
+
+    assert document["errors"]
+    assert document["intent"]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, ""),
+        ({"text": TEXT, "intent": {}}, ""),
+        ({"words": TEXT}, "/words"),
+        ({"text": 5}, "/text"),
+        ({"text": "x" * 3000}, "/text"),
+        ({"intent": {"goals": 3}}, "/intent"),
+    ],
+)
+def test_a_wrong_body_is_met_with_a_pointer(http, body, pointer):
+    document = problem(http.post("/v1/plans", json=body), 422, "invalid_request")
+
+    assert any(error["pointer"].startswith(pointer) for error in document["errors"])
+
+
+def test_an_intent_that_calls_itself_ok_is_checked_again(http):
+    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
+    document["goals"][0]["value"] = -1.0
+
+    assert http.post("/v1/plans", json={"intent": document}).status_code in {409, 422}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/plans/plan-nowhere", 404, "not_found"),
+        ("POST", "/v1/plans/plan-nowhere:apply", 404, "not_found"),
+        ("GET", "/v1/operations/op-nowhere", 404, "not_found"),
+        ("GET", "/v2", 404, "not_found"),
+        ("DELETE", "/v1/topology", 405, "method_not_allowed"),
+    ],
+)
+def test_what_is_not_there_is_a_problem_too(http, method, path, status, code):
+    problem(http.request(method, path), status, code)
+
+
+def test_a_body_that_is_no_json_is_a_problem(http):
+    answer = http.post("/v1/plans", content=b"{", headers={"content-type": "application/json"})
+
+    problem(answer, 422, "invalid_request")
+
+
+def test_events_are_replayed_from_an_id(http):
+    apply(http, plan_for(http))
+    with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "2"}) as events:
+        ids = (line for line in events.iter_lines() if line.startswith("id: "))
+        assert [next(ids), next(ids)] == ["id: 3", "id: 4"]
+
+
+def test_health_fails_with_the_engine(http, service):
+    assert http.get("/healthz").json() == {"status": "ok", "model": "counting", "shape": "PP2"}
+
+    service.call(service.engine.close())
+    problem(http.get("/healthz"), 503, "engine_lost")
+
+
+def test_metrics_count_requests_tokens_and_switches(http):
+    http.post("/openai/v1/completions", json={"model": "counting", "prompt": "abc", "max_tokens": 5})
+    apply(http, plan_for(http))
+    text = http.get("/metrics").text
+
+    assert 'intentctl_tokens_total{kind="completion"} 5.0' in text
+    assert "intentctl_ttft_seconds_count 1.0" in text
+    assert "intentctl_itl_seconds_count 4.0" in text
+    assert 'intentctl_switches_total{outcome="done"} 1.0' in text
+    assert 'intentctl_cut_seconds_count{part="patch"} 1.0' in text
+    assert "intentctl_free_kv_blocks" in text
+
+
+def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
+    script = Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
+        left = http.post(f"/v1/plans/{plan_for(http)['id']}:apply").json()
+        service.parts.store.save_operation({**left, "id": "op-left"})
+    with ScriptedService(tmp_path) as service, client_of(service) as http:
+        operation = http.get("/v1/operations/op-left").json()
+
+        assert operation["done"]
+        assert operation["error"]["code"] == "switch_aborted"
+        assert http.get(f"/v1/operations/{left['id']}").json()["done"]
