@@ -25,6 +25,7 @@ from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
 from runtime.torch_engine.shard import Shard, ShardSpec
 
+_BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency
 
 
@@ -63,19 +64,30 @@ def _memory_bytes_s() -> float:
     return values.numel() * 4 / _median_s(values.sum, 5)
 
 
-def _step_s(checkpoint: Checkpoint, num_layers: int) -> float:
-    """One-token step of the first layers, with head, alone."""
-    model = checkpoint.spec
-    shape = KvShape(model.num_layers, model.num_kv_heads, 2, 32, model.head_dim, torch.float32)
+def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context: int = 6) -> float:
+    """One-token step of the first layers, with head, of sequences that attend to ``context`` tokens each."""
+    model, blocks = checkpoint.spec, -(-context // _BLOCK_TOKENS)
+    shape = KvShape(
+        model.num_layers, model.num_kv_heads, sequences * blocks, _BLOCK_TOKENS, model.head_dim, torch.float32
+    )
     store = KvStore(shape)
     shard = Shard(checkpoint, ShardSpec(LayerRange(0, num_layers), 0, 1, True, True), torch.float32)
-    tokens, solo = torch.zeros(1, dtype=torch.int64), SoloGroup()
+    tokens, solo = torch.zeros(sequences, dtype=torch.int64), SoloGroup()
+    tables = [tuple(range(first, first + blocks)) for first in range(0, sequences * blocks, blocks)]
 
     def step() -> None:
-        attention = Attention(store.cache, slice(None), [Span(5, 1, (0,))])
-        shard.logits(shard.forward(tokens, attention, solo), [0], solo)
+        attention = Attention(store.cache, slice(None), [Span(context - 1, 1, table) for table in tables])
+        shard.logits(shard.forward(tokens, attention, solo), list(range(sequences)), solo)
 
     return _median_s(step, 40)
+
+
+def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
+    """KV bytes per second of a busy decode step: what it reads over what it takes longer than a step alone."""
+    model, sequences = checkpoint.spec, 8
+    context = min(512, model.max_position_embeddings)
+    read = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
+    return read / max(_step_s(checkpoint, model.num_layers, sequences, context) - alone_s, 1e-9)
 
 
 def _between_ranks() -> tuple[float, float, float]:
@@ -151,6 +163,7 @@ def _figures(folder: Path) -> dict[str, float]:
     return {
         "gemm_flops_s": _gemm_flops_s(),
         "memory_bytes_s": memory_bytes_s,
+        "kv_bytes_s": _kv_bytes_s(checkpoint, all_s),
         "layer_overhead_s": max(0.0, layer_s - weights_s),
         "allreduce_latency_s": latency_s,
         "allreduce_bytes_s": _LARGE_VALUES * 4 / max(large_s - latency_s, 1e-9),

@@ -10,28 +10,9 @@ from runtime.kv.store import KvHandle
 from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.torch_engine.attention import Span
 from runtime.torch_engine.group import GroupShape
+from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.sampler import Sampled
 from runtime.torch_engine.shard import ShardSpec
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """How the engine runs; nothing here changes what it computes."""
-
-    block_size: int = 32
-    """Tokens per KV block."""
-    num_blocks: int | None = None
-    """KV blocks; None takes half of what one device could hold, so that a switch finds room."""
-    max_running: int = 64
-    """Sequences with KV at once."""
-    max_batch_tokens: int = 256
-    """Tokens a step computes at most; prompts are prefilled in chunks of this."""
-    syncing_batch_tokens: int = 64
-    """The same while KV is copied for a switch, so that no step delays the cut for long."""
-    copy_slice_bytes: int = 1 << 20
-    """Bytes a worker copies between two steps."""
-    copy_share: float = 0.2
-    """Share of the time that copying may take while requests run."""
 
 
 @dataclass(frozen=True, slots=True)

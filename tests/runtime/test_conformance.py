@@ -41,7 +41,7 @@ async def scripted(folder: Path) -> AsyncIterator[Subject]:
 @contextlib.asynccontextmanager
 async def torch_engine(folder: Path) -> AsyncIterator[Subject]:
     from runtime.torch_engine.engine import TorchEngine
-    from runtime.torch_engine.messages import EngineSettings
+    from runtime.torch_engine.models import EngineSettings
 
     make_checkpoint(folder)
     gpus = tuple(Gpu(index, "cpu", 1 << 30) for index in range(4))

@@ -13,7 +13,7 @@ from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.models import Cluster, Reason, Topology, parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
-from runtime.torch_engine.messages import EngineSettings
+from runtime.torch_engine.models import EngineSettings
 
 pytestmark = pytest.mark.slow
 
