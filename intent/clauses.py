@@ -1,7 +1,8 @@
 """Tokens to clauses: one clause per goal (or per goals that share their bound), windows said once handed on.
 
-Conventions: a window that leads a sentence covers it; one that stands alone behind a goal belongs to that goal;
-``at peak and overnight`` is the goal twice. ``TTFT and TPOT under 2s`` is one clause with two metrics.
+Conventions: a window that leads a sentence covers it; one behind a goal belongs to that goal alone, but to TP and PP
+said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is one
+clause with two metrics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ class Clause:
     tokens: tuple[Token, ...]
     opens_sentence: bool = False
     joined_by_and: bool = False
+    runs_on: bool = False
+    """Nothing separates it from the clause before."""
     repeats: bool = False
     """Only a window, for the goals of the clause before."""
     scope: Token | None = field(default=None)
@@ -58,7 +61,7 @@ def _segments(tokens: Sequence[Token]) -> list[Clause]:
         elif token.kind not in _SILENT:
             if _begins_another(current, token, tokens[place + 1 :]):
                 found.append(current)
-                current = Clause(())
+                current = Clause((), runs_on=True)
             current = replace(current, tokens=(*current.tokens, token))
     return [clause for clause in [*found, current] if clause.tokens]
 
@@ -110,7 +113,19 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
             result[-1] = replace(result[-1], tokens=result[-1].tokens + segment.tokens)
         else:
             result.append(replace(segment, repeats=bool(result)))
+    for place in range(len(result) - 2, -1, -1):
+        clause, after = result[place], result[place + 1]
+        if _one_wish(clause, after) and not (clause.scope or clause.has(Kind.WINDOW)):
+            result[place] = replace(clause, scope=next(iter(after.of(Kind.WINDOW)), after.scope))
     return result
+
+
+def _one_wish(clause: Clause, after: Clause) -> bool:
+    """Whether a window said with the second was said of both: ``tp 2 pp 2 at peak`` is one topology."""
+    settings = all(
+        one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after)
+    )
+    return (after.runs_on or settings) and not after.opens_sentence
 
 
 def _leads(segment: Clause, following: Clause | None) -> bool:

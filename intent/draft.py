@@ -34,15 +34,21 @@ class Draft:
 
     def ask(self, code: str, token: Token | None, words: str, options: tuple[str, ...]) -> None:
         """Note what is unclear, and the question that settles it; the first option is the default."""
-        said = (self.text[token.start : token.end] or None) if token else None
+        said = (self.said(token) or None) if token else None
         distinct = tuple(dict.fromkeys(options if len(options) > 1 else (*options, NOTHING)))[:4]
         self.findings.append(Finding(code, "/text", words, said, distinct[0]))
         self.questions.append(Question(words, distinct, distinct[0]))
 
+    def said(self, token: Token) -> str:
+        """The words of the text in this place."""
+        return self.text[token.start : token.end]
+
     def instead(self, token: Token, words: str) -> str:
         """The text with other words in this place; in front of it, if the place is empty."""
-        words += " " * (token.start == token.end)
-        return " ".join((self.text[: token.start] + words + self.text[token.end :]).split())
+        before, after = self.text[: token.start], self.text[token.end :]
+        left = " " if before[-1:].isalnum() else ""
+        right = " " if after[:1].isalnum() else ""
+        return " ".join(f"{before}{left}{words}{right}{after}".split())
 
     def without(self, tokens: Sequence[Token]) -> str:
         """The text with these places left out, and a preposition that is left hanging at the end."""
@@ -52,7 +58,7 @@ class Draft:
         words = "".join(left).split()
         while words and words[-1].lower() in _PREPOSITIONS:
             words.pop()
-        return " ".join(words)
+        return " ".join(words).strip(" ,;")
 
     def before(self, token: Token, words: str) -> str:
         """The text with words put in before this place."""
@@ -66,7 +72,7 @@ class Draft:
             words = f"{shown!r} names no goal that I understand. {EXAMPLES} The metrics are {KNOWN_METRICS}."
             self.findings.append(Finding("not_understood", "/text", words))
         elif leftovers and self.goals:
-            said = ", ".join(dict.fromkeys(repr(self.text[token.start : token.end]) for token in leftovers))
+            said = ", ".join(dict.fromkeys(repr(self.said(token)) for token in leftovers))
             words = f"I do not know what to do with {said}. Is the rest what you want?"
             self.ask("words_not_understood", leftovers[0], words, self._instead_of(leftovers))
 

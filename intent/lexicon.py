@@ -126,12 +126,13 @@ COMPARISONS = {
         "<", "<=", "=<", "≤", "under", "below", "beneath", "less than", "lower than", "smaller than", "fewer than",
         "at most", "maximum", "maximum of", "max", "a maximum of", "up to", "within", "or less", "or lower", "or below",
         "or under", "or fewer", "cap", "cap at", "capped at", "limited to", "down to", "shorter than", "earlier than",
-        "as most", "inside of",
+        "inside of", "less than or equal to", "lower than or equal to", "smaller than or equal to",
     ),
     ">=": (
         ">", ">=", "=>", "≥", "over", "above", "more than", "greater than", "higher than", "larger than", "at least",
         "minimum", "minimum of", "a minimum of", "min", "or more", "or higher", "or above", "exceed", "exceeds",
-        "exceeding", "longer than", "later than", "beyond", "and up",
+        "exceeding", "longer than", "later than", "beyond", "and up", "greater than or equal to", "more than or equal to",
+        "higher than or equal to",
     ),
     "==": ("=", "==", "equal to", "equals", "exactly"),
     "better": ("or better", "better than", "or faster", "faster than", "quicker than", "or quicker", "cheaper than"),
@@ -188,7 +189,7 @@ WINDOWS = {
         "day and night",
     ),
     "peak": (
-        "peak", "at peak", "peak hours", "peak time", "peak times", "peak traffic", "peak load", "the peak",
+        "peak", "peak hours", "peak time", "peak times", "peak traffic", "peak load", "the peak",
         "rush hour", "rush hours", "on peak", "peaks",
     ),
     "off_peak": (
@@ -293,6 +294,7 @@ def _entries() -> Iterator[tuple[str, Kind, Any]]:
     for kind, table in tables.items():
         for meaning, phrases in table.items():
             yield from ((phrase, kind, meaning) for phrase in phrases)
+    yield from ((f"at {phrase}", Kind.WINDOW, "peak") for phrase in WINDOWS["peak"])
     yield from ((phrase, Kind.UNIT, unit) for phrase, unit in _units())
     for period, names in PERIODS.items():
         yield from ((f"{per} {name}", Kind.PERIOD, period) for per, name in product(_PER, names))

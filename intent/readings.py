@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from intent.clauses import HEADS, Clause
 from intent.lexicon import Kind
-from intent.quantities import Quantity
+from intent.quantities import PER_USER, Quantity
 from intent.tokens import Token
 
 _IMPLIED = {
     "tokens/s": "throughput_tok",
     "requests/s": "throughput_req",
     "s/token": "tpot",
-    "tokens/s/user": "tpot",
+    PER_USER: "tpot",
     "USD": "cost",
     "USD/h": "cost",
     "USD/day": "cost",
@@ -91,7 +91,7 @@ def bind(clause: Clause, previous: Sequence[Reading]) -> Bound:
     if not heads and not leftovers and previous and reading.quantity:
         return Bound(tuple(_completed(reading, first[Kind.STAT], previous[-1])), leftovers)
     pairs, unpaired = _paired(heads, clause.of(Kind.STAT))
-    readings = [replace(reading, head=head, stat=stat) for head, stat in pairs]
+    readings = [_facing(replace(reading, head=head, stat=stat)) for head, stat in pairs]
     wish = previous[-1].comparison if previous else None
     if wish and wish.kind is Kind.OPTIMISE and not (comparison or reading.quantity or relative):
         readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
@@ -158,6 +158,19 @@ def _completed(reading: Reading, stat: Token | None, previous: Reading) -> list[
         model=reading.model or previous.model,
     )
     return _ranged(complete)
+
+
+def _facing(reading: Reading) -> Reading:
+    """``2s > TTFT`` is ``TTFT < 2s``: a sign between number and metric is read from the metric's side."""
+    head, sign, amount = reading.head, reading.comparison, reading.quantity
+    if head is None or sign is None or amount is None or sign.end - sign.start > 2:
+        return reading
+    if amount.end <= sign.start and sign.end <= head.start and sign.value in _FACING:
+        return replace(reading, comparison=replace(sign, value=_FACING[sign.value]))
+    return reading
+
+
+_FACING = {"<=": ">=", ">=": "<="}
 
 
 def _ranged(reading: Reading) -> list[Reading]:

@@ -90,7 +90,7 @@ def _unreadable(draft: Draft, tokens: Sequence[Token]) -> bool:
     """Ask about digits that could be two numbers (``1,5``) or none (``1e400``)."""
     for token in tokens:
         if token.kind is Kind.UNKNOWN and token.value[0].isdigit():
-            said = draft.text[token.start : token.end]
+            said = draft.said(token)
             numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
             options = (*(draft.instead(token, number) for number in numbers), NOTHING)
             draft.ask(

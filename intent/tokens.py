@@ -13,7 +13,7 @@ from intent import lexicon
 from intent.fold import fold
 from intent.lexicon import Kind
 from intent.models import Catalogue
-from intent.quantities import Quantity, parse_number
+from intent.quantities import PER_USER, Quantity, parse_number
 
 SIMILAR_ENOUGH = 85
 """Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
@@ -36,7 +36,7 @@ class Token:
 def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order."""
     tokens = _read_phrases(text, _names(catalogue))
-    for assemble in (_numbers, _shares, _quantities, _ranges, _negations):
+    for assemble in (_numbers, _shares, _quantities, _ranges, _relatives, _negations):
         tokens = list(_rewritten(tokens, assemble))
     return tokens
 
@@ -163,7 +163,7 @@ def _quantities(tokens: Sequence[Token]) -> Rewrite | None:
             Quantity(number, period[0].value if period else "USD"),
         )
     if _kinds(after, Kind.UNIT, Kind.PER_USER) and after[0].value[0] == "tokens/s":
-        return _joined(tokens[:3], Kind.QUANTITY, Quantity(number, "tokens/s/user", after[0].value[1]))
+        return _joined(tokens[:3], Kind.QUANTITY, Quantity(number, PER_USER, after[0].value[1]))
     if _kinds(after, Kind.UNIT):
         return _joined(tokens[:2], Kind.QUANTITY, Quantity(number, *after[0].value))
     if _kinds(after, Kind.COMPARISON) and _is_minutes(after):
@@ -191,6 +191,13 @@ def _ranges(tokens: Sequence[Token]) -> Rewrite | None:
     if low.unit is None:
         low = low.in_unit(high.unit, high.factor)
     return _joined(used, Kind.RANGE, (low, high))
+
+
+def _relatives(tokens: Sequence[Token]) -> Rewrite | None:
+    """``by 20%`` is a change; ``by Friday`` is not, and not understood."""
+    if tokens[0].value != "by" or _kinds(tokens[1:], Kind.QUANTITY):
+        return None
+    return [replace(tokens[0], kind=Kind.UNKNOWN)], 1
 
 
 def _negations(tokens: Sequence[Token]) -> Rewrite | None:

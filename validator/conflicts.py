@@ -1,6 +1,7 @@
 """Goals that cannot hold together: disjoint bounds, crossed percentiles, opposite wishes. Pure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from intent.models import HIGHER_IS_BETTER, Config, Finding, Goal, Objective
@@ -39,10 +40,18 @@ def _objectives(a: Objective, b: Objective) -> tuple[str, str] | None:
     if "USD/Mtok" in {a.unit, b.unit} and a.unit != b.unit:
         return None  # a price per token and one per hour compare only at a known load
     if a.stat == b.stat:
-        return ("disjoint_bounds", "no value lies within both bounds") if _disjoint(a, b) else None
+        return _same_statistic(a, b)
     if a.stat in _PERCENTILES and b.stat in _PERCENTILES:
         lower, higher = sorted((a, b), key=lambda goal: _PERCENTILES.index(goal.stat or ""))
         return _percentiles(lower, higher)
+    return None
+
+
+def _same_statistic(a: Objective, b: Objective) -> tuple[str, str] | None:
+    if _disjoint(a, b):
+        return "disjoint_bounds", "no value lies within both bounds"
+    if replace(a, value=b.value, unit=b.unit, evidence=b.evidence) == b and interval(a) != interval(b):
+        return "bounded_twice", "they bound the same thing differently"
     return None
 
 
