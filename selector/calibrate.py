@@ -11,7 +11,7 @@ ERROR_BAND = 0.5
 def fit_cpu(samples: CpuSamples) -> Profile:
     """The profile of one CPU slot.
 
-    The samples are rates that were reached, so every share is 1. Only fp32 was measured, so only fp32 is
+    The samples are rates that were reached, so every share but the KV cache's is 1. Only fp32 was measured, so only fp32 is
     offered. Groups of more than two are extrapolated: a reduction through shared memory passes every rank
     once.
     """
@@ -21,7 +21,7 @@ def fit_cpu(samples: CpuSamples) -> Profile:
         flops_s={"fp32": samples.gemm_flops_s},
         compute_share={"fp32": 1.0},
         weight_share={"fp32": 1.0},
-        kv_share=1.0,
+        kv_share=samples.kv_bytes_s / samples.memory_bytes_s,
         layer_overhead_s=samples.layer_overhead_s,
         step_overhead_s=samples.step_overhead_s,
         allreduce_bytes_s={size: samples.allreduce_bytes_s / (size - 1) for size in GROUPS},

@@ -130,6 +130,8 @@ class CpuSamples:
     """Large GEMM in fp32."""
     memory_bytes_s: float
     """Streaming read of memory that no cache holds."""
+    kv_bytes_s: float
+    """KV cache that a decode step of several sequences gets through: gathering and attention included."""
     layer_overhead_s: float
     """Fixed cost of one decoder layer step."""
     allreduce_latency_s: float

@@ -44,6 +44,7 @@ CONFIG = {
 SAMPLES = CpuSamples(
     gemm_flops_s=5e10,
     memory_bytes_s=1e10,
+    kv_bytes_s=5e9,
     layer_overhead_s=2e-4,
     allreduce_latency_s=3e-5,
     allreduce_bytes_s=2e9,

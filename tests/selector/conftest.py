@@ -41,6 +41,7 @@ def samples() -> CpuSamples:
     return CpuSamples(
         gemm_flops_s=40e9,
         memory_bytes_s=10e9,
+        kv_bytes_s=5e9,
         layer_overhead_s=300e-6,
         allreduce_latency_s=40e-6,
         allreduce_bytes_s=2e9,

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, ModelSpec, uniform
 from selector.calibrate import fit_cpu
 from selector.models import CpuSamples, Profile, Workload
@@ -18,6 +19,17 @@ def test_the_profile_gives_back_what_was_measured(
     one = uniform(laptop, "CPU", 1, 1, 8, "fp32")
     (step_s,) = stage_times_s(one, Step(1, 1, 1), counting, laptop, {"CPU": profile})
     assert step_s == pytest.approx(8 * 1e-3 + 2e-3, rel=0.05)
+
+
+def test_reading_the_cache_costs_what_was_measured(
+    samples: CpuSamples, laptop: Cluster, counting: ModelSpec
+) -> None:
+    profile = {"CPU": fit_cpu(replace(samples, gemm_flops_s=1e15))}
+    one = uniform(laptop, "CPU", 1, 1, 8, "fp32")
+    (short,) = stage_times_s(one, Step(8, 1, 0), counting, laptop, profile)
+    (long,) = stage_times_s(one, Step(8, 1, 500), counting, laptop, profile)
+    read = 8 * 500 * kv_bytes_per_token(counting, "fp32")
+    assert long - short == pytest.approx(read / samples.kv_bytes_s, rel=0.01)
 
 
 def test_a_slow_exchange_makes_tensor_parallelism_lose(
