@@ -220,7 +220,7 @@ class Plan:
     now_prediction: Prediction | None
     runner_up: Candidate | None
     reasons: tuple[str, ...]
-    """Why the target, why the runner-up and today's topology lose."""
+    """Why the target, why today's topology loses or stays, what was not weighed; the runner-up has its own."""
     margins: tuple[Margin, ...] = ()
     considered: int = 0
     """Topologies examined."""

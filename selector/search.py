@@ -111,7 +111,6 @@ def _plan(ranking: Ranking, space: Space, notes: tuple[str, ...], ticket: Ticket
         reasons=(
             f"chosen: {explain.summary(best)}",
             *_today(ranking, space),
-            *_second(ranking, second),
             *missed,
             *notes,
         ),
@@ -133,10 +132,3 @@ def _today(ranking: Ranking, space: Space) -> list[str]:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
     rejected = [reason for what, reason in space.rejected if what == now]
     return [f"today's {name} is out: {rejected[0] if rejected else 'its device kind has no profile'}"]
-
-
-def _second(ranking: Ranking, second: Candidate | None) -> list[str]:
-    """Why the runner-up lost, unless it is today's, of which that is said anyway."""
-    if second is None or second.topology == ranking.problem.now:
-        return []
-    return [f"runner-up: {explain.summary(second)}; it {second.reason}"]
