@@ -4,8 +4,7 @@ A leaf module: no I/O, no torch. Every layer interval is half-open, every device
 """
 
 import itertools
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
@@ -84,6 +83,24 @@ class Cluster:
                 return gpu
         known = ", ".join(f"{gpu.index} ({gpu.kind})" for gpu in self.gpus)
         raise TopologyError(f"device {index} is not in the inventory; it has {known}")
+
+    def free_devices(self, kind: str, count: int, used: Collection[int]) -> tuple[int, ...]:
+        """The first devices of a kind on one node that are not in ``used``.
+
+        Raises:
+            TopologyError: no node has that many.
+        """
+        if kind not in self.kinds:
+            raise TopologyError(f"no {kind} in the inventory; it has {', '.join(self.kinds)}")
+        for node in self.nodes:
+            free = [gpu.index for gpu in node.gpus if gpu.kind == kind and gpu.index not in used]
+            if len(free) >= count:
+                return tuple(free[:count])
+        have = sum(gpu.kind == kind for gpu in self.gpus)
+        raise TopologyError(
+            f"{count} free {kind} on one node are needed; the inventory has {have} {kind}, "
+            f"{len(used)} devices already in use"
+        )
 
     def link_between(self, a: int, b: int) -> Link:
         """The link that data takes between two devices (the node's own link, or the network)."""
@@ -334,83 +351,10 @@ def uniform(cluster: Cluster, kind: str, tp: int, pp: int, num_layers: int, prec
     stages: list[Stage] = []
     used: set[int] = set()
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        devices = _bind(cluster, kind, tp, used)
+        devices = cluster.free_devices(kind, tp, used)
         used.update(devices)
         stages.append(Stage(kind, devices, LayerRange(start, end), Precision.named(precision, kind)))
     return Topology(tuple(stages))
-
-
-def _bind(cluster: Cluster, kind: str, count: int, used: set[int]) -> tuple[int, ...]:
-    """The first free devices of a kind on one node."""
-    if kind not in cluster.kinds:
-        raise TopologyError(f"no {kind} in the inventory; it has {', '.join(cluster.kinds)}")
-    for node in cluster.nodes:
-        free = [gpu.index for gpu in node.gpus if gpu.kind == kind and gpu.index not in used]
-        if len(free) >= count:
-            return tuple(free[:count])
-    have = sum(gpu.kind == kind for gpu in cluster.gpus)
-    raise TopologyError(
-        f"{count} free {kind} on one node are needed; the inventory has {have} {kind}, {len(used)} devices already in use"
-    )
-
-
-_SHORT = re.compile(r"^(?:tp(?P<tp>\d+))?[x×]?(?:pp(?P<pp>\d+))?$|^1[x×]1$", re.IGNORECASE)
-_STAGE = re.compile(
-    r"^(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<tp>\d+)|\[(?P<ids>\d+(?:,\d+)*)\])"
-    r"(?::(?P<start>\d+)-(?P<end>\d+))?(?:@(?P<precision>[a-z0-9]+)(?P<overrides>(?:,\d+-\d+=[a-z0-9]+)*))?$"
-)
-
-
-def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str) -> Topology:
-    """Read the text form, for example ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4`` or ``tp2pp4``.
-
-    ``precision`` is what holds where the text says none. ``tp2pp4`` needs a cluster with one device kind.
-
-    Raises:
-        TopologyError: naming the part that could not be read or bound.
-    """
-    stripped = text.strip()
-    if stripped and (short := _SHORT.match(stripped)):
-        if len(cluster.kinds) != 1:
-            raise TopologyError(
-                f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2"
-            )
-        tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
-        return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
-    parts = [part.strip() for part in stripped.split(">")]
-    stages: list[Stage] = []
-    used: set[int] = set()
-    for part in parts:
-        stage = _parse_stage(part, cluster, used, (num_layers if len(parts) == 1 else None, precision))
-        used.update(stage.devices)
-        stages.append(stage)
-    return Topology(tuple(stages))
-
-
-def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str]) -> Stage:
-    match = _STAGE.match(part)
-    if match is None:
-        raise TopologyError(
-            f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision"
-        )
-    num_layers, precision = defaults
-    if match["start"] is None and num_layers is None:
-        raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
-    kind = match["kind"]
-    devices = (
-        tuple(map(int, match["ids"].split(",")))
-        if match["ids"]
-        else _bind(cluster, kind, int(match["tp"]), used)
-    )
-    layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
-    overrides = []
-    for item in filter(None, (match["overrides"] or "").split(",")):
-        interval, name = item.split("=")
-        start, end = map(int, interval.split("-"))
-        overrides.append((LayerRange(start, end), Precision.named(name, kind)))
-    return Stage(
-        kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 
 from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
-from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology, parse_topology
+from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology
+from runtime.notation import parse_topology
 from selector.models import Workload
 from service.errors import Code, RefusedError
 from service.located_yaml import LocatedYaml, read

@@ -10,7 +10,8 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
 from runtime.machine import SwitchSettings
-from runtime.models import CutoverReport, Phase, Progress, Topology, parse_topology
+from runtime.models import CutoverReport, Phase, Progress, Topology
+from runtime.notation import parse_topology
 from runtime.router import Router
 from service.deployment import Deployment
 from service.documents import topology_document

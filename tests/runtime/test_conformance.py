@@ -15,7 +15,8 @@ import pytest
 from runtime.engine import Cut, Engine, Finish, Moved, Request, SamplingParams, Shadow, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
-from runtime.models import Cluster, Gpu, Link, Node, Reason, Topology, parse_topology
+from runtime.models import Cluster, Gpu, Link, Node, Reason, Topology
+from runtime.notation import parse_topology
 from runtime.testing import ScriptedEngine, topology
 
 LIMIT_TOKENS = 512

@@ -3,7 +3,8 @@
 import pytest
 
 from intent.models import Config, Goal, Objective, Placement
-from runtime.models import Cluster, ModelSpec, parse_topology, uniform
+from runtime.models import Cluster, ModelSpec, uniform
+from runtime.notation import parse_topology
 from selector import explain
 from selector.models import Candidate, Margin, Prediction
 

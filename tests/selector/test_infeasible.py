@@ -3,7 +3,8 @@
 import pytest
 
 from intent.models import Config, Goal, Objective
-from runtime.models import Cluster, ModelSpec, Topology, parse_topology
+from runtime.models import Cluster, ModelSpec, Topology
+from runtime.notation import parse_topology
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Prediction, Problem, Workload
 from selector.objectives import sort_goals

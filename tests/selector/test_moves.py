@@ -3,7 +3,8 @@
 import pytest
 
 from runtime.footprint import kv_bytes_per_token
-from runtime.models import Cluster, ModelSpec, Topology, parse_topology
+from runtime.models import Cluster, ModelSpec, Topology
+from runtime.notation import parse_topology
 from selector.moves import bytes_to_move
 
 

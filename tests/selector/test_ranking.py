@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from intent.models import Goal, Objective
-from runtime.models import Cluster, ModelSpec, Topology, parse_topology
+from runtime.models import Cluster, ModelSpec, Topology
+from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking

@@ -8,18 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, TenantException
-from runtime.models import (
-    Capabilities,
-    Cluster,
-    Gpu,
-    Limits,
-    Link,
-    ModelSpec,
-    Node,
-    Topology,
-    parse_topology,
-    uniform,
-)
+from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology, uniform
+from runtime.notation import parse_topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.objectives import holds
 from selector.search import select

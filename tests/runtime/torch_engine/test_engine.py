@@ -11,7 +11,8 @@ import pytest
 
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import Cluster, Reason, Topology, parse_topology
+from runtime.models import Cluster, Reason, Topology
+from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings
 

@@ -1,0 +1,68 @@
+"""The text form of a topology, read everywhere (``Topology.__str__`` prints it). Pure.
+
+Stages joined by ``>``; a stage is ``KINDxTP`` (bound in inventory order, on one node) or ``KIND[ids]``, then
+``:start-end`` (half-open), then ``@precision``, with layer overrides after commas.
+"""
+
+import re
+
+from runtime.errors import TopologyError
+from runtime.models import Cluster, LayerRange, Precision, Stage, Topology, uniform
+
+_SHORT = re.compile(r"^(?=.*\d)(?:tp(?P<tp>\d+))?[x×]?(?:pp(?P<pp>\d+))?$|^1[x×]1$", re.IGNORECASE)
+_STAGE = re.compile(
+    r"^(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<tp>\d+)|\[(?P<ids>\d+(?:,\d+)*)\])"
+    r"(?::(?P<start>\d+)-(?P<end>\d+))?(?:@(?P<precision>[a-z0-9]+)(?P<overrides>(?:,\d+-\d+=[a-z0-9]+)*))?$"
+)
+
+
+def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str) -> Topology:
+    """Read the text form, for example ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4`` or ``tp2pp4``.
+
+    ``precision`` is what holds where the text says none. ``tp2pp4`` needs a cluster with one device kind.
+
+    Raises:
+        TopologyError: naming the part that could not be read or bound.
+    """
+    stripped = text.strip()
+    if stripped and (short := _SHORT.match(stripped)):
+        if len(cluster.kinds) != 1:
+            raise TopologyError(
+                f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2"
+            )
+        tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
+        return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
+    parts = [part.strip() for part in stripped.split(">")]
+    stages: list[Stage] = []
+    used: set[int] = set()
+    for part in parts:
+        stage = _parse_stage(part, cluster, used, (num_layers if len(parts) == 1 else None, precision))
+        used.update(stage.devices)
+        stages.append(stage)
+    return Topology(tuple(stages))
+
+
+def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str]) -> Stage:
+    match = _STAGE.match(part)
+    if match is None:
+        raise TopologyError(
+            f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision"
+        )
+    num_layers, precision = defaults
+    if match["start"] is None and num_layers is None:
+        raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
+    kind = match["kind"]
+    devices = (
+        tuple(map(int, match["ids"].split(",")))
+        if match["ids"]
+        else cluster.free_devices(kind, int(match["tp"]), used)
+    )
+    layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
+    overrides = []
+    for item in filter(None, (match["overrides"] or "").split(",")):
+        interval, name = item.split("=")
+        start, end = map(int, interval.split("-"))
+        overrides.append((LayerRange(start, end), Precision.named(name, kind)))
+    return Stage(
+        kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides)
+    )

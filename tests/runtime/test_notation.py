@@ -1,0 +1,101 @@
+"""The text form of a topology is read as it is printed, and what cannot be read says which part and why."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.errors import TopologyError
+from runtime.models import Cluster, Gpu, LayerRange, Link, Node, Precision, Stage, Topology
+from runtime.notation import parse_topology
+
+PCIE = Link("pcie", 25e9, 1e-5)
+MIXED = Cluster(
+    (
+        Node("a", tuple(Gpu(index, "A100", 80 << 30) for index in range(4)), PCIE),
+        Node("b", tuple(Gpu(index, "L40S", 48 << 30) for index in range(4, 8)), PCIE),
+    )
+)
+LAPTOP = Cluster((Node("local", tuple(Gpu(index, "cpu", 1 << 30) for index in range(4)), PCIE),))
+
+PRECISIONS = st.sampled_from(["bf16", "fp16", "fp8", "int8", "int4"])
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Any split of 80 layers over some of the devices of ``MIXED``, with an override in each stage or none."""
+    kinds = draw(st.permutations(["A100", "L40S"]))[: draw(st.integers(1, 2))]
+    ends = [80] if len(kinds) == 1 else [draw(st.integers(1, 79)), 80]
+    stages = []
+    for kind, (start, end) in zip(kinds, itertools.pairwise([0, *ends]), strict=True):
+        first = 0 if kind == "A100" else 4
+        devices = tuple(range(first, first + draw(st.integers(1, 4))))
+        overrides = ((LayerRange(start, end), Precision.named(draw(PRECISIONS), kind)),)
+        stages.append(
+            Stage(
+                kind,
+                devices,
+                LayerRange(start, end),
+                Precision.named(draw(PRECISIONS), kind),
+                overrides if draw(st.booleans()) else (),
+            )
+        )
+    return Topology(tuple(stages))
+
+
+@given(topologies())
+def test_what_is_printed_is_read_back(topology: Topology) -> None:
+    assert parse_topology(str(topology), MIXED, 80, "bf16") == topology
+
+
+def test_the_reference_example_is_read() -> None:
+    text = "A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4"
+    first, second = parse_topology(text, MIXED, 80, "bf16").stages
+    assert (first.devices, first.layers) == ((0, 1, 2, 3), LayerRange(0, 52))
+    assert second.precision_of(59).weights == "fp8"
+    assert second.precision_of(60).weights == second.precision_of(63).weights == "int4"
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("tp2", "TP2"),
+        ("PP2", "PP2"),
+        ("tp2pp2", "TP2xPP2"),
+        ("TP2xPP2", "TP2xPP2"),
+        ("tp2×pp2", "TP2xPP2"),
+        ("1x1", "1x1"),
+        ("1×1", "1x1"),
+    ],
+)
+def test_a_short_form_is_the_uniform_topology_on_the_only_kind(text: str, shape: str) -> None:
+    assert parse_topology(text, LAPTOP, 8, "fp32").shape == shape
+
+
+@pytest.mark.parametrize("shape", ["1x1", "TP2", "PP2", "TP4", "TP2xPP2"])
+def test_a_shape_is_read_as_it_is_shown(shape: str) -> None:
+    assert parse_topology(shape, LAPTOP, 8, "fp32").shape == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot read stage ''"),
+        ("x", "cannot read stage 'x'"),
+        ("tp2 please", "cannot read stage 'tp2 please'"),
+        ("tp2", "does not say which of A100, L40S"),
+        ("A100x5", "5 free A100 on one node are needed; the inventory has 4"),
+        ("H100x2", "no H100 in the inventory; it has A100, L40S"),
+        ("A100x2 > A100x2", "stage 'A100x2' of several does not say its layers"),
+        ("A100x2@fp7", "unknown precision 'fp7'"),
+    ],
+)
+def test_what_cannot_be_read_or_bound_says_why(text: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        parse_topology(text, MIXED, 80, "bf16")
+
+
+def test_too_many_stages_are_refused() -> None:
+    with pytest.raises(TopologyError, match="TP 1 and PP 9 are not possible with 8 layers"):
+        parse_topology("pp9", LAPTOP, 8, "fp32")

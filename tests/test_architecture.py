@@ -1,0 +1,253 @@
+"""The house rules that no type checker knows: who may import whom, what stays pure, how big things get."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
+
+MAY_IMPORT = {
+    "prompts": (),
+    "intent": ("prompts",),
+    "validator": ("intent.models", "runtime.models", "runtime.footprint", "runtime.errors"),
+    "selector": ("intent.models", "runtime.models", "runtime.footprint", "runtime.errors"),
+    "runtime": (),
+    "service": ("prompts", "intent", "validator", "selector", "runtime"),
+    "intentctl": PACKAGES,
+}
+"""Package to the foreign modules it may use, with all that is under them. Errors go with the models they concern."""
+
+CONFINED = {
+    "torch": ("runtime/kv/", "runtime/sync/", "runtime/torch_engine/", "runtime/vllm_engine/"),
+    "vllm": ("runtime/vllm_engine/",),
+    "fastapi": ("service/app.py", "service/routes.py", "service/openai_api.py"),
+    "starlette": ("service/app.py", "service/routes.py", "service/openai_api.py"),
+    "sqlalchemy": ("service/store.py",),
+    "langchain_openai": ("intent/llm.py",),
+    "langchain_core": ("intent/llm.py",),
+    "typer": ("intentctl/",),
+    "rich": ("intentctl/",),
+}
+"""Library to the only places that may use it."""
+
+PURE = (
+    "intent/",
+    "validator/",
+    "selector/",
+    "runtime/models.py",
+    "runtime/errors.py",
+    "runtime/engine.py",
+    "runtime/machine.py",
+    "runtime/ledger.py",
+    "runtime/text.py",
+    "runtime/footprint.py",
+    "runtime/notation.py",
+    "runtime/kv/blocks.py",
+    "runtime/sync/patch.py",
+    "runtime/torch_engine/scheduler.py",
+)
+NOT_PURE = ("intent/llm.py",)
+EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
+
+VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}
+
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 6
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file, its path relative to the repository."""
+
+    path: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return parse(self.text)
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/")[0]
+
+    @property
+    def imports(self) -> set[str]:
+        """Every absolute module it imports, inside functions and type checks too."""
+        found = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        return found
+
+    @property
+    def functions(self) -> Iterator[Function]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    def lies_in(self, places: Iterable[str]) -> bool:
+        return any(
+            self.path == place or (place.endswith("/") and self.path.startswith(place)) for place in places
+        )
+
+
+@cache
+def parse(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
+def sources(*folders: str) -> tuple[Source, ...]:
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    assert paths, f"no Python files in {folders}"
+    return tuple(Source(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in paths)
+
+
+def is_under(module: str, allowed: Iterable[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+def foreign_imports(source: Source) -> list[str]:
+    """Imports of our other packages that the rules do not allow."""
+    return [
+        f"{source.path}: {module}"
+        for module in sorted(source.imports)
+        if module.split(".")[0] in set(PACKAGES) - {source.package}
+        and not is_under(module, MAY_IMPORT[source.package])
+    ]
+
+
+def effects(source: Source) -> list[str]:
+    """Imports that a pure module may not have."""
+    return [f"{source.path}: {module}" for module in sorted(source.imports) if is_under(module, EFFECTS)]
+
+
+def strays(source: Source) -> list[str]:
+    """Libraries used where they may not be."""
+    return [
+        f"{source.path}: {module}"
+        for module in sorted(source.imports)
+        for library, places in CONFINED.items()
+        if is_under(module, [library]) and not source.lies_in(places)
+    ]
+
+
+def environment_reads(source: Source) -> list[str]:
+    """Places that read the environment."""
+    return [
+        f"{source.path}:{node.lineno}"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+    ]
+
+
+def oversized(source: Source) -> list[str]:
+    """What is over the budgets."""
+    num_lines = source.text.count("\n")
+    found = [f"{source.path}: {num_lines} lines"] if num_lines > MAX_FILE_LINES else []
+    for function in source.functions:
+        size = (function.end_lineno or 0) - function.lineno + 1
+        if size > MAX_FUNCTION_LINES:
+            found.append(f"{source.path}: {function.name} has {size} lines")
+    return found
+
+
+def overloaded(source: Source) -> list[str]:
+    """Functions with too many parameters."""
+    found = []
+    for function in source.functions:
+        names = [argument.arg for argument in function.args.args + function.args.kwonlyargs]
+        count = len(names) - (names[:1] in (["self"], ["cls"]))
+        if count > MAX_PARAMETERS:
+            found.append(f"{source.path}: {function.name} has {count} parameters")
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_what_is_below_it(package: str) -> None:
+    assert [line for source in sources(package) for line in foreign_imports(source)] == []
+
+
+def test_pure_modules_have_no_effects() -> None:
+    pure = [source for source in sources(*PACKAGES) if source.lies_in(PURE) and not source.lies_in(NOT_PURE)]
+    assert len(pure) > 20
+    assert [line for source in pure for line in effects(source)] == []
+
+
+def test_the_list_of_pure_modules_names_files_that_exist() -> None:
+    places = (*PURE, *NOT_PURE)
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_heavy_libraries_stay_in_their_rooms() -> None:
+    assert [line for source in sources(*PACKAGES) for line in strays(source)] == []
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    elsewhere = [source for source in sources(*PACKAGES) if source.path != "service/settings.py"]
+    assert [line for source in elsewhere for line in environment_reads(source)] == []
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    names = [part for source in sources(*PACKAGES) for part in Path(source.path).with_suffix("").parts]
+    assert VAGUE.isdisjoint(names)
+
+
+def test_files_and_functions_stay_small() -> None:
+    everywhere = sources(*PACKAGES, "tests", "benchmarks", "examples")
+    assert [line for source in everywhere for line in oversized(source)] == []
+
+
+def test_functions_take_few_parameters() -> None:
+    assert [
+        line for source in sources(*PACKAGES, "benchmarks", "examples") for line in overloaded(source)
+    ] == []
+
+
+# --- the rules themselves can say no ---
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (foreign_imports, "runtime/router.py", "from service import app"),
+        (foreign_imports, "selector/search.py", "def late():\n    from intent.rules import translate"),
+        (foreign_imports, "selector/search.py", "import runtime.router"),
+        (foreign_imports, "service/app.py", "from intentctl.status import Exit"),
+        (effects, "runtime/machine.py", "import time"),
+        (effects, "runtime/machine.py", "from os.path import join"),
+        (strays, "runtime/router.py", "import torch.nn"),
+        (strays, "service/usecases.py", "from fastapi import FastAPI"),
+        (environment_reads, "runtime/router.py", "import os\nos.environ['X']"),
+        (oversized, "runtime/router.py", "\n" * 501),
+        (oversized, "runtime/router.py", "def long():\n" + "    x = 1\n" * 60),
+        (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f, *, g): ..."),
+    ],
+)
+def test_a_rule_sees_what_breaks_it(rule: object, path: str, text: str) -> None:
+    assert callable(rule)
+    assert len(rule(Source(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (
+            foreign_imports,
+            "selector/search.py",
+            "from runtime.models import Topology\nfrom selector.space import a",
+        ),
+        (foreign_imports, "intentctl/demo.py", "from service.app import create_app"),
+        (strays, "runtime/torch_engine/shard.py", "import torch"),
+        (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
+    ],
+)
+def test_a_rule_lets_pass_what_keeps_it(rule: object, path: str, text: str) -> None:
+    assert callable(rule)
+    assert rule(Source(path, text)) == []
