@@ -1,5 +1,6 @@
 """The HTTP app: control API, OpenAI API, and every error as one problem document."""
 
+import json
 import logging
 from typing import Any
 
@@ -9,11 +10,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from runtime.errors import EngineLostError, RuntimeFault
+from service.api_models import Problem
 from service.composition import Composition
 from service.errors import Code, Detail, ServiceError
 from service.openai_api import openai_app
 from service.problems import CODE_OF_STATUS, MEDIA_TYPE, pointer, problem, problem_of
-from service.routes import control_routes
+from service.routes import routes
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +25,47 @@ Errors are `application/problem+json` (RFC 9457) with `code` and `errors[{pointe
 Inference is under `/openai/v1` and speaks the OpenAI API, error bodies included."""
 
 
-def create_app(parts: Composition) -> FastAPI:
-    """The app over one composition; it owns none of its parts."""
-    app = FastAPI(title="intentctl", version="1", description=DESCRIPTION, docs_url=None, redoc_url=None)
-    app.include_router(control_routes(parts))
-    spec = parts.serving.deployment.model.spec
-    app.mount("/openai/v1", openai_app(parts.serving.router, spec.name, spec.max_position_embeddings))
+class ControlApi(FastAPI):
+    """Describes its errors with the media type they have, which FastAPI cannot be told otherwise."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        document = super().openapi()
+        for path in document["paths"].values():
+            for method in path.values():
+                content = method["responses"]["default"]["content"]
+                content[MEDIA_TYPE] = content.pop("application/json", None) or content[MEDIA_TYPE]
+        return document
+
+
+def control_api() -> FastAPI:
+    """The control API without anything behind it: what its OpenAPI document describes."""
+    app = ControlApi(
+        title="intentctl",
+        version="1",
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        responses={"default": {"model": Problem, "description": "What went wrong"}},
+    )
+    app.include_router(routes)
     _handle_errors(app)
     return app
+
+
+def create_app(parts: Composition) -> FastAPI:
+    """The app over one composition; it owns none of its parts."""
+    app = control_api()
+    app.state.parts = parts
+    spec = parts.serving.deployment.model.spec
+    app.mount("/openai/v1", openai_app(parts.serving.router, spec.name, spec.max_position_embeddings))
+    return app
+
+
+def openapi_document() -> str:
+    """The control API's OpenAPI document, as it stands in ``docs/openapi.json``."""
+    document = control_api().openapi()
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _handle_errors(app: FastAPI) -> None:

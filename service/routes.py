@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from intent.document import from_document
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from intent.document import from_document
 from intent.errors import DocumentError
 from intent.models import Intent, Outcome
 from service import usecases
@@ -19,7 +19,6 @@ from service.api_models import (
     PlanAnswer,
     PlanBody,
     PlanRequest,
-    Problem,
     TopologyAnswer,
     TranslateRequest,
 )
@@ -27,115 +26,109 @@ from service.composition import Composition
 from service.documents import inventory_document, plan_document
 from service.errors import Code, Detail, RefusedError
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "What went wrong",
-        "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
-    }
-}
+
+def _parts(request: Request) -> Composition:
+    return cast("Composition", request.app.state.parts)
 
 
-def control_routes(parts: Composition) -> APIRouter:
-    """The routes over one composition."""
-    routes = APIRouter(responses=PROBLEMS)
-    _intent_routes(routes, parts)
-    _switch_routes(routes, parts)
-    _state_routes(routes, parts)
-    return routes
+Parts = Annotated[Composition, Depends(_parts)]
+
+routes = APIRouter()
 
 
-def _intent_routes(routes: APIRouter, parts: Composition) -> None:
-    @routes.post("/v1/intents:translate", tags=["intents"])
-    async def translate(body: TranslateRequest) -> dict[str, Any]:
-        """Words to a checked intent document. Keeps nothing, changes nothing."""
-        return (await _translated(body.text, parts)).document()
+@routes.post("/v1/intents:translate", tags=["intents"])
+async def translate(body: TranslateRequest, parts: Parts) -> dict[str, Any]:
+    """Words to a checked intent document. Keeps nothing, changes nothing."""
+    return (await _translated(body.text, parts)).document()
 
-    @routes.post(
-        "/v1/plans",
-        tags=["plans"],
-        status_code=201,
-        response_model=PlanAnswer,
-        responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
+
+@routes.post(
+    "/v1/plans",
+    tags=["plans"],
+    status_code=201,
+    response_model=PlanAnswer,
+    responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
+)
+async def make_plan(body: PlanRequest, response: Response, parts: Parts) -> dict[str, Any]:
+    """The best topology for words or an intent document. Changes nothing that runs."""
+    intent = (
+        await _translated(body.text, parts) if body.text is not None else _checked(body.intent or {}, parts)
     )
-    async def plan(body: PlanRequest, response: Response) -> dict[str, Any]:
-        """The best topology for words or an intent document. Changes nothing that runs."""
-        intent = (
-            await _translated(body.text, parts)
-            if body.text is not None
-            else _checked(body.intent or {}, parts)
-        )
-        document = intent.document()
-        if intent.outcome is Outcome.CLARIFY:
-            response.status_code = 200
-            return {"outcome": "clarify", "intent": document, "plan": None}
-        situation = parts.serving.situation()
-        made = await asyncio.to_thread(
-            usecases.plan, intent, parts.serving.deployment, situation, parts.profiles, datetime.now(UTC)
-        )
-        answer = plan_document(made)
-        await asyncio.to_thread(parts.store.save_plan, made.intent_id, document, answer)
-        response.headers["Location"] = f"/v1/plans/{made.id}"
-        return {"outcome": "ok", "intent": document, "plan": answer}
-
-    @routes.get("/v1/plans/{plan_id}", tags=["plans"], response_model=PlanBody)
-    async def saved_plan(plan_id: str) -> dict[str, Any]:
-        """A plan made before."""
-        return await parts.serving.plan(plan_id)
-
-
-def _switch_routes(routes: APIRouter, parts: Composition) -> None:
-    @routes.post(
-        "/v1/plans/{plan_id}:apply",
-        tags=["plans"],
-        status_code=202,
-        response_model=OperationBody,
-        response_model_exclude_unset=True,
+    document = intent.document()
+    if intent.outcome is Outcome.CLARIFY:
+        response.status_code = 200
+        return {"outcome": "clarify", "intent": document, "plan": None}
+    serving = parts.serving
+    plan = await asyncio.to_thread(
+        usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, datetime.now(UTC)
     )
-    async def apply(plan_id: str, response: Response) -> dict[str, Any]:
-        """Start the switch to a plan's target; its progress is at the Location answered."""
-        operation = await parts.serving.apply(plan_id)
-        response.headers["Location"] = f"/v1/operations/{operation['id']}"
-        return operation
-
-    @routes.get(
-        "/v1/operations/{operation_id}",
-        tags=["operations"],
-        response_model=OperationBody,
-        response_model_exclude_unset=True,
-    )
-    async def operation(operation_id: str) -> dict[str, Any]:
-        """How far a switch has come."""
-        return await parts.serving.operation(operation_id)
-
-    @routes.get("/v1/events", tags=["operations"], response_class=EventSourceResponse)
-    async def events(last_event_id: Annotated[int | None, Header()] = None) -> AsyncIterator[ServerSentEvent]:
-        """What happens from now on, or after ``Last-Event-ID``: events ``operation`` and ``topology``."""
-        since = parts.events.last_id if last_event_id is None else last_event_id
-        async for event in parts.events.subscribe(since):
-            yield ServerSentEvent(data=event.data, event=event.type, id=str(event.id))
+    answer = plan_document(plan)
+    await asyncio.to_thread(parts.store.save_plan, plan.intent_id, document, answer)
+    response.headers["Location"] = f"/v1/plans/{plan.id}"
+    return {"outcome": "ok", "intent": document, "plan": answer}
 
 
-def _state_routes(routes: APIRouter, parts: Composition) -> None:
-    @routes.get("/v1/topology", tags=["state"], response_model=TopologyAnswer)
-    async def topology() -> dict[str, Any]:
-        """What runs, on what, and whether it is being changed."""
-        inventory = inventory_document(parts.serving.deployment.cluster)
-        return {**parts.serving.topology_document(), "inventory": inventory}
+@routes.get("/v1/plans/{plan_id}", tags=["plans"], response_model=PlanBody)
+async def plan(plan_id: str, parts: Parts) -> dict[str, Any]:
+    """A plan made before."""
+    return await parts.serving.plan(plan_id)
 
-    @routes.get("/healthz", tags=["state"])
-    async def health() -> Health:
-        """Answers 200 while the engine runs, a problem otherwise."""
-        await parts.serving.engine.stats()
-        serving = parts.serving
-        return Health(
-            status="ok", model=serving.deployment.model.spec.name, shape=serving.engine.topology.shape
-        )
 
-    @routes.get("/metrics", tags=["state"], response_class=Response)
-    async def metrics() -> Response:
-        """Prometheus text exposition."""
-        stats = await parts.serving.engine.stats()
-        return Response(parts.metrics.render(stats), media_type=CONTENT_TYPE_LATEST)
+@routes.post(
+    "/v1/plans/{plan_id}:apply",
+    tags=["plans"],
+    status_code=202,
+    response_model=OperationBody,
+    response_model_exclude_unset=True,
+)
+async def apply(plan_id: str, response: Response, parts: Parts) -> dict[str, Any]:
+    """Start the switch to a plan's target; its progress is at the Location answered."""
+    operation = await parts.serving.apply(plan_id)
+    response.headers["Location"] = f"/v1/operations/{operation['id']}"
+    return operation
+
+
+@routes.get(
+    "/v1/operations/{operation_id}",
+    tags=["operations"],
+    response_model=OperationBody,
+    response_model_exclude_unset=True,
+)
+async def operation(operation_id: str, parts: Parts) -> dict[str, Any]:
+    """How far a switch has come."""
+    return await parts.serving.operation(operation_id)
+
+
+@routes.get("/v1/events", tags=["operations"], response_class=EventSourceResponse)
+async def events(
+    parts: Parts, last_event_id: Annotated[int | None, Header()] = None
+) -> AsyncIterator[ServerSentEvent]:
+    """What happens from now on, or after ``Last-Event-ID``: events ``operation`` and ``topology``."""
+    since = parts.events.last_id if last_event_id is None else last_event_id
+    async for event in parts.events.subscribe(since):
+        yield ServerSentEvent(data=event.data, event=event.type, id=str(event.id))
+
+
+@routes.get("/v1/topology", tags=["state"], response_model=TopologyAnswer)
+async def topology(parts: Parts) -> dict[str, Any]:
+    """What runs, on what, and whether it is being changed."""
+    inventory = inventory_document(parts.serving.deployment.cluster)
+    return {**parts.serving.topology_document(), "inventory": inventory}
+
+
+@routes.get("/healthz", tags=["state"])
+async def health(parts: Parts) -> Health:
+    """Answers 200 while the engine runs, a problem otherwise."""
+    serving = parts.serving
+    await serving.engine.stats()
+    return Health(status="ok", model=serving.deployment.model.spec.name, shape=serving.engine.topology.shape)
+
+
+@routes.get("/metrics", tags=["state"], response_class=Response)
+async def metrics(parts: Parts) -> Response:
+    """Prometheus text exposition."""
+    stats = await parts.serving.engine.stats()
+    return Response(parts.metrics.render(stats), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _translated(text: str, parts: Composition) -> Intent:

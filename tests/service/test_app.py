@@ -1,0 +1,35 @@
+import json
+from pathlib import Path
+
+from service.app import control_api, openapi_document
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
+REFRESH = (
+    "python -c 'from service.app import openapi_document as d; print(d(), end=\"\")' > docs/openapi.json"
+)
+
+
+def test_the_committed_openapi_document_is_current():
+    assert DOCUMENT.read_text() == openapi_document(), f"run: {REFRESH}"
+
+
+def test_every_route_describes_its_errors_as_problems():
+    for path, methods in json.loads(openapi_document())["paths"].items():
+        for method in methods.values():
+            assert method["responses"]["default"]["content"]["application/problem+json"], path
+
+
+def test_the_paths_are_those_of_the_design():
+    paths = set(control_api().openapi()["paths"])
+
+    assert paths == {
+        "/v1/intents:translate",
+        "/v1/plans",
+        "/v1/plans/{plan_id}",
+        "/v1/plans/{plan_id}:apply",
+        "/v1/operations/{operation_id}",
+        "/v1/events",
+        "/v1/topology",
+        "/healthz",
+        "/metrics",
+    }
