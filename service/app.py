@@ -33,8 +33,8 @@ class ControlApi(FastAPI):
         document = super().openapi()
         for path in document["paths"].values():
             for method in path.values():
-                content = method["responses"]["default"]["content"]
-                content[MEDIA_TYPE] = content.pop("application/json", None) or content[MEDIA_TYPE]
+                error = method["responses"]["default"]
+                error["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         return document
 
 
