@@ -1,0 +1,18 @@
+# CPU image: the service on the example that comes with the repository. Mount another deployment to serve yours.
+FROM python:3.12-slim
+
+WORKDIR /app
+# the CPU build first: the default one brings gigabytes of CUDA
+RUN pip install --no-cache-dir "torch>=2.11,<2.14" --index-url https://download.pytorch.org/whl/cpu
+COPY . .
+# editable, so that the examples stay where the commands look for them
+RUN pip install --no-cache-dir --editable .
+
+RUN useradd --create-home intentctl && mkdir /data && chown intentctl /data
+USER intentctl
+ENV INTENTCTL_DATA_DIR=/data
+VOLUME /data
+EXPOSE 8642
+
+ENTRYPOINT ["intentctl"]
+CMD ["serve", "--host", "0.0.0.0", "--deployment", "examples/local-cpu.yaml"]

@@ -1,0 +1,61 @@
+"""The distribution: seven packages that nobody else owns, side by side, in the version the changelog names."""
+
+import re
+import tomllib
+from importlib.metadata import entry_points, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+
+def parent_of(package: str) -> Path:
+    """The directory that an imported package really comes from."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None, f"{package} has no __init__.py"
+    return Path(spec.origin).parents[1]
+
+
+def test_the_wheel_has_seven_packages() -> None:
+    assert sorted(PACKAGES) == sorted(
+        ["prompts", "intent", "validator", "selector", "runtime", "service", "intentctl"]
+    )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_other_distribution_owns_a_package(package: str) -> None:
+    """Flat names are generic: a second owner would silently overwrite or shadow ours."""
+    assert set(packages_distributions().get(package, ["intentctl"])) == {"intentctl"}
+
+
+def test_all_packages_come_from_one_directory() -> None:
+    assert {package: parent_of(package) for package in PACKAGES} == dict.fromkeys(
+        PACKAGES, parent_of("intentctl")
+    )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_typed(package: str) -> None:
+    assert (parent_of(package) / package / "py.typed").is_file()
+
+
+def test_the_newest_version_in_the_changelog_is_the_one_installed() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", changelog, re.MULTILINE)
+    assert released[0] == PROJECT["project"]["version"] == version("intentctl")
+
+
+def test_the_command_is_installed() -> None:
+    (script,) = entry_points(group="console_scripts", name="intentctl")
+    assert script.value == "intentctl.cli:main"
+
+
+def test_the_licence_is_the_whole_apache_text() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
