@@ -2,8 +2,8 @@
 
 The model answers "count by 7 from 23:" with " 30 37 44 ..." (modulo 1000), one token per printable ASCII
 character, so that a person sees at once whether a stream went wrong. It is a Qwen3-architecture model in Hugging
-Face format. Two phases, as many seconds as asked: short sequences teach the addition, lengths mixed up to 1,024
-teach it to keep counting. Takes under 40 minutes on two cores; needs ``torch`` and ``transformers``.
+Face format. Three phases: short sequences teach the addition, lengths mixed up to 1,024 teach it to keep counting, and
+long ones at a lower rate take out the last rare slips. 37 minutes on two cores; needs ``torch`` and ``transformers``.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def batch(rng: random.Random, rows: int, length: int) -> tuple[torch.Tensor, tor
     ids = torch.empty(rows, length, dtype=torch.long)
     labels = torch.full((rows, length), -100)
     for row in range(rows):
-        step, start = rng.randint(1, 99), rng.randrange(MODULUS)
+        step, start = rng.randint(1, rng.choice((9, 99))), rng.randrange(10 ** rng.randint(1, 3))
         head = prompt(step, start)
         text = head + answer(step, start, length)
         ids[row] = torch.tensor([VOCAB[c] for c in text[:length]])
@@ -128,7 +128,9 @@ def evaluate(model: Qwen3ForCausalLM, rng: random.Random, prompts: int, tokens: 
     right = total = 0
     for group in by_length.values():  # one batch has one length, so nothing is padded
         heads = tokenizer([prompt(*asked) for asked in group], return_tensors="pt").input_ids
-        outs = model.generate(heads, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(heads))
+        outs = model.generate(
+            heads, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(heads)
+        )
         for asked, out in zip(group, outs, strict=True):
             got = tokenizer.decode(out[heads.shape[1] :]).split(" ")[1:-1]
             want = answer(*asked, tokens).split(" ")[1:-1]
@@ -143,8 +145,18 @@ def save(model: Qwen3ForCausalLM, folder: Path) -> None:
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2)
+    )
     (folder / "model.safetensors").chmod(0o644)
+
+
+PHASES = {
+    "short": (600, [96], 1e-3),
+    "long": (900, [128, 256, 512, 1024], 6e-4),
+    "polish": (720, [512, 1024], 4e-4),
+}
+"""Name to (seconds, lengths, peak learning rate)."""
 
 
 def main() -> None:
@@ -152,23 +164,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder to write the checkpoint to")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument(
-        "--short-seconds", type=float, default=600, help="time for sequences of 96 characters"
+        "--resume-at", choices=PHASES, help="go on from the checkpoint in --out with this phase"
     )
-    parser.add_argument("--long-seconds", type=float, default=900, help="time for lengths up to 1,024")
     parser.add_argument("--eval-only", action="store_true", help="only evaluate the checkpoint in --out")
     parser.add_argument("--eval-prompts", type=int, default=64)
     args = parser.parse_args()
     torch.manual_seed(0)
     rng = random.Random(0)
-    if args.eval_only:
-        model = Qwen3ForCausalLM.from_pretrained(args.out)
-    else:
-        model = make_model()
-        train(model, rng, args.short_seconds, [96], 1e-3)
-        train(model, rng, args.long_seconds, [128, 256, 512, 1024], 6e-4)
-        save(model, args.out)
+    goes_on = args.eval_only or args.resume_at
+    model = Qwen3ForCausalLM.from_pretrained(args.out) if goes_on else make_model()
+    if not args.eval_only:
+        names = list(PHASES)
+        for name in names[names.index(args.resume_at or "short") :]:
+            train(model, rng, *PHASES[name])
+            save(model, args.out)
     model.eval()
     right, total = evaluate(model, random.Random(1), args.eval_prompts, 900)
     print(json.dumps({"prompts": args.eval_prompts, "tokens": 900, "numbers_right": right, "numbers": total}))

@@ -17,13 +17,13 @@ from runtime.torch_engine.channel import AsyncChannel
 from runtime.torch_engine.messages import (
     Call,
     DriverConfig,
-    EngineSettings,
     Fatal,
     KvDigests,
     Outputs,
     Reply,
     Started,
 )
+from runtime.torch_engine.models import EngineSettings
 
 
 class TorchEngine:
