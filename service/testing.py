@@ -95,7 +95,8 @@ class ScriptedService:
 
     def __init__(self, folder: Path, text: str = DEPLOYMENT, script: Script | None = None) -> None:
         self._folder, self._script = folder, script
-        self._deployment = load(write_deployment(folder, text))
+        self.deployment_file = write_deployment(folder, text)
+        self._deployment = load(self.deployment_file)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="scripted-service")
         self._ready: Future[str] = Future()

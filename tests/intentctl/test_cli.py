@@ -1,0 +1,437 @@
+"""The command line as a person types it, against a real service over a scripted engine."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from intentctl import cli
+from runtime.models import Phase
+from runtime.testing import Script
+from service.testing import DEPLOYMENT, ScriptedService, write_deployment
+
+TEXT = "keep P99 TTFT < 2s at peak"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Exit code, stdout and stderr of a command line; one that fails never shows a traceback."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["intentctl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def service(tmp_path):
+    with ScriptedService(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def at(service):
+    return ("--server", service.url)
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    return ("--deployment", write_deployment(tmp_path))
+
+
+def planned(run, at, text=TEXT) -> dict:
+    code, out, _ = run("plan", text, "-o", "json", *at)
+    assert code == 0
+    return json.loads(out)["plan"]
+
+
+def test_parse_reads_back_what_was_understood_and_who_translated(run, at):
+    code, out, _ = run("parse", TEXT, *at)
+
+    assert code == 0
+    assert "P99 TTFT at most 2 s at peak" in out
+    assert "rules" in out
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_data_on_stdout_is_one_document(run, at, form, read):
+    _, out, _ = run("parse", TEXT, "-o", form, *at)
+
+    assert read(out)["goals"][0]["metric"] == "ttft"
+
+
+def test_plan_shows_from_where_to_where_and_changes_nothing(run, at, service):
+    code, out, _ = run("plan", TEXT, *at)
+
+    assert code == 0
+    assert "PP2" in out
+    assert "1x1" in out
+    assert service.engine.topology.shape == "PP2"
+
+
+def test_detailed_exitcode_tells_that_a_plan_changes_something(run, at):
+    assert run("plan", TEXT, "--detailed-exitcode", *at)[0] == 3
+    assert run("plan", "run it with pp=2", "--detailed-exitcode", *at)[0] == 0
+
+
+def test_text_alone_plans_and_applies_with_a_yes(run, at, service):
+    code, out, err = run(TEXT, "--yes", *at)
+
+    assert code == 0
+    assert service.engine.topology.shape == "1x1"
+    assert "done" in err
+    assert "copied" in out
+
+
+def test_text_alone_as_json_is_one_document_with_the_operation(run, at):
+    code, out, _ = run(TEXT, "--yes", "-o", "json", *at)
+
+    assert code == 0
+    assert json.loads(out)["operation"]["result"]["phase"] == "done"
+
+
+def test_text_alone_for_what_runs_already_ends_without_a_question(run, at):
+    assert run("run it with pp=2", "--no-input", *at)[0] == 0
+
+
+def test_nothing_is_applied_when_nobody_can_be_asked(run, at, service):
+    code, _, err = run(TEXT, "--no-input", *at)
+
+    assert code == 6
+    assert "--yes" in err
+    assert service.engine.topology.shape == "PP2"
+
+
+@pytest.mark.parametrize(("said", "code", "shape"), [("y", 0, "1x1"), ("n", 6, "PP2"), ("", 6, "PP2")])
+def test_a_person_is_asked(run, service, monkeypatch, said, code, shape):
+    monkeypatch.setattr("sys.stdin", Typed(said))
+
+    assert run(TEXT, "--server", service.url)[0] == code
+    assert service.engine.topology.shape == shape
+
+
+class Typed:
+    """A terminal at which somebody typed one line."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._line + "\n"
+
+    def read(self) -> str:
+        return self._line
+
+
+def test_text_may_come_from_stdin(run, at, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Typed(TEXT))
+
+    assert run("parse", "-", *at)[0] == 0
+
+
+def test_apply_switches_to_a_saved_plan_once(run, at, service):
+    plan = planned(run, at)
+
+    assert run("apply", plan["id"], "--yes", *at)[0] == 0
+    code, _, err = run("apply", plan["id"], "--yes", *at)
+    assert code == 1
+    assert "applied before" in err
+    assert service.engine.topology.shape == "1x1"
+
+
+def test_a_plan_made_before_the_topology_changed_is_refused(run, at, service):
+    old = planned(run, at, "run it with tp=2")
+    run(TEXT, "--yes", *at)
+    code, _, err = run("apply", old["id"], "--yes", *at)
+
+    assert code == 1
+    assert "make a new plan" in err
+    assert service.engine.topology.shape == "1x1"
+
+
+def test_an_aborted_switch_is_an_error_that_says_why(run, tmp_path):
+    with ScriptedService(tmp_path, script=Script(lost_while=Phase.SYNCING)) as service:
+        code, out, err = run(TEXT, "--yes", "--server", service.url)
+
+    assert code == 1
+    assert "rank_lost" in err
+    assert "aborted" in out
+
+
+def test_a_switch_that_takes_too_long_is_left_going(run, tmp_path):
+    with ScriptedService(tmp_path, script=Script(silent_while=Phase.WARMING)) as service:
+        at = ("--server", service.url)
+        plan = planned(run, at)
+        code, _, err = run("apply", plan["id"], "--yes", "--timeout", "0", *at)
+
+    assert code == 8
+    assert "intentctl get op-" in err
+
+
+def test_policy_beats_yes(run, tmp_path):
+    text = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
+    with ScriptedService(tmp_path, text) as service:
+        code, _, err = run(TEXT, "--yes", "--server", service.url)
+
+    assert code == 6
+    assert "policy" in err
+
+
+def test_get_shows_topology_plan_and_operation(run, at):
+    plan = planned(run, at)
+    _, out, _ = run("apply", plan["id"], "--yes", "-o", "json", *at)
+
+    assert "1x1" in run("get", *at)[1]
+    assert plan["target"]["text"] in run("get", plan["id"], *at)[1]
+    assert json.loads(run("get", json.loads(out)["id"], "-o", "json", *at)[1])["done"]
+
+
+def test_watch_prints_events_as_lines_until_the_service_ends(run, tmp_path, monkeypatch):
+    from intentctl import commands
+
+    seen = []
+    with ScriptedService(tmp_path) as service:
+        client = commands.service(service.url)
+        events = client.events()
+        monkeypatch.setattr(commands.render, "emit_line", seen.append)
+        plan = client.plan(client.translate(TEXT))
+        client.apply(plan["id"])
+        for event in events:
+            commands.render.emit_line(event)
+            if event["event"] == "operation" and event["data"]["done"]:
+                break
+    assert [event["event"] for event in seen].count("topology") == 1
+    assert seen[-1]["data"]["result"]["phase"] == "done"
+
+
+def test_without_a_service_words_are_worked_on_in_this_process_and_it_is_said(run, deployment):
+    code, out, err = run("plan", "keep GPU utilisation above 140%", *deployment)
+
+    assert code == 5
+    assert "nothing can be applied" in err
+    assert "140 %" in out
+
+
+def test_a_reference_cluster_is_planned_for_without_having_it(run):
+    code, out, _ = run("plan", TEXT, "--deployment", REPOSITORY / "examples" / "a100-l40s.yaml", "-o", "json")
+    plan = json.loads(out)["plan"]
+
+    assert code == 0
+    assert plan["now"]["text"].startswith("L40S")
+    assert plan["target"]["text"].startswith("A100")
+    assert all(margin["margin"] >= 0 for margin in plan["margins"])
+
+
+def test_what_was_planned_without_a_service_is_not_applied(run):
+    code, out, err = run(TEXT, "--yes", "--deployment", REPOSITORY / "examples" / "a100-l40s.yaml")
+
+    assert code == 7
+    assert "A100" in out
+    assert "not applied" in err
+
+
+@pytest.mark.parametrize(
+    "command", [("parse", TEXT), ("plan", TEXT), ("apply", "plan-1", "--yes"), ("get",), (TEXT,)]
+)
+def test_a_named_service_that_does_not_answer_is_unreachable(run, command):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        code, _, err = run(*command, "--server", f"http://127.0.0.1:{port}")
+
+    assert code == 7
+    assert f"no service answers at http://127.0.0.1:{port}" in err
+
+
+def test_a_server_that_is_no_address_is_refused(run):
+    code, _, err = run("get", "--server", "localhost:8642")
+
+    assert code == 1
+    assert "http://" in err
+
+
+# --- bad input: one message, the documented exit code, nothing half done ---
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("flurb the wibble", 5, "names no goal"),
+        ("keep p99 foo under 2 s", 4, "foo"),
+        ("keep gpu utilisation above 140 %", 5, "over 100 %"),
+        ("run it with tp=2 and tp=4", 5, "cannot both hold"),
+        ("run it with tp=3", 5, ""),
+        ("use 9 GPUs", 5, "inventory has 4"),
+        ("   ", 1, "empty"),
+        ("x" * 3000, 1, "2000"),
+    ],
+)
+@pytest.mark.parametrize("where", ["service", "deployment"])
+def test_words_that_cannot_be_met_change_nothing(run, service, where, text, code, said):
+    place = ("--server", service.url) if where == "service" else ("--deployment", service.deployment_file)
+    before = service.engine.topology
+    found, _, err = run("parse", text, *place)
+
+    assert found == code
+    assert said in err
+    assert service.engine.topology == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("latency_us", "latencyus", "did you mean 'latency_us'"),
+        ("start: pp2", "start: H100x4", "no H100 in the inventory"),
+        ("path: counting", "path: nowhere", "does not exist"),
+    ],
+)
+@pytest.mark.parametrize("command", [("parse", TEXT), ("plan", TEXT), ("serve", "--port", "0")])
+def test_a_deployment_file_that_cannot_be_is_one_message(run, tmp_path, command, old, new, said):
+    file = write_deployment(tmp_path, DEPLOYMENT.replace(old, new))
+    code, out, err = run(*command, "--deployment", file)
+
+    assert (code, out) == (1, "")
+    assert f"{file}:" in err
+    assert said in err
+
+
+def test_an_unsupported_checkpoint_is_one_message(run, tmp_path):
+    file = write_deployment(tmp_path)
+    config = tmp_path / "counting" / "config.json"
+    config.write_text(config.read_text().replace("Qwen3ForCausalLM", "MambaForCausalLM"))
+    code, _, err = run("serve", "--port", "0", "--deployment", file)
+
+    assert code == 1
+    assert "MambaForCausalLM is not supported" in err
+
+
+def test_a_port_in_use_is_one_message_before_anything_starts(run, deployment, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = run("serve", *deployment, "--port", port, "--data-dir", tmp_path / "data")
+
+    assert (code, out) == (1, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in err
+    assert "--port" in err
+    assert not (tmp_path / "data").exists()
+
+
+def counting_deployment(folder: Path) -> Path:
+    """The test deployment with the repository's own checkpoint, to damage."""
+    file = write_deployment(folder)
+    shutil.rmtree(folder / "counting")
+    shutil.copytree(REPOSITORY / "examples" / "counting", folder / "counting")
+    return file
+
+
+def test_no_write_access_to_the_store_is_one_message(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    file = counting_deployment(tmp_path)
+    code, out, err = run(
+        "serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "file" / "data"
+    )
+
+    assert (code, out) == (1, "")
+    assert "cannot be written" in err
+    assert "--data-dir" in err
+
+
+def test_a_checkpoint_without_a_tokenizer_is_one_message(run, deployment, tmp_path):
+    code, _, err = run("serve", *deployment, "--port", "0", "--data-dir", tmp_path / "data")
+
+    assert code == 1
+    assert "tokenizer.json" in err
+
+
+def test_a_shape_without_weights_is_planned_for_but_not_served(run, tmp_path):
+    file = REPOSITORY / "examples" / "a100-l40s.yaml"
+    code, _, err = run("serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "data")
+
+    assert code == 1
+    assert "not served" in err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
+def test_a_truncated_checkpoint_is_one_message(run, tmp_path):
+    file = counting_deployment(tmp_path)
+    weights = tmp_path / "counting" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100_000])
+    code, out, err = run("serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "data")
+
+    assert (code, out) == (1, "")
+    assert "model.safetensors" in err
+
+
+# --- the process as a whole ---
+
+
+def test_a_misspelt_command_is_named_on_stderr(run):
+    code, out, err = run("prase")
+
+    assert (code, out) == (2, "")
+    assert "intentctl parse" in err
+
+
+def test_a_wrong_option_is_a_usage_error(run):
+    assert run("plan", TEXT, "--outptu", "json")[0] == 2
+    assert run("plan", TEXT, "-o", "xml")[0] == 2
+
+
+def test_help_imports_nothing_heavy():
+    script = "import sys; sys.argv = ['intentctl', '--help']; import intentctl.cli as c\ntry: c.main()\nexcept SystemExit: pass\n"
+    script += "print('LOADED', sorted({m.split('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split("LOADED")[1]
+
+    for heavy in (
+        "torch",
+        "fastapi",
+        "openai",
+        "httpx",
+        "langchain",
+        "pydantic",
+        "sqlalchemy",
+        "service",
+        "yaml",
+        "numpy",
+    ):
+        assert f"'{heavy}'" not in loaded
+    assert "Exit codes" in done.stdout
+
+
+def test_parse_with_the_rules_imports_nothing_heavy(tmp_path):
+    file = write_deployment(tmp_path)
+    script = f"import sys; sys.argv = ['intentctl', 'parse', {TEXT!r}, '--deployment', {str(file)!r}]\n"
+    script += "import intentctl.cli as c\n"
+    script += "try: c.main()\nexcept SystemExit: pass\nprint('LOADED', sorted({m.split('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    for heavy in (
+        "torch",
+        "fastapi",
+        "openai",
+        "httpx",
+        "langchain_openai",
+        "langchain_core",
+        "sqlalchemy",
+        "numpy",
+    ):
+        assert f"'{heavy}'" not in done.stdout.split("LOADED")[1]
+    assert "at most 2 s" in done.stdout
