@@ -35,9 +35,10 @@ class Draft:
     def ask(self, code: str, token: Token | None, words: str, options: tuple[str, ...]) -> None:
         """Note what is unclear, and the question that settles it; the first option is the default."""
         said = (self.said(token) or None) if token else None
-        distinct = tuple(dict.fromkeys(options if len(options) > 1 else (*options, NOTHING)))[:4]
-        self.findings.append(Finding(code, "/text", words, said, distinct[0]))
-        self.questions.append(Question(words, distinct, distinct[0]))
+        distinct = tuple(dict.fromkeys(options))
+        offered = (distinct if len(distinct) > 1 else (*distinct, NOTHING))[:4]
+        self.findings.append(Finding(code, "/text", words, said, offered[0]))
+        self.questions.append(Question(words, offered, offered[0]))
 
     def said(self, token: Token) -> str:
         """The words of the text in this place."""

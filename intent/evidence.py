@@ -22,6 +22,25 @@ from intent.rules import without_orders
 from intent.tokens import Token, tokenize
 
 _SETTINGS = frozenset({"tp", "pp", "replicas"})
+_QUOTED = ("window", "tenant", "model")
+_TELLING = frozenset(
+    {
+        Kind.QUANTITY,
+        Kind.RANGE,
+        Kind.NEGATION,
+        Kind.RELATIVE,
+        Kind.WINDOW,
+        Kind.TENANT,
+        Kind.MODEL,
+        Kind.OPTIMISE,
+    }
+)
+_LIMITING = frozenset(
+    {"except", "unless", "if", "when", "until", "after", "before", "otherwise", "or", "instead"}
+)
+"""Words that change a wish even if a model finds nothing to say about them."""
+
+Place = tuple[int, int]
 _OPPOSITES = ({"<=", ">="}, {"minimize", "maximize"}, {"minimize", ">="}, {"maximize", "<="})
 
 
@@ -38,12 +57,15 @@ def interpret(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Dra
         reading = _reading(draft, goal, place, tokens)
         if reading is not None:
             add_goal(draft, reading)
+    quoted = [
+        _place(text, goal[slot]) for goal in answer["goals"] for slot in _QUOTED if goal[slot] is not None
+    ]
     unplaced = [_place(text, words) for words in answer["unplaced"]]
-    draft.ask_about(_leftovers(tokens, places, unplaced))
+    draft.ask_about(_leftovers(tokens, [*places, *quoted], unplaced))
     return draft
 
 
-def _place(text: str, quote: str) -> tuple[int, int]:
+def _place(text: str, quote: str) -> Place:
     """Where a quote stands in the text, whatever its case and width."""
     folded, wanted = fold(text), fold(quote).text.strip()
     start = folded.text.find(wanted) if wanted else -1
@@ -52,29 +74,27 @@ def _place(text: str, quote: str) -> tuple[int, int]:
     return folded.span(start, start + len(wanted))
 
 
-def _inside(tokens: Sequence[Token], place: tuple[int, int]) -> list[Token]:
+def _inside(tokens: Sequence[Token], place: Place) -> list[Token]:
     return [token for token in tokens if place[0] <= token.start and token.end <= place[1]]
 
 
-def _leftovers(
-    tokens: Sequence[Token], goals: Sequence[tuple[int, int]], unplaced: Sequence[tuple[int, int]]
-) -> list[Token]:
-    """What the answer says it could not place, and numbers and negations that it passed over in silence."""
+def _leftovers(tokens: Sequence[Token], used: Sequence[Place], unplaced: Sequence[Place]) -> list[Token]:
+    """What the answer says it could not place, and telling words that it passed over in silence."""
     said = [Token(Kind.UNKNOWN, "", start, end) for start, end in unplaced]
-    covered = [token for place in (*goals, *unplaced) for token in _inside(tokens, place)]
-    telling = {Kind.QUANTITY, Kind.RANGE, Kind.NEGATION, Kind.RELATIVE}
-    ignored = [token for token in tokens if token.kind in telling and token not in covered]
-    negated = [token for token in covered if token.kind in {Kind.NEGATION, Kind.RELATIVE}]
-    return [
-        *said,
-        *ignored,
-        *(token for token in negated if not any(token in _inside(tokens, place) for place in unplaced)),
+    named = [token for place in unplaced for token in _inside(tokens, place)]
+    covered = [token for place in used for token in _inside(tokens, place)]
+    ignored = [token for token in tokens if _tells(token) and token not in covered and token not in named]
+    negated = [
+        token for token in covered if token.kind in {Kind.NEGATION, Kind.RELATIVE} and token not in named
     ]
+    return [*said, *ignored, *negated]
 
 
-def _reading(
-    draft: Draft, goal: Mapping[str, Any], place: tuple[int, int], tokens: Sequence[Token]
-) -> Reading | None:
+def _tells(token: Token) -> bool:
+    return token.kind in _TELLING or (token.kind is Kind.UNKNOWN and token.value in _LIMITING)
+
+
+def _reading(draft: Draft, goal: Mapping[str, Any], place: Place, tokens: Sequence[Token]) -> Reading | None:
     """The reading of one goal, or None where LLM and lexicon differ and the operator was asked."""
     within = _inside(tokens, place)
     notes: list[tuple[str, str]] = []
@@ -101,14 +121,14 @@ def _reading(
     )
 
 
-def _token(kind: Kind, value: object, place: tuple[int, int]) -> Token:
+def _token(kind: Kind, value: object, place: Place) -> Token:
     return Token(kind, value, *place)
 
 
 def _head(
     draft: Draft,
     goal: Mapping[str, Any],
-    place: tuple[int, int],
+    place: Place,
     within: Sequence[Token],
     notes: list[tuple[str, str]],
 ) -> Token | None:
@@ -144,7 +164,7 @@ def _head(
 def _comparison(
     draft: Draft,
     goal: Mapping[str, Any],
-    place: tuple[int, int],
+    place: Place,
     within: Sequence[Token],
     notes: list[tuple[str, str]],
 ) -> Token | None:
@@ -197,9 +217,7 @@ def _with_unit(quantity: Quantity, unit: str | None, text: str) -> Quantity:
     return quantity.in_unit(*value) if kind is Kind.UNIT else quantity
 
 
-def _stat(
-    goal: Mapping[str, Any], place: tuple[int, int], within: Sequence[Token], text: str
-) -> Token | None:
+def _stat(goal: Mapping[str, Any], place: Place, within: Sequence[Token], text: str) -> Token | None:
     """The statistic that stands in the evidence; a percentile the lexicon misses counts if its digits do."""
     read = [token for token in within if token.kind is Kind.STAT]
     if read:

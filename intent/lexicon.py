@@ -269,7 +269,7 @@ _FILLERS = _words(
     "for as than into during so target targets goal goals objective slo slos limit limits limiting bound bring brings "
     "drop drops push raise lower reduce increase rise fall size value values equal request requests "
     "response responses service system model models llm engine ok okay now thanks thank hey hi "
-    "budget time times hours period token tokens take takes taking last lasts only just topology assumed across tenant window "
+    "budget time times period token tokens take takes taking last lasts only just topology assumed across tenant window "
     "' \" ( ) [ ] ` * # :"
 )
 
@@ -281,6 +281,9 @@ FUZZY_KINDS = frozenset(
 def _entries() -> Iterator[tuple[str, Kind, Any]]:
     for word in _FILLERS:
         yield word, Kind.FILLER, word
+    yield from (
+        (phrase, Kind.UNIT, unit) for phrase, unit in _units() if phrase != "min"
+    )  # see tokens: also a comparison
     tables: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         Kind.METRIC: METRICS,
         Kind.STAT: STATS,
@@ -295,7 +298,6 @@ def _entries() -> Iterator[tuple[str, Kind, Any]]:
         for meaning, phrases in table.items():
             yield from ((phrase, kind, meaning) for phrase in phrases)
     yield from ((f"at {phrase}", Kind.WINDOW, "peak") for phrase in WINDOWS["peak"])
-    yield from ((phrase, Kind.UNIT, unit) for phrase, unit in _units())
     for period, names in PERIODS.items():
         yield from ((f"{per} {name}", Kind.PERIOD, period) for per, name in product(_PER, names))
     yield from ((word, Kind.PERIOD, period) for word, period in _ADVERBS.items())

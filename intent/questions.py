@@ -40,10 +40,10 @@ def ask_metric(draft: Draft, reading: Reading) -> None:
     """A bound on nothing that is measured here: name what is."""
     head = reading.head
     place = head or reading.comparison or reading.quantity
-    assert place is not None  # a reading has at least a number
     unit = reading.quantity.value.unit if reading.quantity else None
     labels = _METRICS.get(unit or "s", _METRICS["s"])
-    options = tuple(draft.instead(place, label) if head else draft.before(place, label) for label in labels)
+    put = draft.instead if head else draft.before
+    options = tuple(put(place, label) if place else f"minimise {label}" for label in labels)
     unknown = f"{draft.said(head)!r} is no metric I know" if head else "The bound names no metric"
     words = f"{unknown}. The metrics are {KNOWN_METRICS}. Which one is meant?"
     draft.ask("unknown_metric", place, words, options)

@@ -92,7 +92,7 @@ def _unreadable(draft: Draft, tokens: Sequence[Token]) -> bool:
         if token.kind is Kind.UNKNOWN and token.value[0].isdigit():
             said = draft.said(token)
             numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
-            options = (*(draft.instead(token, number) for number in numbers), NOTHING)
+            options = (*(draft.instead(token, number) for number in numbers), NOTHING, draft.without([token]))
             draft.ask(
                 "number_unreadable", token, f"{said!r} is not a number I can read. What is meant?", options
             )
