@@ -180,7 +180,9 @@ def _check_outcome(intent: Document) -> None:
         return
     messages = [question["text"] for question in intent["questions"]]
     messages += [finding["message"] for finding in intent["findings"]]
-    raise CommandError({"code": intent["outcome"], "detail": " ".join(dict.fromkeys(messages)) or intent["outcome"]})
+    raise CommandError(
+        {"code": intent["outcome"], "detail": " ".join(dict.fromkeys(messages)) or intent["outcome"]}
+    )
 
 
 def _ask(plan: Document, consent: Consent) -> None:

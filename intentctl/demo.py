@@ -4,6 +4,7 @@ Nothing is staged: the service is the ordinary one, the selector chooses, the fi
 """
 
 import asyncio
+import gc
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,7 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
     model = (await asyncio.to_thread(client.topology))["model"]
     http = DefaultAsyncHttpxClient(trust_env=False)
     async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key="none", http_client=http) as openai:
+        gc.freeze()  # the stamps are this process's: no long collection while it listens
         load = Load(openai, model, PROMPTS, MAX_TOKENS)
         await load.grow(QUIET_TOKENS)
         switched = []

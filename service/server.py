@@ -1,6 +1,7 @@
 """The service as a process: bind, start the parts, serve until told to stop."""
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -36,6 +37,7 @@ async def _serve(
 ) -> None:
     host, port = listener.getsockname()[:2]
     async with compose(deployment, settings) as parts:
+        gc.freeze()  # what start-up made lives on: a full collection walking it would hold up every stream
         config = uvicorn.Config(
             create_app(parts), log_level=settings.log_level, access_log=False, timeout_graceful_shutdown=2
         )

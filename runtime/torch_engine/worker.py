@@ -5,6 +5,7 @@ each other; only loading weights runs beside, in a thread.
 """
 
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -17,11 +18,12 @@ import torch
 
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, KvShape, KvStore
-from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.channel import BlockingChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
 
@@ -61,6 +63,7 @@ def worker_main(sock: socket.socket, config: WorkerConfig) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives its driver
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
     torch.set_num_threads(1)
+    gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
     try:
         Worker(BlockingChannel(sock), config).serve()
     finally:
