@@ -3,6 +3,7 @@
 A slot that a documented default covers is assumed and said so; one that could mean two things becomes a question.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from intent.draft import Draft
@@ -46,10 +47,15 @@ def add_goal(draft: Draft, reading: Reading) -> None:
     for slot, words in reading.notes:
         draft.assume(slot, words)
     goal = _goal(draft, reading)
-    if goal is None or goal in draft.goals:
+    if goal is None or any(_same(goal, one) for one in draft.goals):
         del draft.assumptions[mark:]
     else:
         draft.goals.append(goal)
+
+
+def _same(a: Goal, b: Goal) -> bool:
+    """Whether two goals mean the same, whatever the words."""
+    return replace(a, evidence="") == replace(b, evidence="")
 
 
 def _goal(draft: Draft, reading: Reading) -> Goal | None:
