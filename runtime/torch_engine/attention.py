@@ -10,19 +10,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
+from runtime.torch_engine.models import Span
+
 _GROUP = 16  # sequences gathered at once: larger groups cost page faults and padding
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One sequence's part in a step."""
-
-    start: int
-    """Positions before this one are in the cache already."""
-    count: int
-    """Tokens computed in this step."""
-    table: tuple[int, ...]
-    """Block ids, enough for ``start + count`` tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ import torch
 from runtime.errors import CheckpointError
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import LayerRange
-from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.channel import BlockingChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import Shard, ShardSpec
 
 _BLOCK_TOKENS = 32

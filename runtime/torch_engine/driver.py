@@ -7,6 +7,7 @@ Run as ``python -m runtime.torch_engine.driver FD`` by ``TorchEngine``; the sock
 """
 
 import asyncio
+import dataclasses
 import gc
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from runtime import footprint
-from runtime.engine import Cut, EngineStats, Lag, Output, Request
+from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
 from runtime.errors import RuntimeFault, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
@@ -71,7 +72,7 @@ class Driver:
         self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
         self._batches: dict[int, list[Chunk]] = {}
         self._probes: dict[int, asyncio.Future[None]] = {}
-        self._batch_id = self._generation = 0
+        self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
@@ -179,6 +180,13 @@ class Driver:
         if not self._batches:
             self._drained.set()
 
+    def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
+        """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
+        self.active, self._epoch = lineup, epoch
+        moved = self.scheduler.move(epoch)
+        self.emit([Moved(epoch, moved)])
+        return moved
+
     async def drained(self) -> None:
         """Wait for the micro-batches in flight."""
         await self._drained.wait()
@@ -243,7 +251,10 @@ class Driver:
 
     async def call_submit(self, request: Request) -> None:
         """Queue a request and schedule."""
-        self.scheduler.submit(request)
+        late = request.epoch < self._epoch
+        self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request)
+        if late:  # it was sent before the service knew of the cut
+            self.emit([Moved(self._epoch, (request.request_id,))])
         self._schedule()
 
     async def call_cancel(self, request_id: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
-from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.models import Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
 from runtime.torch_engine.channel import AsyncChannel
 from runtime.torch_engine.messages import (
     Call,
@@ -38,6 +38,7 @@ class TorchEngine:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._call_ids = itertools.count()
         self._shadow: TorchShadow | None = None
+        self._epoch = 0
         self._closing = False
         self._fatal: Fatal | None = None
         self._restart: asyncio.Task[None] | None = None
@@ -164,7 +165,7 @@ class TorchEngine:
         """Keep the books that an error report needs if the driver dies."""
         for item in items:
             if isinstance(item, Moved):
-                self._topology = self._shadow.target if self._shadow else self._topology
+                self._note_cut(item)
                 self._live.update(
                     {rid: (item.epoch, self._live[rid][1]) for rid in item.request_ids if rid in self._live}
                 )
@@ -172,6 +173,11 @@ class TorchEngine:
                 self._live.pop(item.request_id, None)
             else:
                 self._live[item.request_id] = (item.epoch, item.index + 1)
+
+    def _note_cut(self, moved: Moved) -> None:
+        """The first fence of an epoch is the commit; later ones are requests that were on their way."""
+        if self._shadow and moved.epoch > self._epoch:
+            self._epoch, self._topology, self._shadow.moved = moved.epoch, self._shadow.target, moved
 
     def _lost(self) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
@@ -197,10 +203,14 @@ class TorchEngine:
                 self._config.checkpoint, self._topology, self._config.cluster, self._config.settings
             )
             self._restart = asyncio.create_task(self._relaunch())
+            self._restart.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _relaunch(self) -> None:
         try:
             await self._launch()
+        except (RuntimeFault, OSError):
+            self._outputs.put_nowait(None)  # nothing more will come: the router tells its clients
+            raise
         finally:
             self._restart = None
 
@@ -224,6 +234,8 @@ class TorchShadow:
 
     def __init__(self, call: Any, target: Topology) -> None:
         self._call, self.target = call, target
+        self.moved: Moved | None = None
+        """The commit, once it is heard of."""
 
     async def ready(self) -> None:
         """Wait until the target is up."""
@@ -236,7 +248,13 @@ class TorchShadow:
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request to the target."""
-        cut: Cut = await self._ask("cut", epoch, deadline_s)
+        try:
+            cut: Cut = await self._ask("cut", epoch, deadline_s)
+        except SwitchError:
+            if self.moved is None:
+                raise
+            # the engine died after the commit: what is started anew is the target, so there is no way back
+            return Cut(epoch, self.moved.request_ids, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
         return cut
 
     async def release(self) -> None:

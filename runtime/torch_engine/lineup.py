@@ -7,10 +7,10 @@ from runtime.engine import SamplingParams
 from runtime.errors import SwitchError
 from runtime.footprint import Piece, owned
 from runtime.models import ModelSpec, Reason, Topology
-from runtime.torch_engine.attention import Span
 from runtime.torch_engine.crew import Crew, WorkerLostError
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Drop, Load, Run
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import ShardSpec
 
 

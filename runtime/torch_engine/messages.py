@@ -8,10 +8,8 @@ from runtime.engine import Output, SamplingParams
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, ModelSpec, Reason, Topology
-from runtime.torch_engine.attention import Span
 from runtime.torch_engine.group import GroupShape
-from runtime.torch_engine.models import EngineSettings
-from runtime.torch_engine.sampler import Sampled
+from runtime.torch_engine.models import EngineSettings, Sampled, Span
 from runtime.torch_engine.shard import ShardSpec
 
 

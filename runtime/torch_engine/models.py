@@ -1,6 +1,7 @@
-"""Settings of the torch engine. A leaf: imports no torch, so that the service can read a deployment without it."""
+"""Settings and nouns of the torch engine. A leaf: imports no torch, so that pure parts and the service can use it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,23 @@ class EngineSettings:
     """Bytes a worker copies between two steps."""
     copy_share: float = 0.2
     """Share of the time that copying may take while requests run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One sequence's part in a step."""
+
+    start: int
+    """Positions before this one are in the cache already."""
+    count: int
+    """Tokens computed in this step."""
+    table: tuple[int, ...]
+    """Block ids, enough for ``start + count`` tokens."""
+
+
+class Sampled(NamedTuple):
+    """One chosen token."""
+
+    token_id: int
+    logprob: float
+    alternatives: tuple[tuple[int, float], ...]

@@ -3,20 +3,11 @@
 There is no generator state, so nothing about sampling has to move in a switch.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 
 from runtime.engine import SamplingParams
-
-
-class Sampled(NamedTuple):
-    """One chosen token."""
-
-    token_id: int
-    logprob: float
-    alternatives: tuple[tuple[int, float], ...]
+from runtime.torch_engine.models import Sampled
 
 
 def sample(logits: torch.Tensor, wishes: list[tuple[SamplingParams, int]]) -> list[Sampled]:

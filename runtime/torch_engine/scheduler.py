@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
-from runtime.torch_engine.attention import Span
-from runtime.torch_engine.sampler import Sampled
+from runtime.torch_engine.models import Sampled, Span
 
 
 @dataclass(slots=True, eq=False)

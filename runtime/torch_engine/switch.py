@@ -5,7 +5,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from runtime.engine import Cut, Lag, Moved
+from runtime.engine import Cut, Lag
 from runtime.errors import SwitchError
 from runtime.footprint import Transfer, transfer
 from runtime.models import CutTimings, Reason
@@ -86,21 +86,14 @@ class Switch:
                 raise
             raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
         patched = time.perf_counter()
-        moved = self._commit(epoch)
+        self._committed = True
+        moved = self._driver.commit(self._target, epoch)
         first_step = self._driver.resume()
         committed = time.perf_counter()
         await first_step
         parts = itertools.pairwise((began, drained, patched, committed, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
         return Cut(epoch, moved, (), self._copied_bytes - before, timings)
-
-    def _commit(self, epoch: int) -> tuple[str, ...]:
-        """From here on only forward."""
-        self._committed = True
-        self._driver.active = self._target
-        moved = self._driver.scheduler.move(epoch)
-        self._driver.emit([Moved(epoch, moved)])
-        return moved
 
     async def release(self) -> None:
         """Give back what only the source needed."""

@@ -12,9 +12,10 @@ import torch
 
 from runtime.footprint import heads_of
 from runtime.models import Cluster, Gpu, Link, Node, uniform
-from runtime.torch_engine.attention import Attention, Span
+from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import Shard, ShardSpec
 
 BLOCK_SIZE, BLOCKS = 8, 16

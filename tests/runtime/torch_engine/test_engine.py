@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -142,6 +143,9 @@ async def test_a_switch_changes_no_byte_no_logprob_and_no_token(
         await ears.have("r0", 3)  # r4 is half-prefilled, r6 and r7 wait for a place
         shadow = await engine.prepare(parse_topology(target, cluster, LAYERS, "fp32"))
         await shadow.ready()
+        for _ in range(3):
+            await shadow.lag()
+        await ears.have("r0", len(ears.tokens["r0"]) + 3)  # what was copied is written to again
         before = await engine.digests()
         cut = await shadow.cut(2, deadline_s=5)
         after = await engine.digests(before.positions)
@@ -260,6 +264,75 @@ async def test_an_aborted_switch_gives_everything_back(engine_of: Callable, clus
         await ears.all_ended(8)
         assert ears.moves == []
         assert {t.epoch for tokens in ears.tokens.values() for t in tokens} == {1}
+
+
+async def test_a_request_sent_before_the_cut_was_known_speaks_for_the_new_topology(
+    engine_of: Callable, cluster: Cluster
+) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
+        await shadow.ready()
+        await shadow.cut(2, deadline_s=5)
+        await engine.submit(Request("late", (1, 2, 3), SamplingParams(2), epoch=1))
+        await ears.all_ended(1)
+        assert [(move.epoch, move.request_ids) for move in ears.moves] == [(2, ()), (2, ("late",))]
+        assert {token.epoch for token in ears.tokens["late"]} == {2}
+
+
+async def test_a_rank_lost_right_after_the_commit_does_not_undo_it(
+    engine_of: Callable, cluster: Cluster
+) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await submit_all(engine, requests(tokens=500))
+        await ears.have("r0", 3)
+        shadow = await synced(engine, parse_topology("tp2", cluster, LAYERS, "fp32"))
+        pids = (await engine.stats()).worker_pids
+        cutting = asyncio.create_task(shadow.cut(2, deadline_s=5))
+        await ears.until(lambda: bool(ears.moves))
+        os.kill(pids[1], signal.SIGKILL)
+        assert (await cutting).epoch == 2
+        await ears.all_ended(8)
+        assert {tokens[-1].finish for tokens in ears.tokens.values()} == {Finish.ERROR}
+        assert engine.topology.shape == "TP2"
+
+
+@pytest.mark.parametrize("trouble", ["deadline", "lost rank"])
+async def test_a_cut_that_fails_leaves_the_source_serving(
+    engine_of: Callable, cluster: Cluster, trouble: str
+) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await submit_all(engine, requests())
+        await ears.have("r0", 3)
+        shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
+        await shadow.ready()
+        if trouble == "lost rank":
+            os.kill((await engine.stats()).worker_pids[1], signal.SIGKILL)
+        with pytest.raises(SwitchError) as failed:
+            await shadow.cut(2, deadline_s=5 if trouble == "lost rank" else 0)
+        assert failed.value.reason is (Reason.RANK_LOST if trouble == "lost rank" else Reason.DEADLINE)
+        await shadow.abort(failed.value.reason)
+        await ears.all_ended(8)
+        assert ears.moves == []
+        assert engine.topology.shape == "1x1"
+        assert all(tokens[-1].finish is Finish.LENGTH for tokens in ears.tokens.values())
+
+
+async def test_an_engine_that_cannot_start_anew_ends_its_outputs(
+    checkpoints: dict[str, Path], cluster: Cluster, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(checkpoints["qwen3-tied"], tmp_path / "copy"))
+    engine = await TorchEngine.start(
+        folder, parse_topology("1x1", cluster, LAYERS, "fp32"), cluster, SETTINGS
+    )
+    await engine.submit(Request("a", (1, 2, 3), SamplingParams(1000), 1))
+    (folder / "config.json").unlink()
+    os.kill(engine.driver_pid, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        said = [item async for batch in engine.outputs() for item in batch]
+    assert said[-1].finish is Finish.ERROR
+    with pytest.raises(EngineLostError):
+        await engine.submit(Request("b", (1, 2, 3), SamplingParams(1), 1))
+    await engine.close()
 
 
 @pytest.mark.parametrize("victim", ["worker", "driver"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from runtime.engine import Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
-from runtime.torch_engine.sampler import Sampled
+from runtime.torch_engine.models import Sampled
 from runtime.torch_engine.scheduler import Chunk, Scheduler
 
 BLOCK = 4
