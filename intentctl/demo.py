@@ -79,23 +79,27 @@ def started_service(deployment: Path) -> Iterator[Client]:
     """
     with tempfile.TemporaryDirectory(prefix="intentctl-") as folder, (Path(folder) / "log").open("w+") as log:
         command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [*command, "--deployment", str(deployment)], stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            if not url:
-                log.seek(0)
-                raise failure("error", f"the service did not start: {log.read().strip()}")
-            yield Client(url)
-        finally:
-            process.terminate()
+        ) as process:
             try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                assert process.stdout is not None
+                url = process.stdout.readline().strip()
+                if not url:
+                    log.seek(0)
+                    raise failure("error", f"the service did not start: {log.read().strip()}")
+                yield Client(url)
+            finally:
+                _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End the service, which ends its engine; by force if it does not."""
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 async def _session(client: Client) -> tuple[list[Switched], list[Recording], list[Recording]]:

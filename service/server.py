@@ -11,7 +11,7 @@ import uvicorn
 
 from runtime.errors import RuntimeFault
 from service.app import create_app
-from service.composition import compose
+from service.composition import Composition, compose
 from service.deployment import Deployment, load
 from service.errors import StartError
 from service.settings import Settings
@@ -35,26 +35,32 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
 async def _serve(
     deployment: Deployment, settings: Settings, listener: socket.socket, announce: Callable[[str], None]
 ) -> None:
-    host, port = listener.getsockname()[:2]
     async with compose(deployment, settings) as parts:
         gc.freeze()  # what start-up made lives on: a full collection walking it would hold up every stream
-        config = uvicorn.Config(
-            create_app(parts), log_level=settings.log_level, access_log=False, timeout_graceful_shutdown=2
+        await Server(parts, announce, settings.log_level).serve(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """Tells when it answers, and ends the streams of events before it waits for its connections."""
+
+    def __init__(self, parts: Composition, announce: Callable[[str], None], log_level: str) -> None:
+        app = create_app(parts)
+        super().__init__(
+            uvicorn.Config(app, log_level=log_level, access_log=False, timeout_graceful_shutdown=2)
         )
-        await AnnouncedServer(config, lambda: announce(f"http://{host}:{port}")).serve(sockets=[listener])
-
-
-class AnnouncedServer(uvicorn.Server):
-    """Tells when it answers."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
+        self._parts, self._announce = parts, announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then tell."""
+        """Start on bound sockets, then tell the URL of the first."""
         await super().startup(sockets)
-        self._on_started()
+        for listener in (sockets or ())[:1]:
+            host, port = listener.getsockname()[:2]
+            self._announce(f"http://{host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of events, which would never end by themselves, then the rest."""
+        self._parts.events.close()
+        await super().shutdown(sockets)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -109,7 +109,7 @@ class Serving:
         """
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
-            approve(plan, applied_by, self.deployment, self._generation)
+            approve(plan, applied_by, self.deployment, self.situation())
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
@@ -172,9 +172,11 @@ class Serving:
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation.fail(Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
-        await asyncio.to_thread(self._store.save_operation, operation.document())
-        self._operation = None
-        self._events.publish("operation", operation.document())
+        try:
+            await asyncio.to_thread(self._store.save_operation, operation.document())
+        finally:
+            self._operation = None
+            self._events.publish("operation", operation.document())
 
     async def _conclude(self, operation: Operation, report: CutoverReport) -> None:
         self._metrics.switched(report)

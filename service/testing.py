@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import tokenizers
-import uvicorn
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from runtime.testing import Script, ScriptedEngine
 from runtime.tokenizer import Tokenizer
 from selector.calibrate import fit_cpu
 from selector.models import CpuSamples
-from service.app import create_app
 from service.composition import Composition, assemble, smallest
 from service.deployment import load
-from service.server import AnnouncedServer, bind
+from service.server import Server, bind
 from service.store import Store
 
 T = TypeVar("T")
@@ -128,11 +126,9 @@ class ScriptedService:
 
     async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
-            app = create_app(await self._compose(stack))
+            parts = await self._compose(stack)
             listener = stack.enter_context(bind("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
-            self._server = AnnouncedServer(config, lambda: self._ready.set_result(url))
+            self._server = Server(parts, self._ready.set_result, log_level="error")
             await self._server.serve(sockets=[listener])
 
     async def _compose(self, stack: AsyncExitStack) -> Composition:

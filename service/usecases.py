@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from intent.models import Goal, Intent, LlmSettings, Outcome
 from intent.translate import translate as translate_text
@@ -98,14 +99,14 @@ def refuse_unless_ok(intent: Intent) -> None:
 
 
 def approve(
-    plan_document: Mapping[str, object], applied_by: str | None, deployment: Deployment, generation: int
+    plan_document: Mapping[str, Any], applied_by: str | None, deployment: Deployment, situation: Situation
 ) -> None:
     """Let a plan be applied, or refuse it before anything is touched.
 
     Raises:
         RefusedError: not allowed by policy, applied before, made for another topology, or without a change.
     """
-    name = plan_document["id"]
+    name, made_for = plan_document["id"], plan_document["generation"]
     if deployment.approval == "nobody":
         raise RefusedError(
             Code.NOT_APPROVED, "this deployment's policy (limits.approval) lets nobody apply a plan"
@@ -114,9 +115,10 @@ def approve(
         raise RefusedError(
             Code.ALREADY_APPLIED, f"{name} was applied before, by operation {applied_by}; make a new plan"
         )
-    if plan_document["generation"] != generation:
-        made_for = plan_document["generation"]
-        message = f"{name} was made for generation {made_for}, but {generation} runs now; make a new plan"
+    if made_for != situation.generation or plan_document["now"]["text"] != str(situation.topology):
+        message = (
+            f"{name} was made for generation {made_for}, but {situation.generation} runs now; make a new plan"
+        )
         raise RefusedError(Code.STALE_PLAN, message)
     if not plan_document["changes"]:
         raise RefusedError(Code.NO_CHANGE, f"{name} asks for what runs already; there is nothing to apply")

@@ -45,6 +45,17 @@ def at(service):
     return ("--server", service.url)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One service for every test that changes nothing."""
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+def asking(service: ScriptedService) -> tuple[str, str]:
+    return ("--server", service.url)
+
+
 @pytest.fixture
 def deployment(tmp_path):
     return ("--deployment", write_deployment(tmp_path))
@@ -56,8 +67,8 @@ def planned(run, at, text=TEXT) -> dict:
     return json.loads(out)["plan"]
 
 
-def test_parse_reads_back_what_was_understood_and_who_translated(run, at):
-    code, out, _ = run("parse", TEXT, *at)
+def test_parse_reads_back_what_was_understood_and_who_translated(run, shared):
+    code, out, _ = run("parse", TEXT, *asking(shared))
 
     assert code == 0
     assert "P99 TTFT at most 2 s at peak" in out
@@ -65,8 +76,8 @@ def test_parse_reads_back_what_was_understood_and_who_translated(run, at):
 
 
 @pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_data_on_stdout_is_one_document(run, at, form, read):
-    _, out, _ = run("parse", TEXT, "-o", form, *at)
+def test_data_on_stdout_is_one_document(run, shared, form, read):
+    _, out, _ = run("parse", TEXT, "-o", form, *asking(shared))
 
     assert read(out)["goals"][0]["metric"] == "ttft"
 
@@ -80,9 +91,9 @@ def test_plan_shows_from_where_to_where_and_changes_nothing(run, at, service):
     assert service.engine.topology.shape == "PP2"
 
 
-def test_detailed_exitcode_tells_that_a_plan_changes_something(run, at):
-    assert run("plan", TEXT, "--detailed-exitcode", *at)[0] == 3
-    assert run("plan", "run it with pp=2", "--detailed-exitcode", *at)[0] == 0
+def test_detailed_exitcode_tells_that_a_plan_changes_something(run, shared):
+    assert run("plan", TEXT, "--detailed-exitcode", *asking(shared))[0] == 3
+    assert run("plan", "run it with pp=2", "--detailed-exitcode", *asking(shared))[0] == 0
 
 
 def test_text_alone_plans_and_applies_with_a_yes(run, at, service):
@@ -101,8 +112,8 @@ def test_text_alone_as_json_is_one_document_with_the_operation(run, at):
     assert json.loads(out)["operation"]["result"]["phase"] == "done"
 
 
-def test_text_alone_for_what_runs_already_ends_without_a_question(run, at):
-    assert run("run it with pp=2", "--no-input", *at)[0] == 0
+def test_text_alone_for_what_runs_already_ends_without_a_question(run, shared):
+    assert run("run it with pp=2", "--no-input", *asking(shared))[0] == 0
 
 
 def test_nothing_is_applied_when_nobody_can_be_asked(run, at, service):
@@ -281,14 +292,14 @@ def test_a_server_that_is_no_address_is_refused(run):
     ],
 )
 @pytest.mark.parametrize("where", ["service", "deployment"])
-def test_words_that_cannot_be_met_change_nothing(run, service, where, text, code, said):
-    place = ("--server", service.url) if where == "service" else ("--deployment", service.deployment_file)
-    before = service.engine.topology
+def test_words_that_cannot_be_met_change_nothing(run, shared, where, text, code, said):
+    place = ("--server", shared.url) if where == "service" else ("--deployment", shared.deployment_file)
+    before = shared.engine.topology
     found, _, err = run("parse", text, *place)
 
     assert found == code
     assert said in err
-    assert service.engine.topology == before
+    assert shared.engine.topology == before
 
 
 @pytest.mark.parametrize(

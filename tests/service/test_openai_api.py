@@ -9,19 +9,29 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from service.testing import ScriptedService
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One service for every test that leaves it as it was."""
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
 @pytest.fixture
 def service(tmp_path):
+    """A service that a test may break."""
     with ScriptedService(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
-async def client(service):
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{service.url}/openai/v1", api_key="none", http_client=http, max_retries=0
-    ) as client:
+async def client(shared):
+    async with client_of(shared) as client:
         yield client
+
+
+def client_of(service: ScriptedService) -> AsyncOpenAI:
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    return AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http, max_retries=0)
 
 
 async def streamed(client: AsyncOpenAI, **request) -> list:
@@ -100,13 +110,13 @@ async def test_chat_streams_deltas(client):
     assert received[-1].choices[0].finish_reason == "length"
 
 
-async def test_sampling_parameters_reach_the_engine(client, service):
+async def test_sampling_parameters_reach_the_engine(client, shared):
     chunks = await client.completions.create(
         model="counting", prompt="abc", max_tokens=3000, temperature=0.5, top_p=0.9, seed=7, stream=True,
         extra_body={"top_k": 5},
     )  # fmt: skip
     await anext(aiter(chunks))
-    (request,) = service.engine.requests
+    (request,) = shared.engine.requests
     await chunks.close()
 
     sampling = request.sampling
@@ -121,19 +131,20 @@ async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
         ].text == "ab"
 
 
-async def test_leaving_a_stream_ends_it_in_the_engine(client, service):
+async def test_leaving_a_stream_ends_it_in_the_engine(client, shared):
     chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
     await anext(aiter(chunks))
     await chunks.close()
-    await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
+    await asyncio.wait_for(_until(lambda: not shared.engine.requests), timeout=10)
 
 
-async def test_leaving_before_the_first_token_ends_the_request(client, service):
-    service.call(_hold(service))
-    asking = asyncio.create_task(client.completions.create(model="counting", prompt="abc", max_tokens=5))
-    await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
-    asking.cancel()
-    await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
+async def test_leaving_before_the_first_token_ends_the_request(service):
+    async with client_of(service) as client:
+        service.call(_hold(service))
+        asking = asyncio.create_task(client.completions.create(model="counting", prompt="abc", max_tokens=5))
+        await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
+        asking.cancel()
+        await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
 
 
 async def _hold(service: ScriptedService) -> None:
@@ -180,27 +191,29 @@ async def test_an_unknown_model_names_the_one_that_is_served(client):
         await client.completions.create(model="gpt-9", prompt="a")
 
 
-async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(client, service):
-    service.call(_hold(service))
-    asking = asyncio.create_task(streamed(client, prompt="abc", max_tokens=100))
-    await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
-    service.call(_lose(service))
+async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(service):
+    async with client_of(service) as client:
+        service.call(_hold(service))
+        asking = asyncio.create_task(streamed(client, prompt="abc", max_tokens=100))
+        await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
+        service.call(_lose(service))
 
-    with pytest.raises(openai.APIError, match="rank 1 was lost"):
-        await asking
-    with pytest.raises(openai.InternalServerError, match="rank 1 was lost"):
-        await client.completions.create(model="counting", prompt="a")
+        with pytest.raises(openai.APIError, match="rank 1 was lost"):
+            await asking
+        with pytest.raises(openai.InternalServerError, match="rank 1 was lost"):
+            await client.completions.create(model="counting", prompt="a")
 
 
 async def _lose(service: ScriptedService) -> None:
     service.engine.lose("rank 1 was lost")
 
 
-async def test_a_stream_that_had_begun_ends_with_an_error_event(client, service):
-    chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
-    await anext(aiter(chunks))
-    service.call(_lose(service))
+async def test_a_stream_that_had_begun_ends_with_an_error_event(service):
+    async with client_of(service) as client:
+        chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
+        await anext(aiter(chunks))
+        service.call(_lose(service))
 
-    with pytest.raises(openai.APIError, match="rank 1 was lost"):
-        async for _ in chunks:
-            pass
+        with pytest.raises(openai.APIError, match="rank 1 was lost"):
+            async for _ in chunks:
+                pass

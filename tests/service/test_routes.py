@@ -1,4 +1,6 @@
+import contextlib
 import json
+import sqlite3
 
 import httpx
 import pytest
@@ -12,6 +14,13 @@ TEXT = "keep P99 TTFT < 2s at peak"
 
 def client_of(service: ScriptedService) -> httpx.Client:
     return httpx.Client(base_url=service.url, trust_env=False)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """A client of one service for every test that changes nothing."""
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running, client_of(running) as client:
+        yield client
 
 
 @pytest.fixture
@@ -59,8 +68,8 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict:
     return document
 
 
-def test_words_become_a_checked_intent_and_nothing_is_kept(http):
-    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
+def test_words_become_a_checked_intent_and_nothing_is_kept(asked):
+    document = asked.post("/v1/intents:translate", json={"text": TEXT}).json()
 
     (goal,) = document["goals"]
     assert (goal["metric"], goal["stat"], goal["op"], goal["value"]) == ("ttft", "p99", "<=", 2.0)
@@ -69,23 +78,23 @@ def test_words_become_a_checked_intent_and_nothing_is_kept(http):
     assert document["readback"]
 
 
-def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(http):
-    answer = http.post("/v1/plans", json={"text": TEXT})
+def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(asked):
+    answer = asked.post("/v1/plans", json={"text": TEXT})
     plan = answer.json()["plan"]
 
     assert plan["now"]["shape"] == "PP2"
     assert plan["target"]["shape"] == "1x1"
     assert plan["changes"]
     assert plan["reasons"]
-    assert http.get(answer.headers["location"]).json() == plan
+    assert asked.get(answer.headers["location"]).json() == plan
 
 
-def test_an_intent_document_is_planned_for_like_its_words(http):
-    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
-    answer = http.post("/v1/plans", json={"intent": document})
+def test_an_intent_document_is_planned_for_like_its_words(asked):
+    document = asked.post("/v1/intents:translate", json={"text": TEXT}).json()
+    answer = asked.post("/v1/plans", json={"intent": document})
 
     assert answer.status_code == 201
-    assert answer.json()["plan"]["target"] == plan_for(http)["target"]
+    assert answer.json()["plan"]["target"] == plan_for(asked)["target"]
 
 
 def test_applying_switches_the_engine_and_the_operation_tells_how(http, service):
@@ -170,8 +179,8 @@ def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on
         assert http.get("/v1/topology").json()["generation"] == plan["generation"]
 
 
-def test_a_question_is_an_answer_without_a_plan(http):
-    answer = http.post("/v1/plans", json={"text": "keep TTFT low"})
+def test_a_question_is_an_answer_without_a_plan(asked):
+    answer = asked.post("/v1/plans", json={"text": "keep TTFT low"})
 
     assert answer.status_code == 200
     assert answer.json()["outcome"] == "clarify"
@@ -188,8 +197,8 @@ def test_a_question_is_an_answer_without_a_plan(http):
         ("keep gpu utilisation above 140 %", 422, "infeasible"),
     ],
 )
-def test_what_cannot_be_planned_is_a_problem_that_says_why(http, text, status, code):
-    document = problem(http.post("/v1/plans", json={"text": text}), status, code)
+def test_what_cannot_be_planned_is_a_problem_that_says_why(asked, text, status, code):
+    document = problem(asked.post("/v1/plans", json={"text": text}), status, code)
 
     assert document["errors"]
     assert document["intent"]["text"] == text
@@ -206,17 +215,17 @@ def test_what_cannot_be_planned_is_a_problem_that_says_why(http, text, status, c
         ({"intent": {"goals": 3}}, "/intent"),
     ],
 )
-def test_a_wrong_body_is_met_with_a_pointer(http, body, pointer):
-    document = problem(http.post("/v1/plans", json=body), 422, "invalid_request")
+def test_a_wrong_body_is_met_with_a_pointer(asked, body, pointer):
+    document = problem(asked.post("/v1/plans", json=body), 422, "invalid_request")
 
     assert any(error["pointer"].startswith(pointer) for error in document["errors"])
 
 
-def test_an_intent_that_calls_itself_ok_is_checked_again(http):
-    document = http.post("/v1/intents:translate", json={"text": TEXT}).json()
+def test_an_intent_that_calls_itself_ok_is_checked_again(asked):
+    document = asked.post("/v1/intents:translate", json={"text": TEXT}).json()
     document["goals"][0]["value"] = -1.0
 
-    assert http.post("/v1/plans", json={"intent": document}).status_code in {409, 422}
+    assert asked.post("/v1/plans", json={"intent": document}).status_code in {409, 422}
 
 
 @pytest.mark.parametrize(
@@ -229,12 +238,12 @@ def test_an_intent_that_calls_itself_ok_is_checked_again(http):
         ("DELETE", "/v1/topology", 405, "method_not_allowed"),
     ],
 )
-def test_what_is_not_there_is_a_problem_too(http, method, path, status, code):
-    problem(http.request(method, path), status, code)
+def test_what_is_not_there_is_a_problem_too(asked, method, path, status, code):
+    problem(asked.request(method, path), status, code)
 
 
-def test_a_body_that_is_no_json_is_a_problem(http):
-    answer = http.post("/v1/plans", content=b"{", headers={"content-type": "application/json"})
+def test_a_body_that_is_no_json_is_a_problem(asked):
+    answer = asked.post("/v1/plans", content=b"{", headers={"content-type": "application/json"})
 
     problem(answer, 422, "invalid_request")
 
@@ -277,3 +286,24 @@ def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
         assert operation["done"]
         assert operation["error"]["code"] == "switch_aborted"
         assert http.get(f"/v1/operations/{left['id']}").json()["done"]
+
+
+def test_a_store_that_fails_is_a_problem_and_nothing_is_switched(http, service, tmp_path):
+    plan = plan_for(http)
+    with sqlite3.connect(tmp_path / "intentctl.sqlite") as database:
+        database.execute("alter table operations rename to gone")
+    database.close()
+
+    problem(http.post(f"/v1/plans/{plan['id']}:apply"), 503, "store")
+    assert service.engine.topology.shape == "PP2"
+    assert http.get("/v1/topology").json()["operation"] is None
+
+
+def test_a_service_that_stops_ends_its_streams_of_events(tmp_path):
+    with contextlib.ExitStack() as outlasting:
+        with ScriptedService(tmp_path) as service:
+            http = outlasting.enter_context(client_of(service))
+            apply(http, plan_for(http))
+            request = http.build_request("GET", "/v1/events", headers={"Last-Event-ID": "0"})
+            stream = http.send(request, stream=True)
+        assert any("topology" in line for line in stream.iter_lines())

@@ -1,0 +1,121 @@
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from intentctl import cli, demo
+from intentctl.demo import Switched, report, report_rows
+from intentctl.streams import Recording
+from service.testing import DEPLOYMENT, write_deployment
+
+
+def recording(gaps, cuts=(), *, tokens=None) -> Recording:
+    """A stream from 100 s on, with a change of topology before each index in ``cuts``."""
+    arrivals = list(itertools.accumulate(gaps, initial=100.0))
+    epochs = [str(sum(cut <= index for cut in cuts)) for index in range(len(arrivals))]
+    tokens = tokens or ["7"] * len(arrivals)
+    return Recording("count by 7 from 0:", arrivals, tokens, [-0.1] * len(arrivals), epochs, finish="length")
+
+
+def switched(start_s, end_s, *, text="run it with tp=2", changes=True, error=None) -> Switched:
+    phases = [{"phase": "planned", "at": start_s}, {"phase": "done", "at": end_s}]
+    result = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 1, "timings": {}}
+    outcome = {"error": {"detail": error}} if error else {"result": result}
+    plan = {"id": "plan-1", "now": {"shape": "PP2"}, "target": {"shape": "1x1"}}
+    return Switched(text, plan, {"phases": phases, **outcome} if changes else None)
+
+
+def test_each_switch_is_measured_between_its_neighbours():
+    gaps = [0.01] * 120 + [0.05] + [0.01] * 120 + [0.03] + [0.01] * 120
+    stream = recording(gaps, cuts=(121, 242))
+    at = stream.arrivals_s
+    document = report(
+        [switched(at[119], at[122]), switched(at[240], at[243])], [stream], [recording([0.01] * len(gaps))]
+    )
+
+    first, second = document["switches"]
+    assert first["stop_ms"] == {"p50": 40.0, "p99": 40.0, "max": 40.0}
+    assert second["stop_ms"] == {"p50": 20.0, "p99": 20.0, "max": 20.0}
+    assert first["gap_ms"]["max"] == 50.0
+    assert first["sham_stop_ms"]["max"] == 0.0
+    assert (document["streams"], document["streams_equal"], document["notes"]) == (1, 1, [])
+
+
+def test_a_stream_that_ended_too_early_is_said_not_invented():
+    stream = recording([0.01] * 120 + [0.05] + [0.01] * 20, cuts=(121,))
+    at = stream.arrivals_s
+    document = report([switched(at[119], at[122])], [stream], [stream])
+
+    assert document["switches"][0]["stop_ms"] is None
+    assert document["switches"][0]["streams_measured"] == 0
+    assert "1 of 1 streams ended too early" in document["notes"][0]
+    assert ("  stop", "not measured") in report_rows(document)
+
+
+def test_a_lost_a_doubled_and_a_changed_token_are_counted():
+    tokens = list("0123456789")
+    reference = recording([0.01] * 9, tokens=tokens)
+    lost = recording([0.01] * 8, tokens=tokens[:4] + tokens[5:])
+    doubled = recording([0.01] * 10, tokens=tokens[:4] + tokens[3:])
+    document = report([], [lost, doubled, reference], [reference] * 3)
+
+    assert (document["tokens_lost"], document["tokens_duplicated"]) == (1, 1)
+    assert document["streams_equal"] == 1
+
+
+def test_a_logprob_that_differs_makes_a_stream_unequal():
+    one, other = recording([0.01] * 9), recording([0.01] * 9)
+    other.logprobs[4] += 3e-4
+    document = report([], [one], [other])
+
+    assert document["streams_equal"] == 0
+    assert document["worst_logprob_difference"] == pytest.approx(3e-4)
+
+
+def test_a_plan_without_a_change_and_a_switch_that_was_given_up_are_said():
+    stream = recording([0.01] * 200)
+    document = report(
+        [switched(0, 0, changes=False), switched(101, 101.1, error="rank_lost")], [stream], [stream]
+    )
+
+    assert "changes nothing" in document["notes"][0]
+    assert "rank_lost" in document["notes"][1]
+
+
+def test_a_stream_that_broke_is_said():
+    broken = recording([0.01] * 20)
+    broken.finish, broken.error = None, "the engine ended"
+
+    assert "the engine ended" in report([], [broken], [broken])["notes"][0]
+
+
+def test_a_service_that_does_not_start_says_why(tmp_path, monkeypatch, capsys):
+    file = write_deployment(tmp_path, DEPLOYMENT.replace("latency_us", "latencyus"))
+    monkeypatch.setattr(sys, "argv", ["intentctl", "demo", "--deployment", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    err = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "did you mean 'latency_us'" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_the_demo_switches_twice_and_every_stream_counts_on():
+    done = subprocess.run(
+        [sys.executable, "-m", "intentctl", "demo", "-o", "json"], capture_output=True, text=True, check=False
+    )
+    document = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert (document["streams"], document["streams_equal"]) == (8, 8)
+    assert (document["tokens_lost"], document["tokens_duplicated"]) == (0, 0)
+    assert [(switch["from"], switch["to"]) for switch in document["switches"]] == [
+        ("PP2", "1x1"),
+        ("1x1", "TP2"),
+    ]
+    assert all(switch["streams_measured"] == 8 for switch in document["switches"])
+    assert [switch["intent"] for switch in document["switches"]] == list(demo.INTENTS)

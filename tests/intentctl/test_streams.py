@@ -1,0 +1,63 @@
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from intentctl.client import Client
+from intentctl.streams import Load
+from service.testing import ScriptedService
+
+PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
+
+
+@pytest.fixture
+def service(tmp_path):
+    with ScriptedService(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def openai(service):
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as client:
+        yield client
+
+
+async def test_every_token_is_recorded_with_its_arrival(openai):
+    recordings = await Load(openai, "counting", PROMPTS, 40).finish()
+
+    for recording, prompt in zip(recordings, PROMPTS, strict=True):
+        stream = recording.stream()
+        assert "".join(stream.tokens) == (prompt * 3)[:40]
+        assert len(stream.arrivals_s) == len(stream.logprobs) == len(stream.fingerprints) == 40
+        assert list(stream.arrivals_s) == sorted(stream.arrivals_s)
+        assert recording.finish == "length"
+
+
+async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
+    client = Client(service.url)
+    load = Load(openai, "counting", PROMPTS, 3000)
+    await load.grow(100)
+    operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
+    *_, end = client.follow(operation["id"], timeout_s=30)
+    recordings = await load.finish()
+
+    assert end["result"]["phase"] == "done"
+    for recording in recordings:
+        changes = [
+            a for a, b in zip(recording.fingerprints, recording.fingerprints[1:], strict=False) if a != b
+        ]
+        assert len(changes) == 1
+        assert set(recording.fingerprints) == {"0-PP2", "1-TP2"}
+
+
+async def test_growing_ends_with_streams_that_end_early(openai):
+    load = Load(openai, "counting", PROMPTS, 5)
+    await load.grow(1000)
+
+    assert all(recording.ended for recording in load.recordings)
+
+
+async def test_a_stream_that_cannot_be_is_recorded_as_broken(openai):
+    (recording,) = await Load(openai, "gpt-9", PROMPTS[:1], 5).finish()
+
+    assert recording.ended
+    assert "not served" in recording.error

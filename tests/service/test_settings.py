@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from service.deployment import LlmEndpoint
+from service.errors import StartError
+from service.settings import llm_settings, read_settings
+
+
+def test_what_is_given_goes_before_the_environment_and_that_before_the_defaults(monkeypatch):
+    monkeypatch.setenv("INTENTCTL_PORT", "9000")
+    monkeypatch.setenv("INTENTCTL_HOST", "0.0.0.0")
+    settings = read_settings(port=0, host=None)
+
+    assert (settings.port, settings.host) == (0, "0.0.0.0")
+    assert settings.log_level == "warning"
+
+
+def test_the_home_folder_is_filled_in(monkeypatch):
+    monkeypatch.delenv("INTENTCTL_DATA_DIR", raising=False)
+
+    assert read_settings().folder.is_relative_to(Path.home())
+
+
+@pytest.mark.parametrize(("name", "value"), [("INTENTCTL_PORT", "many"), ("INTENTCTL_LOG_LEVEL", "loud")])
+def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(StartError, match=f"{name}='{value}'"):
+        read_settings()
+
+
+def test_the_llm_takes_its_key_from_the_variable_the_deployment_names(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "secret")
+    settings = llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0))
+
+    assert (settings.api_key, settings.timeout_s) == ("secret", 3.0)
+    assert "secret" not in repr(settings)
+
+
+def test_a_key_that_is_not_set_is_named(monkeypatch):
+    monkeypatch.delenv("SOME_KEY", raising=False)
+
+    with pytest.raises(StartError, match="SOME_KEY, which is not set"):
+        llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0))

@@ -1,0 +1,77 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from selector.calibrate import fit_cpu
+from service import usecases
+from service.deployment import load
+from service.errors import Code, RefusedError
+from service.testing import DEPLOYMENT, SAMPLES, write_deployment
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+PROFILES = {"CPU": fit_cpu(SAMPLES)}
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    text = DEPLOYMENT.replace("{peak: always}", "{peak: {start: '09:00', end: '18:00'}}")
+    return load(write_deployment(tmp_path, text))
+
+
+def made(deployment, text, *, hour=12):
+    now = MONDAY + timedelta(hours=hour)
+    intent = usecases.translate(text, deployment, None, now)
+    situation = usecases.Situation(deployment.model.start, generation=4)
+    return usecases.plan(intent, deployment, situation, PROFILES, now)
+
+
+def test_a_goal_for_peak_is_planned_for_peak_at_any_hour(deployment):
+    assert made(deployment, "keep P99 TTFT < 2s at peak", hour=12).window == "peak"
+    assert made(deployment, "keep P99 TTFT < 2s at peak", hour=3).window == "peak"
+
+
+def test_a_goal_for_every_hour_is_planned_for_the_window_in_force(deployment):
+    assert made(deployment, "run it with tp=2", hour=12).window == "peak"
+    assert made(deployment, "run it with tp=2", hour=3).window == "always"
+
+
+def test_goals_of_another_window_do_not_bind(deployment):
+    plan = made(deployment, "run it with tp=2 at peak and run it with tp=4 overnight", hour=12)
+
+    assert plan.window == "peak"
+    assert plan.target.shape == "TP2"
+
+
+def test_a_plan_carries_the_generation_it_was_made_for(deployment):
+    assert made(deployment, "run it with tp=2").generation == 4
+
+
+def document(**changes):
+    plan = {
+        "id": "plan-1",
+        "generation": 4,
+        "changes": True,
+        "now": {"text": "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"},
+    }
+    return plan | changes
+
+
+@pytest.mark.parametrize(
+    ("plan", "applied_by", "code"),
+    [
+        (document(), "op-1", Code.ALREADY_APPLIED),
+        (document(generation=3), None, Code.STALE_PLAN),
+        (document(now={"text": "CPU[0]:0-8@fp32"}), None, Code.STALE_PLAN),
+        (document(changes=False), None, Code.NO_CHANGE),
+    ],
+)
+def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_by, code):
+    situation = usecases.Situation(deployment.model.start, generation=4)
+
+    with pytest.raises(RefusedError) as refused:
+        usecases.approve(plan, applied_by, deployment, situation)
+    assert refused.value.code is code
+
+
+def test_a_fresh_plan_may_be_applied(deployment):
+    usecases.approve(document(), None, deployment, usecases.Situation(deployment.model.start, generation=4))
