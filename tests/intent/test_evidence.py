@@ -131,9 +131,10 @@ def test_a_goal_the_model_left_out_is_noticed_by_its_number(catalogue):
     assert draft.findings[0].evidence == "2"
 
 
-def test_a_negation_the_model_left_out_is_noticed(catalogue):
+@pytest.mark.parametrize("evidence", ["minimise cost", "don't minimise cost"])
+def test_a_negation_the_model_did_not_heed_is_noticed(evidence, catalogue):
     text = "don't minimise cost"
-    draft = interpreted(text, catalogue, goal("minimise cost", "cost", comparison="minimize"))
+    draft = interpreted(text, catalogue, goal(evidence, "cost", comparison="minimize"))
     assert codes(draft) == ["words_not_understood"]
     assert draft.questions[0].default == "leave everything as it is"
 

@@ -1,7 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
 from intent.models import Config, Objective
+from runtime.models import Cluster, Gpu, Link, Node
 from validator.inventory import check
+
+
+def node(name, kind, first, count):
+    gpus = tuple(Gpu(index, kind, 10**9) for index in range(first, first + count))
+    return Node(name, gpus, Link("shared-memory", 1e9, 1e-5))
 
 
 def found(goals, cluster, models):
@@ -49,6 +57,20 @@ def test_tp_stays_on_devices_of_one_kind_on_one_node(mixed, models):
     assert found([Config("tp", "==", 6, "x")], mixed, {"counting": models["counting"]}) == [
         ("too_few_devices", "/goals/0/value")
     ]
+
+
+def test_tp_of_a_model_is_bounded_by_the_devices_of_a_node(models):
+    small = Cluster((node("a", "CPU", 0, 2), node("b", "CPU", 2, 2)))
+    (finding,) = check([Config("tp", "==", 4, "x")], small, {"counting": models["counting"]})
+    assert (finding.code, finding.suggestion) == ("too_few_devices", "TP can be 1, 2")
+
+
+def test_tp_divides_the_kv_heads_and_not_only_the_heads(cluster, models):
+    grouped = replace(models["counting"], num_heads=12, num_kv_heads=6)
+    assert found([Config("tp", "==", 4, "x")], cluster, {"grouped": grouped}) == [
+        ("tp_does_not_divide", "/goals/0/value")
+    ]
+    assert found([Config("tp", "==", 3, "x")], cluster, {"grouped": grouped}) == []
 
 
 def test_tp_and_pp_together_need_their_product(cluster, models):

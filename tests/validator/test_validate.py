@@ -70,6 +70,8 @@ def test_a_document_that_breaks_the_schema_goes_no_further(catalogue, cluster, m
 def test_an_outcome_that_was_written_into_the_document_is_not_believed(checked, cluster, models):
     forged = replace(checked("tp=16"), outcome=Outcome.OK, findings=())
     assert validate(forged, Limits(), cluster, models).outcome is Outcome.INFEASIBLE
+    unclear = replace(checked("keep latency under 2s"), outcome=Outcome.OK)
+    assert validate(unclear, Limits(), cluster, models).outcome is Outcome.CLARIFY
 
 
 def test_the_read_back_is_filled_in(checked):
