@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from runtime.errors import CheckpointError
+from runtime.errors import CheckpointError, RuntimeFault
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import LayerRange
 from runtime.torch_engine.attention import Attention
@@ -39,7 +39,7 @@ def measure(checkpoint: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "runtime.torch_engine.calibrate", str(checkpoint)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CheckpointError(f"{checkpoint}: cannot be calibrated: {done.stderr.strip().splitlines()[-1]}")
+        raise CheckpointError(f"calibration failed: {done.stderr.strip().splitlines()[-1]}")
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
@@ -176,8 +176,11 @@ def _figures(folder: Path) -> dict[str, float]:
 def main() -> None:
     """Print the figures of the checkpoint folder given as the only argument."""
     torch.set_num_threads(1)
-    with torch.inference_mode():
-        print(json.dumps(_figures(Path(sys.argv[1]))))  # noqa: T201 - the parent reads it
+    try:
+        with torch.inference_mode():
+            print(json.dumps(_figures(Path(sys.argv[1]))))  # noqa: T201 - the parent reads it
+    except RuntimeFault as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
