@@ -6,7 +6,7 @@ the operator is asked.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from intent.draft import Draft
@@ -44,6 +44,24 @@ Place = tuple[int, int]
 _OPPOSITES = ({"<=", ">="}, {"minimize", "maximize"}, {"minimize", ">="}, {"maximize", "<="})
 
 
+@dataclass(frozen=True, slots=True)
+class _Quote:
+    """The evidence of one goal: where it stands, its words, and what the lexicon reads in them."""
+
+    start: int
+    end: int
+    words: str
+    tokens: tuple[Token, ...]
+
+    def invented(self, kind: Kind, value: object) -> Token:
+        """A slot the LLM filled without a word of the lexicon: a token without extent, in front of the quote."""
+        return Token(kind, value, self.start, self.start)
+
+    def of(self, *kinds: Kind) -> list[Token]:
+        """The tokens of these kinds, in order."""
+        return [token for token in self.tokens if token.kind in kinds]
+
+
 def interpret(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Draft:
     """The goals of a wire answer.
 
@@ -53,8 +71,9 @@ def interpret(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Dra
     draft = Draft(text, catalogue)
     tokens = without_orders(tokenize(text, catalogue), orders(text))
     places = [_place(text, goal["evidence"]) for goal in answer["goals"]]
-    for goal, place in zip(answer["goals"], places, strict=True):
-        reading = _reading(draft, goal, place, tokens)
+    for goal, (start, end) in zip(answer["goals"], places, strict=True):
+        quote = _Quote(start, end, text[start:end], tuple(_inside(tokens, (start, end))))
+        reading = _reading(draft, goal, quote, tokens)
         if reading is not None:
             add_goal(draft, reading)
     quoted = [
@@ -94,112 +113,95 @@ def _tells(token: Token) -> bool:
     return token.kind in _TELLING or (token.kind is Kind.UNKNOWN and token.value in _LIMITING)
 
 
-def _reading(draft: Draft, goal: Mapping[str, Any], place: Place, tokens: Sequence[Token]) -> Reading | None:
+def _reading(draft: Draft, goal: Mapping[str, Any], quote: _Quote, tokens: Sequence[Token]) -> Reading | None:
     """The reading of one goal, or None where LLM and lexicon differ and the operator was asked."""
-    within = _inside(tokens, place)
-    notes: list[tuple[str, str]] = []
     asked = len(draft.questions)
-    head = _head(draft, goal, place, within, notes)
-    comparison = _comparison(draft, goal, place, within, notes)
+    head = _head(draft, goal["subject"], quote)
+    comparison = _comparison(draft, goal["comparison"], quote)
     if len(draft.questions) > asked:
         return None
-    quantity, comparison = _quantity(draft, goal, within, comparison)
+    quantity, end_of_range = _quantity(draft.text, goal, quote)
     if quantity is None and goal["number"] is not None:
-        words = f"I cannot read the number in {draft.text[place[0] : place[1]]!r}; please write it in digits."
-        draft.ask("number_unreadable", _token(Kind.UNKNOWN, None, place), words, ())
+        words = f"I cannot read the number in {quote.words!r}; please write it in digits."
+        draft.ask("number_unreadable", Token(Kind.UNKNOWN, None, quote.start, quote.end), words, ())
         return None
     return Reading(
-        *place,
+        quote.start,
+        quote.end,
         head=head,
-        stat=_stat(goal, place, within, draft.text),
-        comparison=comparison,
+        stat=_stat(goal["stat"], quote),
+        comparison=end_of_range or comparison,
         quantity=quantity,
-        window=_window(draft.text, goal, within, tokens),
+        window=_window(draft.text, goal["window"], quote, tokens),
         tenant=_named(draft.text, goal["tenant"], Kind.TENANT, tokens),
         model=_named(draft.text, goal["model"], Kind.MODEL, tokens),
-        notes=tuple(notes),
+        notes=_notes(quote, head, comparison),
     )
 
 
-def _token(kind: Kind, value: object, place: Place) -> Token:
-    return Token(kind, value, *place)
+def _notes(quote: _Quote, head: Token | None, comparison: Token | None) -> tuple[tuple[str, str], ...]:
+    """What the LLM alone says; a setting needs no comparison, so none is noted."""
+    notes = []
+    if head is not None and head.kind is Kind.METRIC and head.start == head.end:
+        notes.append(("metric", f"{quote.words!r} taken to mean {METRIC_LABELS.get(head.value, head.value)}"))
+    if (
+        comparison is not None
+        and comparison.start == comparison.end
+        and (head is None or head.kind is not Kind.SETTING)
+    ):
+        notes.append(("op", f"{quote.words!r} taken to mean {comparison.value}"))
+    return tuple(notes)
 
 
-def _head(
-    draft: Draft,
-    goal: Mapping[str, Any],
-    place: Place,
-    within: Sequence[Token],
-    notes: list[tuple[str, str]],
-) -> Token | None:
-    subject, front = goal["subject"], (place[0], place[0])
+def _head(draft: Draft, subject: str, quote: _Quote) -> Token | None:
     if subject in _SETTINGS:
-        return _token(Kind.SETTING, subject, front)
+        return quote.invented(Kind.SETTING, subject)
     if subject == "unknown":
-        unknown = [token for token in within if token.kind is Kind.UNKNOWN]
+        unknown = quote.of(Kind.UNKNOWN)
         return replace(unknown[0], end=unknown[-1].end) if unknown else None
-    said = [token for token in within if token.kind is Kind.METRIC]
-    same = [token for token in said if token.value == subject]
+    said = quote.of(Kind.METRIC)
+    same = [token for token in (*said, *quote.of(Kind.COUNTED)) if token.value == subject]
     vague = [token for token in said if token.value in {ANY_LATENCY, ANY_THROUGHPUT}]
     if same or vague:  # a text that does not say which latency is not settled by a model's guess
         return (same or vague)[0]
     if said:
-        options = tuple(
-            draft.instead(said[0], METRIC_LABELS[one])
-            for one in (said[0].value, subject)
-            if one in METRIC_LABELS
-        )
-        words = (
-            f"Is {draft.text[said[0].start : said[0].end]!r} meant, or {METRIC_LABELS.get(subject, subject)}?"
-        )
-        draft.ask("readings_differ", said[0], words, options)
+        labels = [METRIC_LABELS.get(metric, metric) for metric in (said[0].value, subject)]
+        words = f"Is {draft.said(said[0])!r} meant, or {labels[1]}?"
+        draft.ask("readings_differ", said[0], words, tuple(draft.instead(said[0], label) for label in labels))
         return None
-    if subject in METRIC_LABELS and not any(token.kind is Kind.COUNTED for token in within):
-        notes.append(
-            ("metric", f"{draft.text[place[0] : place[1]]!r} taken to mean {METRIC_LABELS[subject]}")
-        )
-    return _token(Kind.METRIC, subject, front)
+    return quote.invented(Kind.METRIC, subject)
 
 
-def _comparison(
-    draft: Draft,
-    goal: Mapping[str, Any],
-    place: Place,
-    within: Sequence[Token],
-    notes: list[tuple[str, str]],
-) -> Token | None:
-    read = [token for token in within if token.kind in {Kind.COMPARISON, Kind.OPTIMISE}]
-    claimed = goal["comparison"]
+def _comparison(draft: Draft, claimed: str | None, quote: _Quote) -> Token | None:
+    read = quote.of(Kind.COMPARISON, Kind.OPTIMISE)
     if read and {read[0].value, claimed} in _OPPOSITES:
-        options = (draft.instead(read[0], "at most"), draft.instead(read[0], "at least"))
-        words = f"{draft.text[read[0].start : read[0].end]!r} can be read as a lower or an upper bound. Which one is meant?"
-        draft.ask("readings_differ", read[0], words, options)
+        words = f"{draft.said(read[0])!r} can be read as a lower or an upper bound. Which one is meant?"
+        draft.ask(
+            "readings_differ",
+            read[0],
+            words,
+            tuple(draft.instead(read[0], way) for way in ("at most", "at least")),
+        )
         return None
     if read or claimed is None:
         return read[0] if read else None
-    kind = Kind.OPTIMISE if claimed in {"minimize", "maximize"} else Kind.COMPARISON
-    if kind is Kind.OPTIMISE or goal["subject"] not in _SETTINGS:
-        notes.append(("op", f"{draft.text[place[0] : place[1]]!r} taken to mean {claimed}"))
-    return _token(kind, claimed, place)
+    return quote.invented(Kind.OPTIMISE if claimed in {"minimize", "maximize"} else Kind.COMPARISON, claimed)
 
 
-def _quantity(
-    draft: Draft, goal: Mapping[str, Any], within: Sequence[Token], comparison: Token | None
-) -> tuple[Token | None, Token | None]:
-    """The number as code reads it in the evidence, and the comparison that its end of a range brings."""
+def _quantity(text: str, goal: Mapping[str, Any], quote: _Quote) -> tuple[Token | None, Token | None]:
+    """The number as code reads it in the evidence, and the comparison if it is one end of a range."""
     if goal["number"] is None:
-        return None, comparison
+        return None, None
     claimed = fold(goal["number"]).text.strip()
-    for token in within:
-        if token.kind is Kind.QUANTITY and _says(draft.text, token, claimed):
-            return replace(token, value=_with_unit(token.value, goal["unit"], draft.text)), comparison
-        if token.kind is Kind.RANGE:
-            for op, end in zip((">=", "<="), token.value, strict=True):
-                if end.number == parse_number(claimed.removesuffix("%").strip()):
-                    return replace(token, kind=Kind.QUANTITY, value=end), replace(
-                        token, kind=Kind.COMPARISON, value=op
-                    )
-    return None, comparison
+    for token in quote.of(Kind.QUANTITY):
+        if _says(text, token, claimed):
+            return replace(token, value=_with_unit(token.value, goal["unit"], text)), None
+    for token in quote.of(Kind.RANGE):
+        for op, end in zip((">=", "<="), token.value, strict=True):
+            if end.number == parse_number(claimed.removesuffix("%").strip()):
+                comparison = replace(token, kind=Kind.COMPARISON, value=op)
+                return replace(token, kind=Kind.QUANTITY, value=end), comparison
+    return None, None
 
 
 def _says(text: str, token: Token, claimed: str) -> bool:
@@ -217,29 +219,24 @@ def _with_unit(quantity: Quantity, unit: str | None, text: str) -> Quantity:
     return quantity.in_unit(*value) if kind is Kind.UNIT else quantity
 
 
-def _stat(goal: Mapping[str, Any], place: Place, within: Sequence[Token], text: str) -> Token | None:
+def _stat(claimed: str | None, quote: _Quote) -> Token | None:
     """The statistic that stands in the evidence; a percentile the lexicon misses counts if its digits do."""
-    read = [token for token in within if token.kind is Kind.STAT]
-    if read:
-        return next((token for token in read if token.value == goal["stat"]), read[0])
-    digits = (goal["stat"] or "").removeprefix("p")
-    words = {word for word, _, _ in split(fold(text[place[0] : place[1]]).text)}
-    return _token(Kind.STAT, goal["stat"], place) if digits in words else None
+    if read := quote.of(Kind.STAT):
+        return next((token for token in read if token.value == claimed), read[0])
+    digits = (claimed or "").removeprefix("p")
+    words = {word for word, _, _ in split(fold(quote.words).text)}
+    return quote.invented(Kind.STAT, claimed) if digits in words else None
 
 
-def _window(
-    text: str, goal: Mapping[str, Any], within: Sequence[Token], tokens: Sequence[Token]
-) -> Token | None:
-    """The window in the evidence, or the one quoted from elsewhere in the text; unknown words are kept to be asked about."""
-    if goal["window"] is not None:
-        place = _place(text, goal["window"])
-        read = [
-            token
-            for token in tokens
-            if token.kind is Kind.WINDOW and token.start < place[1] and place[0] < token.end
-        ]
-        return read[0] if read else _token(Kind.WINDOW, goal["window"], place)
-    return next((token for token in within if token.kind is Kind.WINDOW), None)
+def _window(text: str, claimed: str | None, quote: _Quote, tokens: Sequence[Token]) -> Token | None:
+    """The window in the evidence, or the one quoted from elsewhere; words the lexicon does not know are asked about."""
+    if claimed is None:
+        return next(iter(quote.of(Kind.WINDOW)), None)
+    start, end = _place(text, claimed)
+    read = [
+        token for token in tokens if token.kind is Kind.WINDOW and token.start < end and start < token.end
+    ]
+    return read[0] if read else Token(Kind.WINDOW, claimed, start, end)
 
 
 def _named(text: str, name: str | None, kind: Kind, tokens: Sequence[Token]) -> Token | None:

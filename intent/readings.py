@@ -88,6 +88,10 @@ def bind(clause: Clause, previous: Sequence[Reading]) -> Bound:
         tenant=first[Kind.TENANT],
         model=first[Kind.MODEL],
     )
+    if (
+        not heads and clause.runs_on and not comparison
+    ):  # "2s for 2 hours": a number that nothing joins to the goal
+        return Bound((), clause.tokens)
     if not heads and not leftovers and previous and reading.quantity:
         return Bound(tuple(_completed(reading, first[Kind.STAT], previous[-1])), leftovers)
     pairs, unpaired = _paired(heads, clause.of(Kind.STAT))

@@ -56,12 +56,18 @@ def read(text: str, catalogue: Catalogue) -> Draft:
 def _is_goal(clause: Clause, previous: Sequence[Reading]) -> bool:
     if clause.repeats or clause.has(*HEADS):
         return True
-    if clause.has(
-        Kind.QUANTITY, Kind.RANGE
-    ):  # a bare number among unknown words ("9am to 5pm") bounds nothing
-        bounds = clause.has(Kind.COMPARISON) or any(token.value.unit for token in clause.of(Kind.QUANTITY))
-        return bounds or clause.has(Kind.RANGE) or not clause.has(Kind.UNKNOWN)
+    if clause.has(Kind.QUANTITY, Kind.RANGE):
+        return (
+            clause.has(Kind.COMPARISON)
+            or not clause.has(Kind.UNKNOWN)
+            or (not previous and _has_unit(clause))
+        )
     return clause.has(Kind.UNIT) and clause.has(Kind.OPTIMISE) and not previous
+
+
+def _has_unit(clause: Clause) -> bool:
+    """Whether a number says what it counts; ``9am to 5pm`` does not."""
+    return clause.has(Kind.RANGE) or any(token.value.unit for token in clause.of(Kind.QUANTITY))
 
 
 def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -> list[Token]:
