@@ -28,17 +28,17 @@ def switched(start_s, end_s, *, text="run it with tp=2", changes=True, error=Non
 
 
 def test_each_switch_is_measured_between_its_neighbours():
-    gaps = [0.01] * 120 + [0.05] + [0.01] * 120 + [0.03] + [0.01] * 120
-    stream = recording(gaps, cuts=(121, 242))
+    gaps = [0.02] * 200 + [0.06] + [0.01] * 120 + [0.03] + [0.005] * 200
+    stream = recording(gaps, cuts=(201, 322))
     at = stream.arrivals_s
     document = report(
-        [switched(at[119], at[122]), switched(at[240], at[243])], [stream], [recording([0.01] * len(gaps))]
+        [switched(at[199], at[202]), switched(at[320], at[323])], [stream], [recording([0.01] * len(gaps))]
     )
 
     first, second = document["switches"]
     assert first["stop_ms"] == {"p50": 40.0, "p99": 40.0, "max": 40.0}
     assert second["stop_ms"] == {"p50": 20.0, "p99": 20.0, "max": 20.0}
-    assert first["gap_ms"]["max"] == 50.0
+    assert first["gap_ms"]["max"] == 60.0
     assert first["sham_stop_ms"]["max"] == 0.0
     assert (document["streams"], document["streams_equal"], document["notes"]) == (1, 1, [])
 

@@ -132,6 +132,15 @@ def test_a_plan_made_before_the_topology_changed_is_stale(http):
     assert http.get("/v1/topology").json()["operation"] is None
 
 
+def test_a_plan_is_stale_even_when_the_topology_came_back(http):
+    old = plan_for(http)
+    for text in ("run it with tp=2", "run it with pp=2"):
+        apply(http, plan_for(http, text))
+
+    assert http.get("/v1/topology").json()["topology"]["shape"] == "PP2"
+    problem(http.post(f"/v1/plans/{old['id']}:apply"), 409, "stale_plan")
+
+
 def test_nothing_is_applied_while_a_switch_runs(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
@@ -222,10 +231,11 @@ def test_a_wrong_body_is_met_with_a_pointer(asked, body, pointer):
 
 
 def test_an_intent_that_calls_itself_ok_is_checked_again(asked):
-    document = asked.post("/v1/intents:translate", json={"text": TEXT}).json()
-    document["goals"][0]["value"] = -1.0
+    document = asked.post("/v1/intents:translate", json={"text": "run it with tp=2 and tp=4"}).json()
+    assert document["outcome"] == "conflict"
+    answer = asked.post("/v1/plans", json={"intent": document | {"outcome": "ok", "findings": []}})
 
-    assert asked.post("/v1/plans", json={"intent": document}).status_code in {409, 422}
+    problem(answer, 409, "conflict")
 
 
 @pytest.mark.parametrize(
@@ -306,4 +316,5 @@ def test_a_service_that_stops_ends_its_streams_of_events(tmp_path):
             apply(http, plan_for(http))
             request = http.build_request("GET", "/v1/events", headers={"Last-Event-ID": "0"})
             stream = http.send(request, stream=True)
-        assert any("topology" in line for line in stream.iter_lines())
+        lines = list(stream.iter_lines())  # to its end: a stream that was cut off would raise
+    assert "event: topology" in lines
