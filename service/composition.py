@@ -72,9 +72,8 @@ async def assemble(
 
 async def start_engine(deployment: Deployment) -> Engine:
     """The deployment's engine in its start topology; one device when it names none."""
-    from runtime.torch_engine.models import EngineSettings
-
     from runtime.torch_engine.engine import TorchEngine
+    from runtime.torch_engine.models import EngineSettings
 
     topology = deployment.model.start or smallest(deployment)
     return await TorchEngine.start(deployment.checkpoint(), topology, deployment.cluster, EngineSettings())

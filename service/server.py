@@ -3,8 +3,11 @@
 import asyncio
 import gc
 import logging
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -49,6 +52,21 @@ class Server(uvicorn.Server):
             uvicorn.Config(app, log_level=log_level, access_log=False, timeout_graceful_shutdown=2)
         )
         self._parts, self._announce = parts, announce
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM ask to stop; unlike uvicorn's, they are not raised again: the engine is to be closed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start on bound sockets, then tell the URL of the first."""
