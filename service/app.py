@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from runtime.errors import EngineLostError, RuntimeFault
@@ -78,13 +77,6 @@ def _handle_errors(app: FastAPI) -> None:
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
         code = Code.ENGINE_LOST if isinstance(error, EngineLostError) else Code.UNSUPPORTED
         return _send(problem(code, str(error)))
-
-    @app.exception_handler(SQLAlchemyError)
-    async def store(_: Request, error: SQLAlchemyError) -> JSONResponse:
-        reason = getattr(error, "orig", None) or type(error).__name__
-        return _send(
-            problem(Code.STORE, f"the store cannot be used: {reason}; see to the disk and its rights")
-        )
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -15,7 +15,7 @@ from runtime.notation import parse_topology
 from runtime.router import Router
 from service.deployment import Deployment
 from service.documents import topology_document
-from service.errors import Code, RefusedError
+from service.errors import Code, RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
 from service.operation import Operation
@@ -40,7 +40,7 @@ class StoreJournal:
         """
         try:
             await asyncio.to_thread(self._store.append_journal, switch_id, phase.value, detail)
-        except Exception as error:  # every database has its own errors, the protocol has one
+        except StoreError as error:
             raise JournalError(f"the journal cannot be written: {error}") from error
 
 

@@ -1,9 +1,11 @@
 """What outlives the process: intents, plans, operations, the switch journal and the topology generations.
 
-Every method blocks (a commit to disk); async callers go through a thread.
+Every method blocks (a commit to disk) and may raise ``StoreError``; async callers go through a thread.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -102,9 +104,23 @@ class Store:
         """Give back the connections."""
         self._engine.dispose()
 
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """One transaction.
+
+        Raises:
+            StoreError: whatever the database raised; nothing was written.
+        """
+        try:
+            with Session(self._engine) as session, session.begin():
+                yield session
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or error
+            raise StoreError(f"the store cannot be used: {reason}; see to the disk and its rights") from error
+
     def next_generation(self, topology: str) -> int:
         """Record that a topology runs; later ones have higher numbers, across restarts."""
-        with Session(self._engine) as session, session.begin():
+        with self._session() as session:
             row = GenerationRow(topology=topology)
             session.add(row)
             session.flush()
@@ -112,21 +128,21 @@ class Store:
 
     def save_plan(self, intent_id: str, intent: dict[str, Any], plan: dict[str, Any]) -> None:
         """Keep a plan with the intent it serves."""
-        with Session(self._engine) as session, session.begin():
+        with self._session() as session:
             session.add(IntentRow(id=intent_id, document=intent))
             session.flush()
             session.add(PlanRow(id=plan["id"], intent_id=intent_id, document=plan))
 
     def plan(self, plan_id: str) -> tuple[dict[str, Any], str | None] | None:
         """A plan's document and the operation that applied it, or None."""
-        with Session(self._engine) as session:
+        with self._session() as session:
             row = session.get(PlanRow, plan_id)
             return (row.document, row.applied_by) if row else None
 
     def claim_plan(self, plan_id: str, operation: dict[str, Any]) -> bool:
         """Mark a plan as applied and keep the operation, both or neither; False if it already was."""
         claim = update(PlanRow).where(PlanRow.id == plan_id, PlanRow.applied_by.is_(None))
-        with Session(self._engine) as session, session.begin():
+        with self._session() as session:
             result = session.execute(claim.values(applied_by=operation["id"]).returning(PlanRow.id))
             if result.first() is None:
                 return False
@@ -135,29 +151,29 @@ class Store:
 
     def save_operation(self, operation: dict[str, Any]) -> None:
         """Write an operation's present state over the last one."""
-        with Session(self._engine) as session, session.begin():
+        with self._session() as session:
             session.merge(OperationRow(id=operation["id"], done=operation["done"], document=operation))
 
     def operation(self, operation_id: str) -> dict[str, Any] | None:
         """An operation's document, or None."""
-        with Session(self._engine) as session:
+        with self._session() as session:
             row = session.get(OperationRow, operation_id)
             return row.document if row else None
 
     def unfinished_operations(self) -> list[dict[str, Any]]:
         """Operations that an earlier process did not bring to an end."""
-        with Session(self._engine) as session:
+        with self._session() as session:
             return list(session.scalars(select(OperationRow.document).where(~OperationRow.done)))
 
     def append_journal(self, switch_id: str, phase: str, detail: str) -> None:
         """Add one line to a switch's journal."""
-        with Session(self._engine) as session, session.begin():
+        with self._session() as session:
             session.add(JournalRow(switch_id=switch_id, phase=phase, detail=detail))
 
     def journal(self, switch_id: str) -> list[tuple[str, str]]:
         """(phase, detail) of a switch, oldest first."""
         lines = select(JournalRow.phase, JournalRow.detail).where(JournalRow.switch_id == switch_id)
-        with Session(self._engine) as session:
+        with self._session() as session:
             return [(row.phase, row.detail) for row in session.execute(lines.order_by(JournalRow.id))]
 
 

@@ -3,15 +3,8 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.client import Client
 from intentctl.streams import Load
-from service.testing import ScriptedService
 
 PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
-
-
-@pytest.fixture
-def service(tmp_path):
-    with ScriptedService(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture

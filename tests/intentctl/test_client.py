@@ -1,0 +1,73 @@
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from intentctl.client import Client
+from intentctl.status import CommandError, Exit
+
+
+class Other(BaseHTTPRequestHandler):
+    """Something that answers, but is no intentctl service."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 404, "Gone fishing")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def other():
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def failed(call, *arguments) -> CommandError:
+    with pytest.raises(CommandError) as caught:
+        call(*arguments)
+    return caught.value
+
+
+def test_what_answers_without_being_a_service_is_named(other):
+    client = Client(other)
+
+    assert "not as an intentctl service; check --server" in str(failed(client.health))
+    assert "404 Gone fishing" in str(failed(client.topology))
+    assert client.reachable()
+
+
+def test_a_problem_of_the_service_keeps_its_code_and_members(service):
+    error = failed(Client(service.url).saved_plan, "plan-nowhere")
+
+    assert error.problem["code"] == "not_found"
+    assert error.problem["status"] == 404
+    assert error.exit is Exit.ERROR
+
+
+@pytest.mark.parametrize("name", ["../../healthz", "a b", "%2e%2e", "x?y=1"])
+def test_a_name_never_leads_elsewhere(service, name):
+    assert failed(Client(service.url).saved_plan, name).problem["code"] == "not_found"
+
+
+def test_an_operation_is_followed_to_its_end(service):
+    client = Client(service.url + "/")
+    operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
+    *_, end = client.follow(operation["id"], timeout_s=30)
+
+    assert end["result"]["phase"] == "done"
+
+
+def test_an_infeasible_plan_carries_what_comes_closest(service):
+    client = Client(service.url)
+    error = failed(client.plan, client.translate("keep P99 TTFT < 1 ms"))
+
+    assert error.exit is Exit.REJECTED
+    assert error.problem["infeasible"]["nearest"]
+    assert error.problem["infeasible"]["feasible_targets"]
