@@ -141,7 +141,7 @@ def _prediction(prediction: Document) -> str:
 
 
 def _margin(margin: Document) -> str:
-    figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}"
+    figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}".rstrip()
     verdict = f"held, {margin['margin']:.0%} to spare" if margin["margin"] >= 0 else "missed"
     return f"{margin['goal']}: {figures}, {verdict}"
 
