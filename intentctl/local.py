@@ -34,7 +34,6 @@ class Local:
     def plan(self, intent: Document) -> Document:
         """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""
         from intent.document import from_document
-
         from service import usecases
         from service.documents import plan_document
         from service.profiles import load_profiles
