@@ -152,7 +152,7 @@ def save(model: Qwen3ForCausalLM, folder: Path) -> None:
 PHASES = {
     "short": (2000, [96], 1e-3),
     "long": (2000, [128, 256, 512, 1024], 6e-4),
-    "polish": (1500, [512, 1024], 3e-4),
+    "polish": (1500, [64, 96, 512, 1024], 3e-4),
 }
 """Name to (steps, lengths, peak learning rate)."""
 

@@ -30,6 +30,15 @@ class Rope:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str) -> "Rope":
         """Read either spelling: ``rope_parameters`` or ``rope_theta`` with ``rope_scaling``."""
+        try:
+            return cls._read(config, where)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnsupportedModelError(
+                f"{where}: the rope parameters in config.json lack or misstate {error}"
+            ) from error
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any], where: str) -> "Rope":
         scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
         theta = float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0)
         kind = scaling.get("rope_type") or scaling.get("type") or "default"

@@ -30,14 +30,12 @@ class Crew:
     def __init__(
         self,
         config: WorkerConfig,
-        inherited: Iterable[socket.socket],
         on_event: Callable[[int, Any], None],
         on_lost: Callable[[int], None],
     ) -> None:
-        """``inherited`` are sockets of the driver that a forked worker must close."""
-        self._config, self._inherited = config, list(inherited)
+        """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that died."""
+        self._config = config
         self._on_event, self._on_lost = on_event, on_lost
-        self._sockets: dict[int, socket.socket] = {}
         self._channels: dict[int, AsyncChannel] = {}
         self._greetings: dict[int, asyncio.Future[KvHandle]] = {}
         self._orders: dict[int, tuple[int, asyncio.Future[Any]]] = {}
@@ -50,7 +48,8 @@ class Crew:
         for device in wanted:
             if device not in self.pids:
                 self._fork(device)
-        await asyncio.gather(*(self._greetings[device] for device in wanted))
+        # shielded: whoever gives up waiting must not cancel a greeting that others wait for later
+        await asyncio.gather(*(asyncio.shield(self._greetings[device]) for device in wanted))
 
     def handle(self, device: int) -> KvHandle:
         """Where peers find this worker's KV memory."""
@@ -86,11 +85,10 @@ class Crew:
         ours, theirs = socket.socketpair()
         self._greetings[device] = asyncio.get_running_loop().create_future()
         if (pid := os.fork()) == 0:
-            for sock in (*self._inherited, *self._sockets.values(), ours):
-                os.close(sock.fileno())
+            _close_all_but(theirs.fileno())
             worker_main(theirs, self._config)
         theirs.close()
-        self.pids[device], self._sockets[device] = pid, ours
+        self.pids[device] = pid
         self._channels[device] = AsyncChannel(
             ours, lambda message: self._hear(device, message), lambda: self._lose(device)
         )
@@ -119,6 +117,11 @@ class Crew:
     def _bury(self, device: int) -> None:
         pid = self.pids.pop(device)
         self._channels.pop(device).close()
-        del self._sockets[device]
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _close_all_but(descriptor: int) -> None:
+    """In a forked worker: hold nothing of the driver's, or its death would not be noticed at the other ends."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))

@@ -13,6 +13,8 @@ import os
 import signal
 import socket
 import sys
+import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ from runtime.torch_engine.messages import (
     Run,
     Started,
 )
-from runtime.torch_engine.scheduler import Chunk, Scheduler
+from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.switch import Switch
 from runtime.torch_engine.worker import WorkerConfig
 
@@ -77,6 +79,7 @@ class Driver:
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
+        self._coming_up: dict[int, Lineup] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
     # --- start ---------------------------------------------------------------------------------------------------
@@ -87,8 +90,11 @@ class Driver:
             await self._start(config)
         except RuntimeFault as error:
             self._fail(Fatal(Reason.LOAD_FAILED, str(error), error))
-            return
-        self._service.send(Started(self.model, self.shape.num_blocks))
+        except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
+            traceback.print_exc()
+            self._fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+        else:
+            self._service.send(Started(self.model, self.shape.num_blocks))
 
     async def _start(self, config: DriverConfig) -> None:
         self.settings, self._cluster = config.settings, config.cluster
@@ -98,16 +104,18 @@ class Driver:
         num_blocks = self.settings.num_blocks or default_blocks(
             self.model, config.cluster, config.topology, size
         )
-        self._refuse_memory(config.topology, config.topology, num_blocks)
+        standing = self._standing_bytes(config.topology, num_blocks)
+        self._refuse_memory(standing, f"{config.topology.shape} with {num_blocks}")
         self.shape = KvShape(
             self.model.num_layers, self.model.num_kv_heads, num_blocks, size, self.model.head_dim, DTYPE
         )
         self.pool = BlockPool(num_blocks)
         self._scratch = self.pool.reserve()
         limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
-        self.scheduler = Scheduler(self.pool, size, self.settings.max_running, limit)
+        limits = ModelLimits(limit, self.model.vocab_size)
+        self.scheduler = Scheduler(self.pool, size, self.settings.max_running, limits)
         worker = WorkerConfig(config.checkpoint, self.shape, self._scratch)
-        self.crew = Crew(worker, [self._sock], self._worker_said, self._worker_lost)
+        self.crew = Crew(worker, self._worker_said, self._worker_lost)
         self.active = self._lineup(config.topology)
         await self.active.load(self.crew)
         await self.probe(self.active)
@@ -116,8 +124,8 @@ class Driver:
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
         limits = BatchLimits(self.settings.max_batch_tokens, self.settings.max_running)
-        self._raising = Lineup(self._generation, topology, self.model, limits)
-        return self._raising
+        lineup = self._coming_up[self._generation] = Lineup(self._generation, topology, self.model, limits)
+        return lineup
 
     async def probe(self, lineup: Lineup) -> None:
         """Run one token through every rank of a lineup."""
@@ -140,7 +148,8 @@ class Driver:
             self.crew.broadcast(self.active.topology.devices, self._run(chunks))
 
     def _token_budget(self) -> int:
-        return self.settings.syncing_batch_tokens if self._switch else self.settings.max_batch_tokens
+        is_syncing = self._switch is not None and self._switch.is_syncing
+        return self.settings.syncing_batch_tokens if is_syncing else self.settings.max_batch_tokens
 
     def _run(self, chunks: list[Chunk]) -> Run:
         tokens: list[int] = []
@@ -206,19 +215,19 @@ class Driver:
         match event:
             case Ran():
                 self._ran(event)
-            case Loaded(generation) if generation == self._raising.generation:
-                self._raising.loaded(device)
-            case LoadFailed(generation, detail) if generation == self._raising.generation:
-                error = load_failed(device, detail)
-                if self._switch:
-                    self._switch.lose(error)
-                else:
-                    self._raising.lose(error)
+            case Loaded(generation) if lineup := self._coming_up.get(generation):
+                lineup.loaded(device)
+            case LoadFailed(generation, detail) if lineup := self._coming_up.get(generation):
+                self._lose_incoming(lineup, load_failed(device, detail))
+
+    def _lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+        if self._switch and self._switch.target is lineup:
+            self._switch.lose(error)
+        else:
+            lineup.lose(error)
 
     def _worker_lost(self, device: int) -> None:
-        if not hasattr(self, "active"):
-            self._fail(Fatal(Reason.RANK_LOST, f"the worker on device {device} died while starting"))
-        elif device in self.active.topology.devices:
+        if device in self.active.topology.devices:
             self._fail(
                 Fatal(
                     Reason.RANK_LOST, f"the worker on device {device} died; {self.active.topology} needs it"
@@ -246,6 +255,9 @@ class Driver:
             value = await getattr(self, f"call_{call.method}")(*call.arguments)
         except RuntimeFault as error:
             self._service.send(Reply(call.call_id, error=error))
+        except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
+            traceback.print_exc()
+            self._service.send(Reply(call.call_id, error=RuntimeFault(f"{type(error).__name__}: {error}")))
         else:
             self._service.send(Reply(call.call_id, value))
 
@@ -265,10 +277,10 @@ class Driver:
     async def call_prepare(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
         if self._switch:
-            raise SwitchError(Reason.UNSUPPORTED, "another switch is under way; wait for it or cancel it")
+            raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self._cluster, self.model)
-            self._refuse_memory(self.active.topology, target, self.shape.num_blocks)
+            self._refuse_switch_memory(target)
         except SwitchError:
             raise
         except RuntimeFault as error:
@@ -333,6 +345,7 @@ class Driver:
 
     def forget(self, switch: Switch) -> None:
         """A switch is over and cleaned up."""
+        self._coming_up.pop(switch.target.generation, None)
         if self._switch is switch:
             self._switch = None
             self._schedule()
@@ -342,15 +355,25 @@ class Driver:
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
         return self._switch
 
-    def _refuse_memory(self, now: Topology, target: Topology, num_blocks: int) -> None:
-        size = self.settings.block_size
-        for device, needed in footprint.peak_bytes(now, target, self.model, num_blocks, size).items():
-            has = self._cluster.gpu(device).memory_bytes
-            if needed > has:
+    def _standing_bytes(self, topology: Topology, num_blocks: int) -> dict[int, int]:
+        """Bytes each device needs for a topology that stands alone."""
+        weights = footprint.weight_bytes(topology, self.model)
+        per_block = footprint.block_bytes(topology, self.model, self.settings.block_size)
+        return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
+
+    def _refuse_switch_memory(self, target: Topology) -> None:
+        now, num_blocks = self.active.topology, self.shape.num_blocks
+        needed = footprint.peak_bytes(now, target, self.model, num_blocks, self.settings.block_size)
+        self._refuse_memory(needed, f"{now.shape} and {target.shape} side by side with {num_blocks}")
+
+    def _refuse_memory(self, needed: Mapping[int, int], what: str) -> None:
+        """Refuse what does not leave a device its headroom."""
+        for device, size in needed.items():
+            usable = round(self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
+            if size > usable:
                 raise SwitchError(
                     Reason.NO_MEMORY,
-                    f"device {device} has {has:,} bytes but {now.shape} and {target.shape} side by side with {num_blocks} KV "
-                    f"blocks need {needed:,}; lower num_blocks",
+                    f"device {device} has {usable:,} bytes to use but {what} KV blocks needs {size:,}; lower num_blocks",
                 )
 
     # --- end -----------------------------------------------------------------------------------------------------

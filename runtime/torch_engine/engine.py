@@ -42,6 +42,8 @@ class TorchEngine:
         self._closing = False
         self._fatal: Fatal | None = None
         self._restart: asyncio.Task[None] | None = None
+        self._down: EngineLostError | None = None
+        """Why there will be no driver any more."""
 
     @classmethod
     async def start(
@@ -52,8 +54,13 @@ class TorchEngine:
         Raises:
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
         """
+        _refuse_precision(topology)
         engine = cls(DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
-        await engine._launch()
+        try:
+            await engine._launch()
+        except BaseException:
+            await engine.close()
+            raise
         return engine
 
     @property
@@ -83,8 +90,6 @@ class TorchEngine:
 
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
-        if self._restart:
-            await asyncio.shield(self._restart)
         self._live[request.request_id] = (request.epoch, 0)
         try:
             await self._call("submit", request)
@@ -104,8 +109,7 @@ class TorchEngine:
 
     async def prepare(self, target: Topology) -> "TorchShadow":
         """Begin to build the target; see the protocol."""
-        if {stage.precision.weights for stage in target.stages} != {"fp32"}:
-            raise SwitchError(Reason.UNSUPPORTED, f"the torch engine computes in fp32 here, not as {target}")
+        _refuse_precision(target)
         await self._call("prepare", target)
         self._shadow = TorchShadow(self._call, target)
         return self._shadow
@@ -126,6 +130,7 @@ class TorchEngine:
         if self._restart:
             self._restart.cancel()
         self._channel.close()
+        self._ready.cancel()
         await asyncio.to_thread(self._process.wait)
         self._fail_calls(EngineLostError("the engine was closed"))
         self._outputs.put_nowait(None)
@@ -133,7 +138,9 @@ class TorchEngine:
     async def _launch(self) -> None:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "runtime.torch_engine.driver", str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: ASYNC220 - a fork, milliseconds
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, milliseconds
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
+        )
         theirs.close()
         self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
         self._channel = AsyncChannel(ours, self._hear, self._lost)
@@ -147,7 +154,7 @@ class TorchEngine:
                 self._outputs.put_nowait(items)
             case Reply(call_id, value, error):
                 self._settle(call_id, value, error)
-            case Started():
+            case Started() if not self._ready.done():
                 self._ready.set_result(message)
             case Fatal():
                 self._fatal = message
@@ -188,6 +195,7 @@ class TorchEngine:
         self._fatal = None
         if not self._ready.done():
             self._ready.set_exception(fatal.error or EngineLostError(f"{fatal.reason}: {fatal.detail}"))
+            self._fail_calls(EngineLostError(f"the engine could not start: {fatal.detail}"))
             return
         detail = f"{fatal.reason}: {fatal.detail}; send the request again"
         self._outputs.put_nowait(
@@ -203,14 +211,14 @@ class TorchEngine:
                 self._config.checkpoint, self._topology, self._config.cluster, self._config.settings
             )
             self._restart = asyncio.create_task(self._relaunch())
-            self._restart.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _relaunch(self) -> None:
+        """A driver with the topology that ran last; when it cannot start, nothing more will come."""
         try:
             await self._launch()
-        except (RuntimeFault, OSError):
-            self._outputs.put_nowait(None)  # nothing more will come: the router tells its clients
-            raise
+        except (RuntimeFault, OSError) as error:
+            self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
+            self._outputs.put_nowait(None)
         finally:
             self._restart = None
 
@@ -221,12 +229,19 @@ class TorchEngine:
                 future.set_exception(error)
 
     async def _call(self, method: str, *arguments: Any) -> Any:
-        if self._process.poll() is not None:
-            raise EngineLostError("the engine is down; it is being started again, try later")
+        if self._restart:
+            await asyncio.wait({self._restart})
+        if self._down:
+            raise self._down
         call_id = next(self._call_ids)
         future = self._calls[call_id] = asyncio.get_running_loop().create_future()
         self._channel.send(Call(call_id, method, arguments))
         return await future
+
+
+def _refuse_precision(topology: Topology) -> None:
+    if {stage.precision.weights for stage in topology.stages} != {"fp32"}:
+        raise SwitchError(Reason.UNSUPPORTED, f"the torch engine computes in fp32 here, not as {topology}")
 
 
 class TorchShadow:

@@ -64,6 +64,7 @@ class GroupMemory:
         self._fd = os.memfd_create("intentctl-group")
         os.ftruncate(self._fd, shape.total_bytes)
         self._map = mmap.mmap(self._fd, shape.total_bytes)
+        self._map.madvise(mmap.MADV_DONTFORK)  # workers forked later have nothing to do with this group
 
     @property
     def path(self) -> str:
@@ -71,8 +72,9 @@ class GroupMemory:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def abort(self) -> None:
-        """Wake every rank that waits, with ``GroupAborted``."""
-        self._map[0] = 1
+        """Wake every rank that waits, with ``GroupAborted``. After ``close`` nobody does."""
+        if not self._map.closed:
+            self._map[0] = 1
 
     def close(self) -> None:
         """Drop the driver's hold; ranks that mapped it keep theirs."""

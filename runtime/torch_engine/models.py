@@ -23,6 +23,18 @@ class EngineSettings:
     copy_share: float = 0.2
     """Share of the time that copying may take while requests run."""
 
+    def __post_init__(self) -> None:
+        """Every running sequence must fit a step, or some would never decode.
+
+        Raises:
+            ValueError: they do not.
+        """
+        if not self.max_running <= self.syncing_batch_tokens <= self.max_batch_tokens:
+            raise ValueError(
+                f"max_running {self.max_running} <= syncing_batch_tokens {self.syncing_batch_tokens} <= "
+                f"max_batch_tokens {self.max_batch_tokens} does not hold"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -9,6 +9,11 @@ import torch
 from runtime.engine import SamplingParams
 from runtime.torch_engine.models import Sampled
 
+_COLDEST = 1e-6
+"""Below this temperature sampling is greedy anyway, and quotients overflow."""
+_KEYS = 1 << 128
+"""Philox takes 128-bit keys."""
+
 
 def sample(logits: torch.Tensor, wishes: list[tuple[SamplingParams, int]]) -> list[Sampled]:
     """Choose a token per row of ``logits`` ``[rows, vocabulary]``; a wish is (parameters, output index)."""
@@ -34,7 +39,8 @@ def _alternatives(logprobs: torch.Tensor, count: int) -> tuple[tuple[int, float]
 
 def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
     """The Gumbel-max trick over what temperature, top-k and top-p leave."""
-    scaled = (logits / params.temperature).double().numpy()
+    wide = logits.double().numpy()
+    scaled = (wide - wide.max()) / max(params.temperature, _COLDEST)
     order = np.argsort(-scaled, kind="stable")
     if params.top_k:
         order = order[: params.top_k]
@@ -42,5 +48,7 @@ def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
         weights = np.exp(scaled[order] - scaled[order[0]])
         before = np.cumsum(weights) - weights
         order = order[before < params.top_p * weights.sum()]
-    noise = np.random.Generator(np.random.Philox(key=params.seed, counter=index)).gumbel(size=len(scaled))
+    noise = np.random.Generator(np.random.Philox(key=params.seed % _KEYS, counter=index)).gumbel(
+        size=len(scaled)
+    )
     return int(order[np.argmax(scaled[order] + noise[order])])

@@ -51,16 +51,21 @@ class Chunk:
         return self.span.start + self.span.count == len(self.sequence.tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What a request may ask of the model."""
+
+    tokens: int
+    """Prompt and output together."""
+    vocab_size: int
+
+
 class Scheduler:
     """Queues, block tables and the choice of the next micro-batch."""
 
-    def __init__(self, pool: BlockPool, block_size: int, max_running: int, max_model_tokens: int) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, max_running: int, limits: ModelLimits) -> None:
         self.pool = pool
-        self._block_size, self._max_running, self._max_model_tokens = (
-            block_size,
-            max_running,
-            max_model_tokens,
-        )
+        self._block_size, self._max_running, self._limits = block_size, max_running, limits
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
 
@@ -88,10 +93,14 @@ class Scheduler:
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt:
             raise RequestError("the prompt is empty; send at least one token")
-        if total > self._max_model_tokens:
+        if request.sampling.max_tokens < 1:
+            raise RequestError(f"max_tokens is {request.sampling.max_tokens}; ask for at least one")
+        if unknown := [token for token in request.prompt if not 0 <= token < self._limits.vocab_size]:
+            raise RequestError(f"token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}")
+        if total > self._limits.tokens:
             raise RequestError(
                 f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
-                f"model's {self._max_model_tokens}; ask for fewer"
+                f"model's {self._limits.tokens}; ask for fewer"
             )
         if self._blocks_for(total) > self.pool.num_blocks:
             capacity = self.pool.num_blocks * self._block_size
@@ -157,8 +166,10 @@ class Scheduler:
         self.pool.check_integrity(s.table for s in self._running)
 
     def _admissions(self) -> Iterable[Sequence]:
+        """Sequences that may start. A block per running sequence is left, or the newcomer would soon be preempted."""
         while self._waiting and len(self._running) < self._max_running:
-            if self.pool.num_free < self._blocks_for(min(self._waiting[0].num_missing, self._block_size)):
+            needed = self._blocks_for(self._waiting[0].num_missing) + len(self._running)
+            if self.pool.num_free < needed:
                 return
             sequence = self._waiting.popleft()
             self._running.append(sequence)

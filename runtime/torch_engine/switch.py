@@ -29,10 +29,12 @@ class Switch:
             self._boxes.setdefault(box.target, []).append(box)
         self._copied_bytes = 0
         self._warm_blocks: set[int] = set()
+        self.is_syncing = False
+        """KV is being copied: no step may take long, or it would delay the cut."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost.add_done_callback(lambda future: future.exception())
         self._committed = False
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
         self._bring_up = asyncio.create_task(self._raise())
         self._bring_up.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -60,9 +62,10 @@ class Switch:
 
     async def lag(self) -> Lag:
         """Copy one slice of what the target lacks, then tell what is left."""
+        self.is_syncing = True
         began = time.monotonic()
         behind = self._sync.behind(self._driver.scheduler.tables())
-        await self._copy([*behind[: self._slice_blocks()], *self._upcoming()])
+        await self._copy([*behind, *self._upcoming()][: self._slice_blocks()])
         if self._driver.scheduler.running:
             share = self._driver.settings.copy_share
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
@@ -80,11 +83,13 @@ class Switch:
                 drained = time.perf_counter()
                 await self._copy(self._sync.behind(self._driver.scheduler.tables()))
                 self._check()
-        except (TimeoutError, SwitchError) as error:
+        except TimeoutError:
             self._driver.resume()
-            if isinstance(error, SwitchError):
-                raise
             raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
+        except BaseException:
+            self._driver.resume()
+            raise
+        self.is_syncing = False
         patched = time.perf_counter()
         self._committed = True
         moved = self._driver.commit(self._target, epoch)
@@ -97,16 +102,16 @@ class Switch:
 
     async def release(self) -> None:
         """Give back what only the source needed."""
-        if self._committed and not self._over.is_set():
-            self._over.set()
+        if self._committed and not self._ended.is_set():
+            self._ended.set()
             await self._source.disband(self._driver.crew, keep=self._target)
             self._driver.forget(self)
 
     async def abort(self, reason: Reason) -> None:
         """Give back what only the target needed."""
-        if self._committed or self._over.is_set():
+        if self._committed or self._ended.is_set():
             return
-        self._over.set()
+        self._ended.set()
         self.lose(SwitchError(reason, "the switch was given up"))
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
@@ -123,6 +128,7 @@ class Switch:
         if not blocks:
             return
         self._sync.ordered(blocks)
+        self._warm_blocks.update(blocks)
         orders = [self._copy_to(device, boxes, blocks) for device, boxes in self._boxes.items()]
         try:
             self._copied_bytes += sum(await asyncio.gather(*orders))
@@ -142,9 +148,8 @@ class Switch:
     def _upcoming(self) -> list[int]:
         """Blocks the next steps will take: copied once too, so that the target's memory is warm when they come."""
         pool = self._driver.pool
-        fresh = [b for b in pool.next_free(len(self._driver.scheduler.running)) if b not in self._warm_blocks]
-        self._warm_blocks.update(fresh)
-        return fresh
+        upcoming = pool.next_free(len(self._driver.scheduler.running))
+        return [block for block in upcoming if block not in self._warm_blocks]
 
     def _block_bytes(self) -> dict[int, int]:
         piece = self._driver.shape.piece_block_bytes

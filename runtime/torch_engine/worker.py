@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,11 +65,16 @@ def worker_main(sock: socket.socket, config: WorkerConfig) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
     torch.set_num_threads(1)
     gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
+    status = 1
     try:
         Worker(BlockingChannel(sock), config).serve()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         sys.stderr.flush()
-        os._exit(0)  # no clean-up of what was inherited from the driver
+        os._exit(status)  # no clean-up of what was inherited from the driver
 
 
 class Worker:
@@ -79,6 +85,9 @@ class Worker:
         self._checkpoint: Checkpoint | None = None
         self._store = KvStore(config.shape)
         self._roles: dict[int, _Role] = {}
+        self._loading: set[int] = set()
+        self._turn = threading.Lock()
+        """Between the loop and the threads that load."""
 
     def serve(self) -> None:
         """Work until the driver is gone."""
@@ -94,6 +103,7 @@ class Worker:
             case Copy():
                 self._channel.send(Done(order.order, self._store.copy(order.boxes, order.blocks)))
             case Load():
+                self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
             case Drop():
                 self._drop(order)
@@ -124,10 +134,21 @@ class Worker:
                 role = _Role(shard, order.shard, group)
                 self._warm_up(role)
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
-            self._channel.send(LoadFailed(order.generation, f"{type(error).__name__}: {error}"))
-            return
-        self._roles[order.generation] = role
-        self._channel.send(Loaded(order.generation))
+            self._settle(
+                order.generation, LoadFailed(order.generation, f"{type(error).__name__}: {error}"), None
+            )
+        else:
+            self._settle(order.generation, Loaded(order.generation), role)
+
+    def _settle(self, generation: int, outcome: Loaded | LoadFailed, role: _Role | None) -> None:
+        """Take a role that was loaded, unless it was dropped meanwhile: then nobody waits for it."""
+        with self._turn:
+            if generation not in self._loading:
+                return
+            self._loading.remove(generation)
+            if role is not None:
+                self._roles[generation] = role
+            self._channel.send(outcome)
 
     def _warm_up(self, role: _Role) -> None:
         """One step alone, so that kernels and memory are warm before peers depend on this rank."""
@@ -137,7 +158,9 @@ class Worker:
 
     def _drop(self, order: Drop) -> None:
         if order.generation is not None:
-            self._roles.pop(order.generation, None)
+            with self._turn:
+                self._loading.discard(order.generation)
+                self._roles.pop(order.generation, None)
         self._store.drop(order.pieces)
         self._store.forget_peers()
         self._channel.send(Done(order.order, None))

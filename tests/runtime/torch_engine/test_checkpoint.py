@@ -98,6 +98,14 @@ def test_an_unknown_rope_type_is_refused(folder: Path) -> None:
         Checkpoint(folder)
 
 
+def test_incomplete_rope_parameters_are_named(folder: Path) -> None:
+    edit_config(folder, rope_parameters={"rope_type": "linear", "rope_theta": 1e4})
+    with pytest.raises(
+        UnsupportedModelError, match=r"rope parameters in config\.json lack or misstate 'factor'"
+    ):
+        Checkpoint(folder)
+
+
 def test_both_spellings_of_rope_are_read() -> None:
     old = Rope.from_config({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 4.0}}, "x")
     new = Rope.from_config(

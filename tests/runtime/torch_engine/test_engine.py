@@ -252,10 +252,59 @@ async def test_losing_a_rank_only_the_target_needs_aborts_the_switch_and_nothing
         assert stats.free_blocks == stats.total_blocks
 
 
+async def test_a_bad_request_is_refused_and_harms_no_other(engine_of: Callable) -> None:
+    async with engine_of("pp2") as (engine, ears):
+        await engine.submit(Request("good", (1, 2, 3), SamplingParams(40), 1))
+        for prompt, tokens in (((101,), 5), ((-1,), 5), ((1,), 0), ((), 5)):
+            with pytest.raises(RequestError):
+                await engine.submit(Request("bad", prompt, SamplingParams(tokens), 1))
+        await engine.submit(Request("odd", (1,), SamplingParams(5, temperature=1e-38, top_p=0.1, seed=-1), 1))
+        await ears.all_ended(2)
+        assert {tokens[-1].finish for tokens in ears.tokens.values()} == {Finish.LENGTH}
+
+
+async def test_a_switch_given_up_at_once_can_be_tried_again(engine_of: Callable, cluster: Cluster) -> None:
+    async with engine_of("1x1") as (engine, _):
+        target = parse_topology("tp2", cluster, LAYERS, "fp32")
+        worker = (await engine.stats()).worker_pids[0]
+        groups = mapped_groups(worker)
+        for _ in range(3):
+            shadow = await engine.prepare(target)
+            await shadow.abort(Reason.CANCELLED)
+        await (await engine.prepare(target)).ready()
+        async with asyncio.timeout(20):  # what was being loaded for a dropped role goes when its loading ends
+            while mapped_groups(worker) > groups + 1:
+                await engine.stats()
+
+
+async def test_calls_during_a_restart_wait_for_it(engine_of: Callable, cluster: Cluster) -> None:
+    async with engine_of("1x1") as (engine, ears):
+        await engine.submit(Request("a", (1, 2, 3), SamplingParams(1000), 1))
+        os.kill(engine.driver_pid, signal.SIGKILL)
+        await ears.all_ended(1)
+        shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
+        await shadow.ready()
+        await shadow.cut(2, deadline_s=5)
+        await engine.cancel("a")
+        assert engine.topology.shape == "TP2"
+
+
+def mapped_groups(pid: int) -> int:
+    return Path(f"/proc/{pid}/maps").read_text().count("intentctl-group")
+
+
 async def test_an_aborted_switch_gives_everything_back(engine_of: Callable, cluster: Cluster) -> None:
     async with engine_of("1x1") as (engine, ears):
         await submit_all(engine, requests())
         await ears.have("r0", 3)
+        worker = (await engine.stats()).worker_pids[0]
+        before = open_files_of(engine), mapped_groups(worker)
+        for _ in range(2):
+            shadow = await synced(engine, parse_topology("tp2", cluster, LAYERS, "fp32"))
+            await shadow.abort(Reason.CANCELLED)
+        pids = (await engine.stats()).worker_pids
+        assert (open_files_of(engine) - 1, mapped_groups(worker)) == before  # one more worker stands by
+        assert mapped_groups(pids[1]) == 0
         shadow = await synced(engine, parse_topology("tp2pp2", cluster, LAYERS, "fp32"))
         with pytest.raises(SwitchError, match="another switch"):
             await engine.prepare(parse_topology("pp2", cluster, LAYERS, "fp32"))
@@ -330,7 +379,8 @@ async def test_an_engine_that_cannot_start_anew_ends_its_outputs(
     async with asyncio.timeout(30):
         said = [item async for batch in engine.outputs() for item in batch]
     assert said[-1].finish is Finish.ERROR
-    with pytest.raises(EngineLostError):
+    await engine.cancel("a")
+    with pytest.raises(EngineLostError, match=r"could not be started again: .*has no config\.json"):
         await engine.submit(Request("b", (1, 2, 3), SamplingParams(1), 1))
     await engine.close()
 
@@ -397,12 +447,30 @@ async def test_a_target_that_does_not_fit_beside_the_source_is_refused_with_the_
     engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
     try:
         with pytest.raises(
-            SwitchError, match=r"has 1,073,741,824 bytes but PP2 and 1x1 side by side"
+            SwitchError, match=r"has 966,367,642 bytes to use but PP2 and 1x1 side by side"
         ) as refused:
             await engine.prepare(parse_topology("1x1", cluster, LAYERS, "fp32"))
         assert refused.value.reason is Reason.NO_MEMORY
     finally:
         await engine.close()
+
+
+async def test_starting_refuses_what_a_switch_would_refuse(
+    checkpoints: dict[str, Path], cluster: Cluster
+) -> None:
+    for text, settings, reason in (
+        ("CPUx1@bf16", SETTINGS, Reason.UNSUPPORTED),
+        ("CPUx1", EngineSettings(num_blocks=50_000), Reason.NO_MEMORY),
+    ):
+        topology = parse_topology(text, cluster, LAYERS, "fp32")
+        with pytest.raises(SwitchError) as refused:
+            await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+        assert refused.value.reason is reason
+
+
+def test_settings_under_which_some_streams_would_never_decode_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_running 100 <= syncing_batch_tokens 64"):
+        EngineSettings(max_running=100)
 
 
 async def test_cancelling_ends_the_stream_and_frees_its_blocks(engine_of: Callable) -> None:

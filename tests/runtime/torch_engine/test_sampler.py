@@ -44,6 +44,17 @@ def test_top_k_and_top_p_leave_only_the_best() -> None:
     assert set(draw(300, top_p=0.8)) == {2, 3}
 
 
+@pytest.mark.parametrize("seed", [-1, 2**200, 0])
+@pytest.mark.parametrize("temperature", [1e-38, 1e-3, 1e30])
+@pytest.mark.parametrize("top_p", [1.0, 1e-9])
+def test_odd_but_legal_wishes_give_a_token(seed: int, temperature: float, top_p: float) -> None:
+    params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=1000, seed=seed, num_logprobs=50)
+    (result,) = sample(LOGITS[:1] * 1e4, [(params, 0)])
+    assert 0 <= result.token_id < 4
+    assert temperature > 1 or result.token_id == 3
+    assert len(result.alternatives) == 4
+
+
 def test_alternatives_come_best_first() -> None:
     (result,) = sample(LOGITS[:1], [(SamplingParams(1, num_logprobs=2), 0)])
     assert [token for token, _ in result.alternatives] == [3, 2]

@@ -8,13 +8,13 @@ from runtime.engine import Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.torch_engine.models import Sampled
-from runtime.torch_engine.scheduler import Chunk, Scheduler
+from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 
 BLOCK = 4
 
 
 def scheduler(blocks: int = 16, max_running: int = 8) -> Scheduler:
-    return Scheduler(BlockPool(blocks), BLOCK, max_running, max_model_tokens=60)
+    return Scheduler(BlockPool(blocks), BLOCK, max_running, ModelLimits(tokens=60, vocab_size=50))
 
 
 def request(name: str, prompt: int = 5, tokens: int = 3, stop: tuple[int, ...] = ()) -> Request:
@@ -68,7 +68,7 @@ def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indice
 
 
 def test_without_room_the_youngest_is_computed_anew() -> None:
-    subject = scheduler(blocks=4)
+    subject = scheduler(blocks=5)
     subject.submit(request("old", prompt=7, tokens=6))
     subject.submit(request("young", prompt=7, tokens=6))
     ends: list[str] = []
@@ -76,6 +76,19 @@ def test_without_room_the_youngest_is_computed_anew() -> None:
         ends += [t.request_id for t in step(subject, subject.next_batch(40, 1)) if t.finish]
         subject.check_integrity()
     assert ends == ["old", "young"]
+
+
+def test_a_full_cache_computes_hardly_anything_twice() -> None:
+    subject = scheduler(blocks=10, max_running=8)
+    for name in "abcdefgh":
+        subject.submit(request(name, prompt=8, tokens=12))
+    computed = 0
+    for _ in range(300):
+        batch = subject.next_batch(40, 1)
+        computed += sum(chunk.span.count for chunk in batch)
+        step(subject, batch)
+    assert not subject.sequences
+    assert computed < 1.25 * 8 * (8 + 11)
 
 
 def test_cancelling_waits_for_the_step_in_flight() -> None:
@@ -102,7 +115,13 @@ def test_moved_sequences_speak_under_the_new_epoch() -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "tokens", "message"),
-    [(0, 1, "empty"), (50, 20, "over the model's 60"), (30, 30, "KV cache of 48 tokens")],
+    [
+        (0, 1, "empty"),
+        (50, 20, "over the model's 60"),
+        (30, 30, "KV cache of 48 tokens"),
+        (3, 0, "max_tokens is 0"),
+        (51, 1, "token 50 is not in the vocabulary of 50"),
+    ],
 )
 def test_what_can_never_be_served_is_refused_with_the_figures(prompt: int, tokens: int, message: str) -> None:
     with pytest.raises(RequestError, match=message):
