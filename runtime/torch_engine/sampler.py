@@ -9,8 +9,6 @@ import torch
 from runtime.engine import SamplingParams
 from runtime.torch_engine.models import Sampled
 
-_COLDEST = 1e-6
-"""Below this temperature sampling is greedy anyway, and quotients overflow."""
 _KEYS = 1 << 128
 """Philox takes 128-bit keys."""
 
@@ -40,7 +38,7 @@ def _alternatives(logprobs: torch.Tensor, count: int) -> tuple[tuple[int, float]
 def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
     """The Gumbel-max trick over what temperature, top-k and top-p leave."""
     wide = logits.double().numpy()
-    scaled = (wide - wide.max()) / max(params.temperature, _COLDEST)
+    scaled = (wide - wide.max()) / params.temperature  # 0 at the top: no temperature makes it overflow
     order = np.argsort(-scaled, kind="stable")
     if params.top_k:
         order = order[: params.top_k]

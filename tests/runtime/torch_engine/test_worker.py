@@ -1,0 +1,72 @@
+"""A worker's roles: taken when loaded, unless dropped meanwhile."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.kv.store import KvShape
+from runtime.models import LayerRange
+from runtime.torch_engine.channel import BlockingChannel
+from runtime.torch_engine.group import GroupMemory, GroupShape
+from runtime.torch_engine.messages import Done, Drop, Load, Loaded, LoadFailed
+from runtime.torch_engine.shard import ShardSpec
+from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
+
+SHAPE = KvShape(5, 4, 4, 8, 16, torch.float32)
+
+
+@pytest.fixture
+def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[object]]]:
+    ours, theirs = socket.socketpair()
+    yield (
+        Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], SHAPE, 0)),
+        BlockingChannel(ours).messages(),
+    )
+    ours.close()
+    theirs.close()
+
+
+def load(memory: GroupMemory, last_layer: int = 5) -> Load:
+    shard = ShardSpec(LayerRange(0, last_layer), 0, 1, is_first=True, is_last=True)
+    return Load(7, shard, 0, memory.path, memory.shape)
+
+
+def test_a_role_is_taken_when_it_is_loaded(worker: tuple[Worker, Iterator[object]]) -> None:
+    subject, said = worker
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    assert set(subject._roles) == {7}
+
+
+def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
+    worker: tuple[Worker, Iterator[object]],
+) -> None:
+    subject, said = worker
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096)), last_layer=6))
+    failed = next(said)
+    assert isinstance(failed, LoadFailed)
+    assert "model.layers.5" in failed.detail
+    assert subject._roles == {}
+
+
+def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
+    worker: tuple[Worker, Iterator[object]],
+) -> None:
+    subject, said = worker
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    role = subject._roles[7]
+    subject._loading.add(8)  # as if a second load were under way
+    subject._obey(Drop(1, 8, ()))
+    subject._settle(8, Loaded(8), role)
+    subject._obey(Drop(2, 7, ()))
+    assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
+    assert subject._roles == {}
+
+
+def test_a_worker_greets_with_where_its_memory_is(worker: tuple[Worker, Iterator[object]]) -> None:
+    subject, _ = worker
+    assert Path(Hello(subject._store.handle).handle.path).exists()
