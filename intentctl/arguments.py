@@ -25,7 +25,7 @@ class MisspeltCommandError(ValueError):
 
 
 def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
-    """The arguments with ``say`` put in front where text came instead of a command.
+    """The arguments with ``say`` put in front where text came instead of a command; a command after options comes first.
 
     Raises:
         MisspeltCommandError: naming the command that was probably meant.
@@ -35,6 +35,10 @@ def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
     first = arguments[0]
     if first in commands or first in {"--help", "--version"} or first.startswith(("--install-", "--show-")):
         return list(arguments)
+    if first.startswith("-") and (command := next((word for word in arguments if word in commands), None)):
+        rest = list(arguments)
+        rest.remove(command)
+        return [command, *rest]
     if not first.startswith("-") and not first.strip().count(" "):
         close = difflib.get_close_matches(first.lower(), commands, n=1, cutoff=0.7)
         if close:

@@ -26,6 +26,15 @@ def test_options_of_the_program_stay(option):
     assert route([option], COMMANDS) == [option]
 
 
+def test_a_command_after_options_is_a_command():
+    assert route(["--server", "http://h:1", "get", "--watch"], COMMANDS) == [
+        "get",
+        "--server",
+        "http://h:1",
+        "--watch",
+    ]
+
+
 def test_nothing_asks_for_help():
     assert route([], COMMANDS) == ["--help"]
 
