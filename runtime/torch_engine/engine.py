@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import socket
 import subprocess
@@ -39,7 +40,6 @@ class TorchEngine:
         self._call_ids = itertools.count()
         self._shadow: TorchShadow | None = None
         self._epoch = 0
-        self._closing = False
         self._fatal: Fatal | None = None
         self._restart: asyncio.Task[None] | None = None
         self._down: EngineLostError | None = None
@@ -126,13 +126,13 @@ class TorchEngine:
 
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
-        self._closing = True
+        self._down = EngineLostError("the engine was closed")
         if self._restart:
             self._restart.cancel()
         self._channel.close()
         self._ready.cancel()
         await asyncio.to_thread(self._process.wait)
-        self._fail_calls(EngineLostError("the engine was closed"))
+        self._fail_calls(self._down)
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
@@ -206,11 +206,8 @@ class TorchEngine:
         )
         self._live.clear()
         self._fail_calls(EngineLostError(detail))
-        if not self._closing:
-            self._config = DriverConfig(
-                self._config.checkpoint, self._topology, self._config.cluster, self._config.settings
-            )
-            self._restart = asyncio.create_task(self._relaunch())
+        self._config = dataclasses.replace(self._config, topology=self._topology)
+        self._restart = asyncio.create_task(self._relaunch())
 
     async def _relaunch(self) -> None:
         """A driver with the topology that ran last; when it cannot start, nothing more will come."""
