@@ -34,8 +34,8 @@ class Switch:
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost.add_done_callback(lambda future: future.exception())
         self._committed = False
-        self._ended = asyncio.Event()
-        self._bring_up = asyncio.create_task(self._raise())
+        self._ended = False
+        self._bring_up = asyncio.create_task(self._build())
         self._bring_up.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
@@ -102,23 +102,23 @@ class Switch:
 
     async def release(self) -> None:
         """Give back what only the source needed."""
-        if self._committed and not self._ended.is_set():
-            self._ended.set()
+        if self._committed and not self._ended:
+            self._ended = True
             await self._source.disband(self._driver.crew, keep=self._target)
             self._driver.forget(self)
 
     async def abort(self, reason: Reason) -> None:
         """Give back what only the target needed."""
-        if self._committed or self._ended.is_set():
+        if self._committed or self._ended:
             return
-        self._ended.set()
+        self._ended = True
         self.lose(SwitchError(reason, "the switch was given up"))
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
         await self._target.disband(self._driver.crew, keep=self._source)
         self._driver.forget(self)
 
-    async def _raise(self) -> None:
+    async def _build(self) -> None:
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
 

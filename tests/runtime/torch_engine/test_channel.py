@@ -1,6 +1,7 @@
 """Channels: whole messages in order, however the bytes come; an end that is told once; no waiting for a slow reader."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from typing import Any
@@ -64,6 +65,26 @@ async def test_a_slow_reader_blocks_nobody_and_loses_nothing(
     assert {len(text) for _, text in inbox.messages} == {300_000}
     sender.close()
     inbox.channel.close()
+
+
+async def test_a_later_message_never_overtakes_what_waits_for_room(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    sender = AsyncChannel(ours, lambda _: None, lambda: None)
+    sender.send("x" * 1_000_000)
+    received = bytearray(theirs.recv(1 << 16))  # there is room again, before the loop has seen it
+    sender.send("small")
+    theirs.setblocking(False)
+    want = encode("x" * 1_000_000) + encode("small")
+    async with asyncio.timeout(20):
+        while len(received) < len(want):
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                received += theirs.recv(1 << 18)
+    assert received == want
+    sender.close()
+    theirs.close()
 
 
 async def test_the_end_of_the_other_side_is_told_once_after_its_last_message(
