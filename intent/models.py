@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 API_VERSION = "intentctl/v1"
 
@@ -291,12 +291,6 @@ class Intent:
         if self.questions:
             return Outcome.CLARIFY
         return Outcome.OK if self.goals else Outcome.OUT_OF_SCOPE
-
-    def document(self) -> dict[str, Any]:
-        """The JSON document of design section 4, as the domain schema describes it."""
-        from intent.document import to_document
-
-        return to_document(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ class Local:
 
     def translate(self, text: str) -> Document:
         """Words to a checked intent document."""
+        from intent.document import to_document
         from service import usecases
 
         with as_problems():
-            return usecases.translate(text, self._deployment, self._llm(), datetime.now(UTC)).document()
+            return to_document(usecases.translate(text, self._deployment, self._llm(), datetime.now(UTC)))
 
     def plan(self, intent: Document) -> Document:
         """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from intent.document import from_document
+from intent.document import from_document, to_document
 from intent.errors import DocumentError
 from intent.models import Intent, Outcome
 from service import usecases
@@ -39,7 +39,7 @@ routes = APIRouter()
 @routes.post("/v1/intents:translate", tags=["intents"])
 async def translate(body: TranslateRequest, parts: Parts) -> dict[str, Any]:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
-    return (await _translated(body.text, parts)).document()
+    return to_document(await _translated(body.text, parts))
 
 
 @routes.post(
@@ -54,7 +54,7 @@ async def make_plan(body: PlanRequest, response: Response, parts: Parts) -> dict
     intent = (
         await _translated(body.text, parts) if body.text is not None else _checked(body.intent or {}, parts)
     )
-    document = intent.document()
+    document = to_document(intent)
     if intent.outcome is Outcome.CLARIFY:
         response.status_code = 200
         return {"outcome": "clarify", "intent": document, "plan": None}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from intent.document import to_document
 from intent.models import Goal, Intent, LlmSettings, Outcome
 from intent.translate import translate as translate_text
 from runtime.models import Capabilities, Topology
@@ -95,7 +96,7 @@ def refuse_unless_ok(intent: Intent) -> None:
         [*questions, *(detail.message for detail in details)]
     )  # a question may repeat its finding
     message = " ".join(said) or intent.readback
-    raise RefusedError(Code(intent.outcome.value), message, details, {"intent": intent.document()})
+    raise RefusedError(Code(intent.outcome.value), message, details, {"intent": to_document(intent)})
 
 
 def approve(
@@ -140,7 +141,7 @@ def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
     message = " ".join(answer.reasons) or "no topology holds these goals"
     if answer.feasible_targets:
         message += " Feasible would be: " + "; ".join(answer.feasible_targets)
-    members = {"intent": intent.document(), "infeasible": infeasible_document(answer)}
+    members = {"intent": to_document(intent), "infeasible": infeasible_document(answer)}
     return RefusedError(
         Code.INFEASIBLE, message, [Detail("/goals", reason) for reason in answer.reasons], members
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from intent.document import to_document
 from intent.models import Finding, Intent
 
 
@@ -26,7 +27,7 @@ def _validator() -> Draft202012Validator:
 
 def check(intent: Intent) -> Iterator[Finding]:
     """One finding for each place where the document breaks the schema, in document order."""
-    problems = _validator().iter_errors(intent.document())
+    problems = _validator().iter_errors(to_document(intent))
     for problem in sorted(problems, key=lambda one: [str(part) for part in one.absolute_path]):
         pointer = "".join(f"/{_escaped(str(part))}" for part in problem.absolute_path)
         yield Finding("schema_violation", pointer, f"{pointer or '/'}: {problem.message[:300]}")

@@ -26,7 +26,7 @@ def document(catalogue):
 def test_a_document_and_its_intent_are_one(catalogue):
     for text in ("keep P99 TTFT < 2s at peak, run it with tp=2", "keep latency under 2s", "hello"):
         intent = translate(text, catalogue)
-        assert from_document(json.loads(json.dumps(intent.document()))) == intent
+        assert from_document(json.loads(json.dumps(to_document(intent)))) == intent
 
 
 def test_every_kind_of_window_and_goal_survives():
