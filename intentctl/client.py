@@ -1,5 +1,7 @@
 """The service as the command line sees it: JSON over HTTP, with the standard library alone."""
 
+import contextlib
+import http.client
 import json
 import time
 import urllib.error
@@ -85,7 +87,10 @@ class Client:
     def events(self) -> Iterator[Document]:
         """What happens, as ``{event, data}``, until the service ends the stream."""
         request = urllib.request.Request(f"{self.url}/v1/events", headers={"Accept": "text/event-stream"})  # noqa: S310 - scheme checked above
-        with self._open(request, None) as response:
+        with (
+            self._open(request, None) as response,
+            contextlib.suppress(OSError, http.client.HTTPException),  # a service that was killed ends it so
+        ):
             yield from _server_sent_events(response)
 
     def _call(self, method: str, path: str, body: Document | None = None) -> Document:

@@ -91,6 +91,7 @@ def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None
         CommandError: as ``plan`` and ``apply``; or the plan was made without a service.
     """
     answer = make_plan(source, text, form)
+    _refuse_orders(answer["intent"], consent)
     operation = None
     if form is Form.TABLE:
         render.grid(render.plan_rows(answer["plan"]))
@@ -122,10 +123,14 @@ def _switch(source: Client | Local, plan: Document, consent: Consent, timeout_s:
         raise failure("unreachable", message)
     _ask(plan, consent)
     operation = source.apply(plan["id"])
-    with render.switch_progress() as progress:
-        for state in source.follow(operation["id"], timeout_s):
-            progress.show(state)
-            operation = state
+    try:
+        with render.switch_progress() as progress:
+            for state in source.follow(operation["id"], timeout_s):
+                progress.show(state)
+                operation = state
+    except KeyboardInterrupt:
+        render.talk(f"{operation['id']} goes on; see `intentctl get {operation['id']}`")
+        raise
     return operation
 
 
@@ -148,7 +153,11 @@ def get(service: Client, name: str | None, form: Form) -> None:
 
 
 def watch(service: Client, form: Form) -> None:
-    """Show events until the service ends or the person does."""
+    """Show events until the person has seen enough.
+
+    Raises:
+        CommandError: ``unreachable`` when the service ends.
+    """
     for event in service.events():
         if form is not Form.TABLE:
             render.emit_line(event)
@@ -159,6 +168,7 @@ def watch(service: Client, form: Form) -> None:
             render.line(
                 f"topology  {event['data']['topology']['shape']}, generation {event['data']['generation']}"
             )
+    raise failure("unreachable", f"the service at {service.url} has ended")
 
 
 def serve(deployment: Path | None, **overrides: object) -> None:
@@ -183,6 +193,14 @@ def _check_outcome(intent: Document) -> None:
     raise CommandError(
         {"code": intent["outcome"], "detail": " ".join(dict.fromkeys(messages)) or intent["outcome"]}
     )
+
+
+def _refuse_orders(intent: Document, consent: Consent) -> None:
+    """A text that gives the system orders needs a person who looks, and ``--yes`` is not one."""
+    if consent.given and any(finding["code"] == "injection_suspected" for finding in intent["findings"]):
+        raise failure(
+            "not_approved", "the text gives the system orders; look at the plan and say yes without --yes"
+        )
 
 
 def _ask(plan: Document, consent: Consent) -> None:

@@ -142,7 +142,13 @@ def _prediction(prediction: Document) -> str:
 
 def _margin(margin: Document) -> str:
     figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}".rstrip()
-    verdict = f"held, {margin['margin']:.0%} to spare" if margin["margin"] >= 0 else "missed"
+    verdict = (
+        f"held, {margin['margin']:.0%} to spare"
+        if margin["margin"] > 0
+        else "held"
+        if margin["margin"] == 0
+        else "missed"
+    )
     return f"{margin['goal']}: {figures}, {verdict}"
 
 
@@ -179,6 +185,8 @@ def operation_rows(operation: Document) -> list[Row]:
 def copied(operation: Document) -> str:
     """How far the copying is."""
     progress = operation["progress"]
+    if operation["phase"] in {"done", "aborted"}:
+        return f"{size(progress['copied_bytes'])} copied"
     return f"{size(progress['copied_bytes'])} copied, {size(progress['lag']['bytes'])} to go"
 
 
@@ -228,7 +236,7 @@ class SwitchProgress:
             total = copied + lag or None
             self._progress.update(self._task, description=operation["phase"], completed=copied, total=total)
         elif operation["phase"] != self._phase:
-            talk(f"{operation['phase']}: {size(copied)} copied")
+            talk(f"{operation['phase']}: {size(copied)} copied" if copied else operation["phase"])
         self._phase = operation["phase"]
 
 

@@ -204,6 +204,11 @@ class Router:
         """Tokens accepted, lost and dropped since the router was made."""
         return self._ledger.counts
 
+    def end_streams(self, reason: str) -> None:
+        """Break every open stream with a clear error, for a service that stops."""
+        for stream in self._streams.values():
+            stream.fail(StreamError(reason))
+
     def announce(self, target: Topology) -> int:
         """Reserve the epoch of a cut to ``target``, so that its first token is known for what it is."""
         return self._ledger.announce(target.shape)

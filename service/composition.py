@@ -12,6 +12,7 @@ from runtime.tokenizer import Tokenizer
 from selector.models import Profile
 from service.deployment import Deployment
 from service.events import EventBus
+from service.lock import take_lock
 from service.metrics import Metrics
 from service.profiles import load_profiles
 from service.serving import Serving
@@ -43,6 +44,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     llm = llm_settings(deployment.llm) if deployment.llm else None
     tokenizer = Tokenizer.load(checkpoint)
     store = Store.open(settings.folder, settings.database_url)
+    lock = take_lock(settings.folder)
     try:
         profiles = load_profiles(deployment, settings.folder)
         engine = await start_engine(deployment)
@@ -52,6 +54,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         finally:
             await engine.close()
     finally:
+        lock.close()
         store.close()
 
 

@@ -76,8 +76,9 @@ class Server(uvicorn.Server):
             self._announce(f"http://{host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams of events, which would never end by themselves, then the rest."""
+        """End the streams of events, which would never end by themselves, and those of tokens, then the rest."""
         self._parts.events.close()
+        self._parts.serving.router.end_streams("the service is stopping; send the request again")
         await super().shutdown(sockets)
 
 

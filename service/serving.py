@@ -160,6 +160,8 @@ class Serving:
 
         def on_progress(progress: Progress) -> None:
             operation.advance(progress)
+            if progress.phase in {Phase.DONE, Phase.ABORTED}:
+                return  # told once, with its result
             self._events.publish("operation", operation.document())
 
         try:

@@ -138,9 +138,9 @@ def _window_of(intent: Intent, deployment: Deployment, now: datetime) -> str:
 
 
 def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
-    message = " ".join(answer.reasons) or "no topology holds these goals"
+    message = "; ".join(answer.reasons) or "no topology holds these goals"
     if answer.feasible_targets:
-        message += " Feasible would be: " + "; ".join(answer.feasible_targets)
+        message += ". Feasible would be: " + "; ".join(answer.feasible_targets)
     members = {"intent": to_document(intent), "infeasible": infeasible_document(answer)}
     return RefusedError(
         Code.INFEASIBLE, message, [Detail("/goals", reason) for reason in answer.reasons], members

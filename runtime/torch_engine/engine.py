@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import logging
 import socket
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from runtime.torch_engine.messages import (
     Started,
 )
 from runtime.torch_engine.models import EngineSettings
+
+log = logging.getLogger(__name__)
 
 
 class TorchEngine:
@@ -198,6 +201,13 @@ class TorchEngine:
             self._fail_calls(EngineLostError(f"the engine could not start: {fatal.detail}"))
             return
         detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+        log.warning(
+            "%s: %s; %d requests lost, starting %s anew",
+            fatal.reason,
+            fatal.detail,
+            len(self._live),
+            self._topology,
+        )
         self._outputs.put_nowait(
             [
                 Token(rid, epoch, index, None, finish=Finish.ERROR, detail=detail)
@@ -215,6 +225,7 @@ class TorchEngine:
             await self._launch()
         except (RuntimeFault, OSError) as error:
             self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
+            log.error("%s", self._down)  # noqa: TRY400 - the message says it all
             self._outputs.put_nowait(None)
         finally:
             self._restart = None
