@@ -1,3 +1,4 @@
+import json
 import signal
 import socket
 import subprocess
@@ -59,8 +60,15 @@ def test_a_service_that_is_told_to_stop_ends_its_engine_and_itself(tmp_path, num
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         assert opener.open(f"{url}/healthz").status == 200
         drivers = children(process.pid)
+        body = {"model": "counting", "prompt": "count by 7 from 23:", "max_tokens": 9000, "stream": True}
+        asked = urllib.request.Request(
+            f"{url}/openai/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        stream = opener.open(asked)
+        assert stream.readline().startswith(b'data: {"id"')
         process.send_signal(number)
 
+        assert b"the service is stopping; send the request again" in stream.read()
         assert process.wait(timeout=30) == 0
         assert process.stderr.read() == ""
     assert drivers
