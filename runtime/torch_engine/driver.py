@@ -26,7 +26,7 @@ from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
-from runtime.torch_engine.channel import AsyncChannel
+from runtime.channel import AsyncChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed

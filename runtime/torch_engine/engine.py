@@ -15,7 +15,7 @@ from typing import Any
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
 from runtime.models import Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
-from runtime.torch_engine.channel import AsyncChannel
+from runtime.channel import AsyncChannel
 from runtime.torch_engine.messages import (
     Call,
     DriverConfig,

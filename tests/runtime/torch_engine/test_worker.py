@@ -9,7 +9,7 @@ import torch
 
 from runtime.kv.store import KvShape
 from runtime.models import LayerRange
-from runtime.torch_engine.channel import BlockingChannel
+from runtime.channel import BlockingChannel
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Done, Drop, Load, Loaded, LoadFailed
 from runtime.torch_engine.shard import ShardSpec

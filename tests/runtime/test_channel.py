@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.torch_engine.channel import AsyncChannel, BlockingChannel, encode
+from runtime.channel import AsyncChannel, BlockingChannel, encode
 
 
 class Inbox:

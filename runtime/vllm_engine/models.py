@@ -1,0 +1,26 @@
+"""Settings of the vLLM engine. A leaf: imports neither torch nor vllm, so that the service can use it without them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Path = Literal["patch", "follow", "drain"]
+"""How a request comes over: its KV is copied, the target computes its own, or it stays and ends on the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSettings:
+    """How vLLM engines are run and switched."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """vLLM's own engine options by their Python names, passed through unread."""
+    kv_cache_bytes: int = 1 << 30
+    """KV cache of each worker. Two engines stand side by side during a switch, so it counts twice then."""
+    staging_bytes: int = 1 << 30
+    """Bound on the shared memory that KV is copied through during a switch."""
+    slice_bytes: int = 4 << 20
+    """KV copied between two steps at most."""
+    path: Literal["auto", "patch", "follow"] = "auto"
+    """How requests come over; auto chooses for each."""
+    num_standby: int = 1
+    """Engines kept warm after a switch away from them, so that the way back starts nothing."""
