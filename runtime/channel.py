@@ -1,6 +1,7 @@
-"""Messages between the engine's own processes: pickles with a length before them, over socket pairs.
+"""Messages between an engine's own processes: pickles with a length before them, over socket pairs.
 
-Only processes that this engine started hold the other ends, so unpickling is safe.
+Only processes that the engine started hold the other ends, so unpickling is safe. What every driver says to the
+service, and the service to it, is here too.
 """
 
 import asyncio
@@ -9,10 +10,48 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
+
+from runtime.engine import Output
+from runtime.models import Reason
 
 _HEAD = struct.Struct("<I")
 _CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The service asks the driver."""
+
+    call_id: int
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The driver answers; exactly one of value and error counts."""
+
+    call_id: int
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Tokens and fences, in order."""
+
+    items: list[Output] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """The driver ends, and why."""
+
+    reason: Reason
+    detail: str
+    error: Exception | None = None
 
 
 def encode(message: object) -> bytes:

@@ -216,5 +216,6 @@ class _Switch:
             moved=len(cut.moved),
             left_to_drain=len(cut.left_to_drain),
             tokens_recomputed=cut.tokens_recomputed,
+            paths=dict(cut.paths),
             timings=cut.timings,
         )

@@ -3,7 +3,7 @@
 An engine sees token ids only. Text, detokeniser, stop strings, usage and the ledger belong to the router.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -97,6 +97,8 @@ class Cut:
     bytes_inside: int
     timings: CutTimings
     tokens_recomputed: int = 0
+    paths: Mapping[str, int] = field(default_factory=dict)
+    """How the moved requests came over: path (``patch``, ``follow``) to their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,10 @@ class Engine(Protocol):
 
     async def stats(self) -> EngineStats:
         """A snapshot of queues, blocks and processes."""
+        ...
+
+    async def exposition(self) -> str:
+        """The engine's own metrics as Prometheus text, beside those of the service; empty where it has none."""
         ...
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ RuntimeFault
     CheckpointError          a checkpoint folder that is missing or broken
     RequestError             a request that can never be served (too long, bad parameter)
     OverloadedError          no room now; try again
+    EngineStartError         an engine that cannot start (a library missing or of another version, an option refused)
     EngineLostError          the engine ended; running requests are lost
     StreamError              a stream that broke after its request was accepted
     JournalError             the journal of a switch cannot be written
@@ -40,6 +41,10 @@ class RequestError(RuntimeFault):
 
 class OverloadedError(RuntimeFault):
     """No room now; the same request may go through later."""
+
+
+class EngineStartError(RuntimeFault):
+    """An engine that cannot start: a library is missing or of another version, or it refuses an option."""
 
 
 class EngineLostError(RuntimeFault):

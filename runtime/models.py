@@ -459,4 +459,6 @@ class CutoverReport:
     """Requests that changed owner."""
     left_to_drain: int = 0
     tokens_recomputed: int = 0
+    paths: Mapping[str, int] = field(default_factory=dict)
+    """How the moved requests came over: path to their number."""
     timings: CutTimings = field(default_factory=lambda: CutTimings(0.0, 0.0, 0.0, 0.0))

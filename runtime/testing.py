@@ -127,6 +127,10 @@ class ScriptedEngine:
         waiting = len(self._sequences) - running
         return EngineStats(running, waiting, self._max_running - running, self._max_running)
 
+    async def exposition(self) -> str:
+        """It counts nothing."""
+        return ""
+
     async def close(self) -> None:
         """End every request."""
         if self._is_closed:
@@ -265,7 +269,7 @@ class _ScriptedShadow:
     async def cut(self, epoch: int, deadline_s: float) -> Cut:  # noqa: ARG002 - the script never takes long
         await self._engine.play("cut", Phase.CUTTING)
         moved = self._engine.move(epoch, self._target)
-        return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
+        return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
 
     async def release(self) -> None:
         await self._engine.play("release", Phase.CLEANING)

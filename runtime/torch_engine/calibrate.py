@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
+from runtime.channel import BlockingChannel
 from runtime.errors import CheckpointError, RuntimeFault
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import LayerRange
 from runtime.torch_engine.attention import Attention
-from runtime.channel import BlockingChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
 from runtime.torch_engine.models import Span

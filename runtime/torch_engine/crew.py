@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from runtime.kv.store import KvHandle
 from runtime.channel import AsyncChannel, encode
+from runtime.kv.store import KvHandle
 from runtime.torch_engine.messages import Copy, Digest, Done, Drop
 from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
 

@@ -20,27 +20,23 @@ from typing import Any
 import torch
 
 from runtime import footprint
+from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
 from runtime.errors import RuntimeFault, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
-from runtime.channel import AsyncChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
 from runtime.torch_engine.messages import (
-    Call,
     Digest,
     DriverConfig,
-    Fatal,
     KvDigests,
     Loaded,
     LoadFailed,
-    Outputs,
     Ran,
-    Reply,
     Run,
     Started,
 )

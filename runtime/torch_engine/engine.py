@@ -12,17 +12,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
 from runtime.models import Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
-from runtime.channel import AsyncChannel
 from runtime.torch_engine.messages import (
-    Call,
     DriverConfig,
-    Fatal,
     KvDigests,
-    Outputs,
-    Reply,
     Started,
 )
 from runtime.torch_engine.models import EngineSettings
@@ -121,6 +117,10 @@ class TorchEngine:
         """A snapshot; see the protocol."""
         stats: EngineStats = await self._call("stats")
         return stats
+
+    async def exposition(self) -> str:
+        """The service's metrics say all there is."""
+        return ""
 
     async def digests(self, positions: dict[str, int] | None = None) -> KvDigests:
         """Byte digests of each running request's KV; pass the positions of an earlier answer to compare with it."""
@@ -277,7 +277,8 @@ class TorchShadow:
             if self.moved is None:
                 raise
             # the engine died after the commit: what is started anew is the target, so there is no way back
-            return Cut(epoch, self.moved.request_ids, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
+            moved = self.moved.request_ids
+            return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
         return cut
 
     async def release(self) -> None:

@@ -1,13 +1,13 @@
 """What the engine's processes say to each other. Orders go down, events come up; a leaf module."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.engine import Output, SamplingParams
+from runtime.engine import SamplingParams
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.torch_engine.group import GroupShape
 from runtime.torch_engine.models import EngineSettings, Sampled, Span
 from runtime.torch_engine.shard import ShardSpec
@@ -106,38 +106,11 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The service asks the driver."""
-
-    call_id: int
-    method: str
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The driver answers; exactly one of value and error counts."""
-
-    call_id: int
-    value: Any = None
-    error: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Started:
     """The driver serves."""
 
     spec: ModelSpec
     num_blocks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fatal:
-    """The driver ends, and why."""
-
-    reason: Reason
-    detail: str
-    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +121,3 @@ class KvDigests:
     """Request to how many of its first positions were read."""
     digests: dict[tuple[str, int, Piece], str]
     """(request, logical block, piece) to digest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Tokens and fences, in order."""
-
-    items: list[Output] = field(default_factory=list)

@@ -98,7 +98,7 @@ class Switch:
         await first_step
         parts = itertools.pairwise((began, drained, patched, committed, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
-        return Cut(epoch, moved, (), self._copied_bytes - before, timings)
+        return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={"patch": len(moved)})
 
     async def release(self) -> None:
         """Give back what only the source needed."""

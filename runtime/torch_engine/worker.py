@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
+from runtime.channel import BlockingChannel
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.torch_engine.attention import Attention
-from runtime.channel import BlockingChannel
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run

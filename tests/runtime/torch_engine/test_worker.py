@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.channel import BlockingChannel
 from runtime.kv.store import KvShape
 from runtime.models import LayerRange
-from runtime.channel import BlockingChannel
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Done, Drop, Load, Loaded, LoadFailed
 from runtime.torch_engine.shard import ShardSpec
