@@ -1,0 +1,1 @@
+"""What a switch costs, measured at the client of a real engine. Run by hand: ``python -m benchmarks.cutover``."""
