@@ -1,0 +1,128 @@
+"""One mode between the two topologies of a pair: switches back and forth while streams run."""
+
+import sys
+import time
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+
+from benchmarks.counting import context_tokens, counting_text
+from benchmarks.engines import Subject, SwitchPath
+from benchmarks.load import Load, Recording
+from benchmarks.own_switch import own_switch
+from benchmarks.parameters import AFTER_TOKENS, BEFORE_TOKENS, Mode, Parameters
+from benchmarks.report import Measured, Run, Tally
+from benchmarks.strategy import Strategy
+from benchmarks.two_engines import Drain, Replay, two_engines
+from intentctl.measure import Interval
+from runtime.engine import Finish
+from runtime.errors import RuntimeFault
+from runtime.ledger import Counts
+from runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured in one go."""
+
+    parameters: Parameters
+    subject: Subject
+    mode: Mode
+    pair: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.mode} {'-'.join(self.pair)}"
+
+
+@dataclass(slots=True)
+class _Log:
+    """What there is to report even when a case ends early."""
+
+    measured: list[Measured] = field(default_factory=list)
+    recordings: list[Recording] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+
+
+async def run_case(case: Case) -> Run:
+    """Run it to the end, or to what breaks it, which is part of the result."""
+    log, error = _Log(), None
+    _say(f"{case}: starting")
+    try:
+        await _run(case, log)
+    except RuntimeFault as problem:
+        error = f"{type(problem).__name__}: {problem}"
+        _say(f"{case}: {error}")
+    return Run(
+        mode=case.mode,
+        pair="-".join(case.pair),
+        measured=tuple(log.measured),
+        streams=tuple(recording.stream() for recording in log.recordings),
+        tally=tally(log.recordings, log.counts),
+        error=error,
+    )
+
+
+async def _run(case: Case, log: _Log) -> None:
+    parameters, tokenizer = case.parameters, Tokenizer.load(case.subject.checkpoint)
+
+    def make(number: int, max_tokens: int) -> Recording:
+        length = context_tokens(number, parameters.context)
+        return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
+
+    async with _strategy(case, tokenizer) as strategy:
+        load = Load(parameters.first_tokens(case.mode), parameters.output, make, strategy.deliver)
+        log.recordings = load.recordings
+        try:
+            async with load:
+                await _switch_repeatedly(case, load, strategy, log)
+        finally:
+            log.counts = strategy.counts
+
+
+def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[Strategy]:
+    path: SwitchPath = "follow" if case.mode == "follow" else "patch"
+    start = partial(case.subject.start, path=path, max_model_tokens=case.parameters.total_tokens)
+    source = case.subject.topology(case.pair[0])
+    match case.mode:
+        case "replay":
+            return two_engines(Replay, start, source, tokenizer)
+        case "drain":
+            return two_engines(Drain, start, source, tokenizer)
+        case _:
+            return own_switch(start, source, tokenizer)
+
+
+async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _Log) -> None:
+    here, there = case.pair
+    num_switches, tokens_inside = 2 * case.parameters.switches, 0
+    for number in range(num_switches):
+        await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS)
+        settled_s = time.time()
+        await load.grow(BEFORE_TOKENS, settled_s)
+        switched = await load.watch(strategy.switch(case.subject.topology(there)))
+        interval = switched.interval
+        await load.grow(AFTER_TOKENS, interval.end_s)
+        # by how far streams must outlive the next switch: new ones begin before it rather than inside
+        tokens_inside = load.tokens_within(interval)
+        quiet = (Interval(settled_s, interval.start_s), Interval(interval.end_s, time.time()))
+        log.measured.append(Measured(here, there, switched, quiet))
+        _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_seconds(interval):.2f} s")
+        here, there = there, here
+
+
+def tally(recordings: list[Recording], counts: Counts) -> Tally:
+    """Lost: tokens that a stream that ended lacks, and what the ledger missed. Duplicated: the reverse."""
+    left = [r.tokens_left for r in recordings if r.finish is Finish.LENGTH]
+    return Tally(
+        tokens=sum(len(recording.token_ids) for recording in recordings),
+        lost=sum(n for n in left if n > 0) + counts.lost,
+        duplicated=sum(-n for n in left if n < 0) + counts.duplicates,
+    )
+
+
+def _seconds(interval: Interval) -> float:
+    return interval.end_s - interval.start_s
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""What a cutover benchmark runs, and what it refuses before anything starts."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from benchmarks.engines import OWN_PATHS, EngineName, Subject
+
+BEFORE_TOKENS = 110
+"""Tokens per stream before a switch: a sham cut needs 101 gaps in a row."""
+AFTER_TOKENS = 60
+"""Tokens per stream after a switch: a stop needs 50 gaps on each side."""
+SHORTEST_CONTEXT = len("count by 99 from 999:")
+
+Mode = Literal["patch", "follow", "replay", "drain"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class UsageError(Exception):
+    """What was asked cannot be run; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What is run."""
+
+    engine: EngineName
+    modes: tuple[Mode, ...]
+    pairs: tuple[tuple[str, str], ...]
+    """Topologies in text form."""
+    streams: int = 12
+    switches: int = 5
+    """There and back, per mode and pair."""
+    context: int = 300
+    """Prompt tokens of the longest stream."""
+    output: int = 600
+    """Tokens each stream generates."""
+
+    def check(self, subject: Subject) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            UsageError, TopologyError: naming the value.
+        """
+        self._check_modes()
+        if min(self.streams, self.switches) < 1:
+            raise UsageError("--streams and --switches must be at least 1")
+        if self.context < SHORTEST_CONTEXT:
+            raise UsageError(f"--context {self.context}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
+        if self.output < BEFORE_TOKENS + AFTER_TOKENS:
+            raise UsageError(
+                f"--output {self.output}: a switch is measured over at least {BEFORE_TOKENS + AFTER_TOKENS} tokens"
+            )
+        if self.total_tokens > subject.spec.max_position_embeddings:
+            raise UsageError(
+                f"--context {self.context} and --output {self.output} make {self.total_tokens} tokens, over the "
+                f"model's {subject.spec.max_position_embeddings}; ask for fewer"
+            )
+        for text in {text for pair in self.pairs for text in pair}:
+            subject.topology(text)
+
+    def _check_modes(self) -> None:
+        for mode in self.modes:
+            if mode in {"patch", "follow"} and mode not in OWN_PATHS[self.engine]:
+                have = ", ".join(OWN_PATHS[self.engine])
+                raise UsageError(f"--mode {mode}: the {self.engine} engine switches by {have} only")
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and output of the longest stream."""
+        return self.context + self.output
+
+    def first_tokens(self, mode: Mode) -> list[int]:
+        """Output lengths of the first streams. Those to be drained are of all ages, or they would end together."""
+        if mode == "drain":
+            return [self.output * (slot + 1) // self.streams for slot in range(self.streams)]
+        return [self.output] * self.streams
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two topologies joined by a dash.
+
+    Raises:
+        UsageError: it is not that.
+    """
+    parts = tuple(part.strip() for part in text.split("-"))
+    if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+        raise UsageError(
+            f"--pairs {text!r}: write two different topologies joined by one dash, as in 1x1-tp2"
+        )
+    return parts[0], parts[1]
