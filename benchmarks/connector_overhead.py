@@ -1,0 +1,163 @@
+"""What the KV connector costs while nothing is switched: throughput of vLLM with it and without it.
+
+Two vLLM engines stay up, one with the connector; they generate by turns, so that one is busy at a time.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import Subject
+from benchmarks.provenance import provenance
+
+CONNECTOR = "runtime.vllm_engine.connector:KvConnector"
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class EngineEndedError(Exception):
+    """An engine's process ended; what it said is on stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A vLLM engine in its own process."""
+
+    name: str
+    process: subprocess.Popen[str]
+
+    def hear(self) -> dict[str, float]:
+        """Wait for the next answer.
+
+        Raises:
+            EngineEndedError: there is none.
+        """
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise EngineEndedError(f"the engine {self.name} connector ended; see what it said above")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+    def generate(self, first: int, count: int) -> float:
+        """Output tokens per second over the prompts of ``count`` numbers."""
+        assert self.process.stdin is not None
+        print(first, count, file=self.process.stdin, flush=True)
+        answer = self.hear()
+        return answer["tokens"] / answer["seconds"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; the exit status is 1 when an engine ended."""
+    options = parser().parse_args(arguments)
+    try:
+        rates = measure(options)
+    except EngineEndedError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    parameters = {name: value for name, value in vars(options).items() if name != "json"}
+    document = {
+        "benchmark": "connector_overhead",
+        **provenance(),
+        "parameters": parameters,
+        **summary(*rates),
+    }
+    print("\n".join(lines(document)))
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser("python -m benchmarks.connector_overhead", description=__doc__)
+    found.add_argument("--runs", type=int, default=9, help="runs of each side, by turns")
+    found.add_argument("--streams", type=int, default=12, help="requests of one run")
+    found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest request")
+    found.add_argument("--output", type=int, default=300, help="tokens each request generates")
+    found.add_argument("--connector", default=CONNECTOR, metavar="MODULE:CLASS")
+    found.add_argument(
+        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
+    )
+    return found
+
+
+def measure(options: argparse.Namespace) -> tuple[list[float], list[float]]:
+    """Tokens per second of each run without and with the connector.
+
+    Raises:
+        EngineEndedError: one did not start or broke.
+    """
+    with (
+        _side("without", options, []) as without,
+        _side("with", options, ["--connector", options.connector]) as with_it,
+    ):
+        for side in (without, with_it):
+            side.hear()
+        rates: dict[str, list[float]] = {"without": [], "with": []}
+        for number in range(options.runs + 1):
+            # the order turns each time, so that a machine that drifts favours neither; prompts are new each time
+            for side in (without, with_it)[:: -1 if number % 2 else 1]:
+                rate = side.generate(number * options.streams, options.streams)
+                print(f"run {number} {side.name} connector: {rate:,.0f} tokens/s", file=sys.stderr)
+                rates[side.name].append(rate)
+    return rates["without"][1:], rates["with"][1:]  # the first run of each warms up
+
+
+@contextmanager
+def _side(name: str, options: argparse.Namespace, more: list[str]) -> Iterator[Side]:
+    sizes = ["--context", str(options.context), "--output", str(options.output)]
+    command = [sys.executable, "-m", "benchmarks.vllm_throughput", str(Subject.example("vllm").checkpoint)]
+    with subprocess.Popen(
+        [*command, *sizes, *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    ) as process:
+        try:
+            yield Side(name, process)
+        finally:
+            process.kill()  # it holds nothing that outlives it: engine and worker are this one process
+
+
+def summary(without: Sequence[float], with_it: Sequence[float]) -> dict[str, Any]:
+    """The share of throughput that the connector takes: the median over neighbouring runs. Pure."""
+    overheads = [1 - b / a for a, b in zip(without, with_it, strict=True)]
+    return {
+        "overhead": round(statistics.median(overheads), 4),
+        "overheads": [round(overhead, 4) for overhead in overheads],
+        "tokens_per_s_without": round(statistics.median(without), 1),
+        "tokens_per_s_with": round(statistics.median(with_it), 1),
+        "runs_without": [round(rate, 1) for rate in without],
+        "runs_with": [round(rate, 1) for rate in with_it],
+    }
+
+
+def lines(document: dict[str, Any]) -> list[str]:
+    """The summary for people."""
+    overheads = document["overheads"]
+    return [
+        f"without connector  {document['tokens_per_s_without']:,.0f} tokens/s, median of {len(overheads)} runs",
+        f"with connector     {document['tokens_per_s_with']:,.0f} tokens/s",
+        f"overhead           {document['overhead']:.1%}, from {min(overheads):.1%} to {max(overheads):.1%} per pair of runs",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
