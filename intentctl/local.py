@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intentctl.arguments import EngineName
 from intentctl.status import CommandError
 
 if TYPE_CHECKING:
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "local-cpu.yaml"
-"""The deployment of a source checkout, used when none is named."""
+_FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = {EngineName.TORCH: _FOLDER / "local-cpu.yaml", EngineName.VLLM: _FOLDER / "local-vllm.yaml"}
+"""The deployments of a source checkout, by engine."""
+EXAMPLE = EXAMPLES[EngineName.TORCH]
+"""Used when none is named."""
 
 
 class Local:

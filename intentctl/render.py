@@ -199,9 +199,17 @@ def report_rows(result: Document) -> list[Row]:
     return [
         ("prepared in", seconds(result["prepare_s"])),
         ("copied", f"{size(result['bytes_before'])} before the cut, {size(result['bytes_inside'])} inside"),
-        ("moved", f"{result['moved']} requests, {result['tokens_recomputed']} tokens recomputed"),
+        ("moved", moved(result)),
         ("cut (ms)", parts),
     ]
+
+
+def moved(result: Document) -> str:
+    """How many requests came over, by which path, and what stayed."""
+    paths = ", ".join(f"{count} by {path}" for path, count in result.get("paths", {}).items() if count)
+    left = f"; {result['left_to_drain']} left to drain" if result["left_to_drain"] else ""
+    requests = paths or f"{result['moved']} requests"
+    return f"{requests}; {result['tokens_recomputed']} tokens recomputed{left}"
 
 
 def topology_rows(state: Document) -> list[Row]:

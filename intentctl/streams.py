@@ -29,10 +29,13 @@ class Recording:
         """Whether nothing more will come."""
         return self.finish is not None or self.error is not None
 
-    def stream(self) -> Stream:
-        """What has come so far."""
+    def stream(self, most: int | None = None) -> Stream:
+        """What has come so far, or its first ``most`` tokens."""
         return Stream(
-            tuple(self.arrivals_s), tuple(self.tokens), tuple(self.logprobs), tuple(self.fingerprints)
+            tuple(self.arrivals_s[:most]),
+            tuple(self.tokens[:most]),
+            tuple(self.logprobs[:most]),
+            tuple(self.fingerprints[:most]),
         )
 
     def tail(self, width: int = 40) -> str:
@@ -51,6 +54,13 @@ class Load:
     async def finish(self) -> list[Recording]:
         """Every recording when all have ended."""
         await asyncio.gather(*self._tasks)
+        return self.recordings
+
+    async def stop(self) -> list[Recording]:
+        """Leave every stream, and return the recordings as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         return self.recordings
 
     async def grow(self, num_tokens: int, since_s: float = 0.0) -> None:

@@ -103,6 +103,21 @@ class PhaseBody(BaseModel):
     at: float = Field(description="unix seconds")
 
 
+class ReportBody(BaseModel):
+    """What a switch did; more keys than these carry times and bytes."""
+
+    model_config = ConfigDict(extra="allow")
+
+    source: str
+    target: str
+    moved: int = Field(description="requests that changed owner")
+    paths: dict[str, int] = Field(
+        {}, description="how they came over: path to number", examples=[{"patch": 8}]
+    )
+    left_to_drain: int = Field(description="requests that end where they were")
+    tokens_recomputed: int
+
+
 class OperationBody(BaseModel):
     """A long-running change; when done, exactly one of result and error."""
 
@@ -112,7 +127,7 @@ class OperationBody(BaseModel):
     phase: str
     progress: ProgressBody
     phases: list[PhaseBody]
-    result: dict[str, Any] | None = None
+    result: ReportBody | None = None
     error: Problem | None = None
 
 

@@ -75,11 +75,16 @@ async def assemble(
 
 async def start_engine(deployment: Deployment) -> Engine:
     """The deployment's engine in its start topology; one device when it names none."""
-    from runtime.torch_engine.engine import TorchEngine
-    from runtime.torch_engine.models import EngineSettings
+    place = deployment.checkpoint(), deployment.model.start or smallest(deployment), deployment.cluster
+    match deployment.engine:
+        case "vllm":
+            from runtime.vllm_engine.engine import VllmEngine
 
-    topology = deployment.model.start or smallest(deployment)
-    return await TorchEngine.start(deployment.checkpoint(), topology, deployment.cluster, EngineSettings())
+            return await VllmEngine.start(*place, deployment.vllm)
+        case "torch":
+            from runtime.torch_engine.engine import TorchEngine
+
+            return await TorchEngine.start(*place)
 
 
 def smallest(deployment: Deployment) -> Topology:

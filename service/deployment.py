@@ -18,6 +18,7 @@ from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
+from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload
 from service.errors import Code, RefusedError
 from service.located_yaml import LocatedYaml, read
@@ -60,7 +61,9 @@ class Deployment:
     workload: Mapping[str, Workload]
     limits: Limits
     approval: Literal["person", "nobody"]
-    engine: Literal["torch"]
+    engine: Literal["torch", "vllm"]
+    vllm: VllmSettings
+    """What holds where the engine is vLLM."""
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
     """Device kind to the name of its profile; kinds left out have the profile of their own name."""
@@ -129,6 +132,7 @@ def load(file: Path) -> Deployment:
         limits=_limits(limits),
         approval=limits.get("approval", "person"),
         engine=data.get("engine", "torch"),
+        vllm=_vllm(source),
         llm=_llm(data.get("llm")),
         profiles=_profiles(source, cluster),
         timezone=timezone,
@@ -240,6 +244,26 @@ def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:
     if data is None:
         return None
     return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))
+
+
+def _vllm(source: LocatedYaml) -> VllmSettings:
+    if "vllm" not in source.data:
+        return VllmSettings()
+    if source.data.get("engine") != "vllm":
+        raise source.error(["vllm"], "the engine is torch; write `engine: vllm`, or remove this")
+    data = source.data["vllm"]
+    given = {
+        "options": data.get("options"),
+        "kv_cache_bytes": _bytes(data.get("kv_cache_gb")),
+        "staging_bytes": _bytes(data.get("staging_gb")),
+        "path": data.get("path"),
+        "num_standby": data.get("standby"),
+    }
+    return VllmSettings(**{name: value for name, value in given.items() if value is not None})
+
+
+def _bytes(gigabytes: float | None) -> int | None:
+    return None if gigabytes is None else round(gigabytes * 1e9)
 
 
 def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:

@@ -126,9 +126,10 @@ async def health(parts: Parts) -> Health:
 
 @routes.get("/metrics", tags=["state"], response_class=Response)
 async def metrics(parts: Parts) -> Response:
-    """Prometheus text exposition."""
-    stats = await parts.serving.engine.stats()
-    return Response(parts.metrics.render(stats), media_type=CONTENT_TYPE_LATEST)
+    """Prometheus text exposition: the service's metrics, then the engine's own."""
+    engine = parts.serving.engine
+    text = parts.metrics.render(await engine.stats()) + (await engine.exposition()).encode()
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 async def _translated(text: str, parts: Composition) -> Intent:

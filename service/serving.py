@@ -25,6 +25,14 @@ from service.usecases import Situation, approve
 
 log = logging.getLogger(__name__)
 
+SWITCH_SETTINGS = {
+    "torch": SwitchSettings(),
+    "vllm": SwitchSettings(
+        warming_timeout_s=300.0
+    ),  # a vLLM engine is a new process that compiles and profiles
+}
+"""Engine to how long each part of its switch may take."""
+
 
 class StoreJournal:
     """The switch journal in the store; a write leaves the event loop free for the streams."""
@@ -62,7 +70,9 @@ class Serving:
         self._store = store
         self._events = events
         self._metrics = metrics
-        self._coordinator = Coordinator(engine, router, StoreJournal(store), SwitchSettings())
+        self._coordinator = Coordinator(
+            engine, router, StoreJournal(store), SWITCH_SETTINGS[deployment.engine]
+        )
         self._generation = store.next_generation(str(engine.topology))
         self._operation: Operation | None = None
         self._switch: asyncio.Task[None] | None = None

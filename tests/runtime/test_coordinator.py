@@ -80,6 +80,7 @@ async def test_a_switch_ends_done_with_streams_that_never_noticed(bench: Bench) 
     bench.engine.resume()
     assert (report.phase, report.epoch, report.moved) == (Phase.DONE, 1, 6)
     assert (report.source, report.target) == (str(PP2), str(TP2))
+    assert report.paths == {"patch": 6}
     assert await asyncio.gather(*streams) == [40] * 6
     counts = bench.router.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)

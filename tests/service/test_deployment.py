@@ -1,10 +1,10 @@
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from intent.models import RecurringWindow
+from runtime.vllm_engine.models import VllmSettings
 from service.deployment import load
 from service.errors import DeploymentError, RefusedError
 from service.testing import DEPLOYMENT, write_deployment
@@ -32,10 +32,9 @@ def test_the_reference_cluster_has_four_of_each_kind_and_a_model_that_is_only_a_
         deployment.checkpoint()
 
 
-def test_the_local_example_starts_as_pp2_on_four_slots(tmp_path):
-    for name in ("local-cpu.yaml",):
-        shutil.copy(EXAMPLES / name, tmp_path / "deployment.yaml")
-    deployment = load(write_deployment(tmp_path, (tmp_path / "deployment.yaml").read_text()))
+@pytest.mark.parametrize("name", ["local-cpu.yaml", "local-vllm.yaml"])
+def test_the_local_examples_start_as_pp2_on_four_slots(tmp_path, name):
+    deployment = load(write_deployment(tmp_path, (EXAMPLES / name).read_text()))
 
     assert deployment.model.start is not None
     assert deployment.model.start.shape == "PP2"
@@ -102,6 +101,56 @@ def test_a_misspelt_key_is_named_with_file_line_path_and_what_was_meant(tmp_path
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_its_path(tmp_path, old, new, said):
     assert said in broken(tmp_path, old, new)
+
+
+VLLM = """\
+engine: vllm
+vllm:
+  options: {max_num_seqs: 16, compilation_config: {level: 0}}
+  kv_cache_gb: 1.5
+  staging_gb: 2
+  path: follow
+  standby: 0
+"""
+
+
+def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
+    deployment = load(write_deployment(tmp_path, DEPLOYMENT + VLLM))
+
+    assert deployment.engine == "vllm"
+    assert deployment.vllm == VllmSettings(
+        options={"max_num_seqs": 16, "compilation_config": {"level": 0}},
+        kv_cache_bytes=1_500_000_000,
+        staging_bytes=2_000_000_000,
+        path="follow",
+        num_standby=0,
+    )
+
+
+def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
+    assert load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).vllm == VllmSettings()
+    assert load(write_deployment(tmp_path)).engine == "torch"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (VLLM.replace("engine: vllm\n", ""), "deployment.yaml:14: vllm: the engine is torch; write `engine: vllm`"),
+        (VLLM.replace("engine: vllm", "engine: torch"), "deployment.yaml:15: vllm: the engine is torch"),
+        (VLLM.replace("engine: vllm", "engine: sglang"), "engine: 'sglang' is not one of ['torch', 'vllm']"),
+        (VLLM.replace("follow", "drain"), "vllm.path: 'drain' is not one of"),
+        (VLLM.replace("standby: 0", "standby: -1"), "deployment.yaml:20: vllm.standby: -1 is less than the minimum of 0"),
+        (VLLM.replace("staging_gb: 2", "staging_gb: 0"), "vllm.staging_gb: 0 is less than or equal to the minimum of 0"),
+        (VLLM.replace("staging_gb", "stagin_gb"), "vllm.stagin_gb: unknown key; did you mean 'staging_gb'"),
+        (VLLM.replace("max_num_seqs", "max-num-seqs"), "vllm.options: 'max-num-seqs' does not match"),
+        (VLLM.replace("kv_cache_gb: 1.5", "kv_cache_gb: much"), "vllm.kv_cache_gb: 'much' is not of type 'number'"),
+    ],
+)  # fmt: skip
+def test_vllm_settings_that_cannot_be_are_refused_by_line_and_path(tmp_path, text, said):
+    with pytest.raises(DeploymentError) as caught:
+        load(write_deployment(tmp_path, DEPLOYMENT + text))
+
+    assert said in str(caught.value)
 
 
 def test_an_unsupported_architecture_is_named_with_those_supported(tmp_path):

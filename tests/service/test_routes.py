@@ -107,6 +107,7 @@ def test_applying_switches_the_engine_and_the_operation_tells_how(http, service)
     assert phases == ["planned", "warming", "syncing", "cutting", "committed", "cleaning", "done"]
     assert operation["result"]["source"] == plan["now"]["text"]
     assert operation["result"]["target"] == plan["target"]["text"]
+    assert operation["result"]["paths"] == {"patch": 0}
     assert "error" not in operation
     assert http.get(f"/v1/operations/{operation['id']}").json() == operation
     assert http.get("/v1/topology").json()["topology"]["shape"] == "1x1"
@@ -283,6 +284,17 @@ def test_metrics_count_requests_tokens_and_switches(http):
     assert 'intentctl_switches_total{outcome="done"} 1.0' in text
     assert 'intentctl_cut_seconds_count{part="patch"} 1.0' in text
     assert "intentctl_free_kv_blocks" in text
+
+
+def test_the_engines_own_metrics_follow_the_services(http, service, monkeypatch):
+    async def exposition() -> str:
+        return "vllm:num_requests_running 2.0\n"
+
+    monkeypatch.setattr(service.engine, "exposition", exposition)
+    text = http.get("/metrics").text
+
+    assert text.index("intentctl_running_requests") < text.index("\nvllm:num_requests_running 2.0\n")
+    assert text.endswith("\n")
 
 
 def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):

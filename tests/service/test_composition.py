@@ -1,0 +1,40 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from intentctl.arguments import SWITCH_TIMEOUT_S
+from runtime.vllm_engine.models import VllmSettings
+from service.composition import start_engine
+from service.deployment import load
+from service.serving import SWITCH_SETTINGS
+from service.testing import write_deployment
+
+STARTS = {
+    "torch": "runtime.torch_engine.engine.TorchEngine.start",
+    "vllm": "runtime.vllm_engine.engine.VllmEngine.start",
+}
+
+
+@pytest.mark.parametrize("engine", STARTS)
+def test_the_command_line_waits_longer_than_the_service_lets_a_switch_take(engine):
+    settings = SWITCH_SETTINGS[engine]
+    longest_s = settings.warming_timeout_s + settings.syncing_timeout_s + settings.cleaning_timeout_s
+    assert longest_s + 2 * settings.cut_timeout_s < SWITCH_TIMEOUT_S
+
+
+@pytest.mark.parametrize("named", STARTS)
+async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeypatch, named):
+    deployment = replace(load(write_deployment(tmp_path)), engine=named, vllm=VllmSettings(num_standby=3))
+    started = []
+
+    for name, place in STARTS.items():
+
+        async def start(checkpoint: Path, topology, cluster, *settings, name=name):
+            started.append((name, checkpoint, topology.shape, cluster, *settings))
+
+        monkeypatch.setattr(place, start)
+    await start_engine(deployment)
+
+    settings = [deployment.vllm] if named == "vllm" else []
+    assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, *settings)]
