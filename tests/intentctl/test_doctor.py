@@ -1,9 +1,11 @@
 import json
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from intentctl import cli, doctor
+from runtime.vllm_engine import boot
 
 
 def checked(monkeypatch, capsys) -> tuple[int, dict[str, dict]]:
@@ -60,10 +62,13 @@ def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(
     monkeypatch, capsys, tmp_path, installed, state, said
 ):
     monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
-    real = doctor._version_of
-    monkeypatch.setattr(
-        doctor, "_version_of", lambda name: installed.get(name) if name.startswith("vllm") else real(name)
-    )
+
+    def version(name):
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(boot, "version", version)
     code, checks = checked(monkeypatch, capsys)
 
     assert code == 0
