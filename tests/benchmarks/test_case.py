@@ -1,0 +1,72 @@
+import pytest
+
+from benchmarks.case import Case, run_case, tally
+from benchmarks.load import Recording
+from benchmarks.parameters import Parameters
+from benchmarks.report import Tally
+from runtime.engine import Finish
+from runtime.ledger import Counts
+from runtime.models import Phase
+from runtime.testing import Script, ScriptedEngine
+
+
+def recording(num_tokens, finish) -> Recording:
+    return Recording((1,), 10, list(range(num_tokens)), finish=finish)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "finish", "lost", "duplicated"),
+    [
+        (10, Finish.LENGTH, 0, 0),
+        (8, Finish.LENGTH, 2, 0),
+        (11, Finish.LENGTH, 0, 1),
+        (8, None, 0, 0),  # it was given up by its client
+    ],
+)
+def test_a_stream_that_ended_should_have_every_token_once(num_tokens, finish, lost, duplicated):
+    assert tally([recording(num_tokens, finish)], Counts()) == Tally(num_tokens, lost, duplicated)
+
+
+def test_what_the_ledger_saw_counts_too():
+    assert tally([recording(8, Finish.LENGTH)], Counts(lost=3, duplicates=4)) == Tally(8, 5, 4)
+
+
+@pytest.fixture
+def scripted(monkeypatch, subject):
+    """Scripted engines in place of real ones; returns the script that later ones follow."""
+    scripts = [Script()]
+
+    async def start(self, topology, path, max_model_tokens):
+        return ScriptedEngine(topology, scripts[-1], max_running=16, max_tokens=max_model_tokens)
+
+    monkeypatch.setattr(type(subject), "start", start)
+    return scripts
+
+
+def case(subject, mode) -> Case:
+    return Case(Parameters("torch", (mode,), (("1x1", "tp2"),), 2, 1, 40, 300), subject, mode, ("1x1", "tp2"))
+
+
+@pytest.mark.parametrize("mode", ["patch", "replay", "drain"])
+async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode):
+    run = await run_case(case(subject, mode))
+
+    assert run.error is None
+    assert [(one.source, one.target) for one in run.measured] == [("1x1", "tp2"), ("tp2", "1x1")]
+    assert run.tally.tokens > 0
+    assert (run.tally.lost, run.tally.duplicated) == (0, 0)
+    for one in run.measured:
+        before, after = one.quiet
+        assert before.end_s == one.switched.interval.start_s
+        assert after.start_s == one.switched.interval.end_s
+        assert before.start_s <= before.end_s <= after.start_s <= after.end_s
+
+
+async def test_what_breaks_a_case_is_part_of_its_result(scripted, subject):
+    scripted.append(Script(lost_while=Phase.SYNCING))
+    run = await run_case(case(subject, "patch"))
+
+    assert run.error is not None
+    assert "rank_lost" in run.error
+    assert run.measured == ()
+    assert run.tally.tokens > 0

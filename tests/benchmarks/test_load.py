@@ -1,0 +1,158 @@
+import asyncio
+
+import pytest
+
+from benchmarks.load import Load, Recording, listen, until
+from intentctl.measure import Interval
+from runtime.engine import Finish
+from runtime.errors import StreamError
+from runtime.router import Delta, Router
+from runtime.testing import topology
+
+
+def delta(token_id, fingerprint="0-1x1", finish=None) -> Delta:
+    return Delta("", token_id, 0.0, (), 0, finish, fingerprint, 0.0)
+
+
+def recorded(*arrivals_s, max_tokens=100) -> Recording:
+    count = len(arrivals_s)
+    return Recording((1,), max_tokens, list(range(count)), list(arrivals_s), ["x"] * count)
+
+
+class Played:
+    """Delivers tokens on demand, in place of an engine."""
+
+    def __init__(self) -> None:
+        self.open: list[Recording] = []
+        self._changed = asyncio.Condition()
+
+    async def deliver(self, recording: Recording) -> None:
+        self.open.append(recording)
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: recording.finish is not None)
+        finally:
+            self.open.remove(recording)
+        if recording.finish is Finish.ERROR:
+            raise StreamError("broke")
+
+    async def say(self, recording: Recording, at_s: float, finish: Finish | None = None) -> None:
+        recording.token_ids.append(1)
+        recording.arrivals_s.append(at_s)
+        recording.fingerprints.append("x")
+        recording.finish = finish
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def has(self, count: int) -> None:
+        await until(lambda: len(self.open) == count)
+
+
+@pytest.fixture
+def played():
+    return Played()
+
+
+def load_of(played, make, first_tokens=(50, 50)) -> Load:
+    return Load(first_tokens, 50, make, played.deliver)
+
+
+def test_every_token_is_stamped_and_the_end_is_none():
+    recording = Recording((1, 2), 2)
+    recording.add(delta(7), "engine 0 ")
+    recording.add(delta(8, finish=Finish.LENGTH), "engine 1 ")
+    recording.add(delta(None, finish=Finish.CANCELLED), "")
+
+    assert recording.token_ids == [7, 8]
+    assert recording.tokens_left == 0
+    assert recording.stream().fingerprints == ("engine 0 0-1x1", "engine 1 0-1x1")
+    assert list(recording.stream().arrivals_s) == sorted(recording.arrivals_s)
+
+
+def test_tokens_since_a_moment_are_counted_with_that_moment():
+    assert [recorded(1.0, 2.0, 3.0).count_since(at_s) for at_s in (0.0, 2.0, 2.5, 4.0)] == [3, 2, 1, 0]
+
+
+async def test_a_stream_that_ends_is_followed_by_another_in_its_slot(played, make):
+    async with load_of(played, make) as load:
+        await played.has(2)
+        first = played.open[0]
+        await played.say(first, 1.0, Finish.LENGTH)
+        await until(lambda: len(load.recordings) == 3)
+        await played.has(2)
+
+        assert first not in played.open
+    assert played.open == []
+
+
+async def test_the_first_streams_have_lengths_of_their_own(played, make):
+    async with load_of(played, make, (10, 20)) as load:
+        await played.has(2)
+        await played.say(played.open[0], 1.0, Finish.LENGTH)
+        await until(lambda: len(load.recordings) == 3)
+        assert [recording.max_tokens for recording in load.recordings] == [10, 20, 50]
+
+
+async def test_growth_is_counted_over_all_streams_of_a_slot(played, make):
+    async with load_of(played, make, (50,)) as load:
+        await played.has(1)
+        await played.say(played.open[0], 1.0)
+        await played.say(played.open[0], 2.0, Finish.LENGTH)
+        await until(lambda: len(load.recordings) == 2)
+        await played.has(1)
+        await played.say(played.open[0], 3.0)
+
+        await load.grow(3, 0.5)
+        assert load.tokens_within(Interval(2.0, 3.0)) == 1
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await load.grow(3, 1.5)
+
+
+async def test_settling_begins_new_streams_when_one_has_too_few_tokens_left(played, make):
+    async with load_of(played, make) as load:
+        await played.has(2)
+        for recording in tuple(played.open):
+            await played.say(recording, 1.0)
+        await load.settle(49)
+        assert len(load.recordings) == 2
+
+        settling = asyncio.create_task(load.settle(50))
+        await until(lambda: len(load.recordings) == 4)
+        await played.has(2)
+        assert not settling.done()
+        for recording in tuple(played.open):
+            await played.say(recording, 2.0)
+        await settling
+
+
+@pytest.mark.timeout(10)
+async def test_whoever_waits_hears_of_a_broken_stream(played, make):
+    async with load_of(played, make) as load:
+        await played.has(2)
+        await played.say(played.open[0], 1.0, Finish.ERROR)
+        with pytest.raises(StreamError, match="broke"):
+            await load.watch(asyncio.Event().wait())
+
+
+async def test_listening_goes_on_from_what_a_recording_has(engines, tokenizer):
+    engine = await engines(topology(1))
+    recording = Recording((10, 11, 12, 13), 7, [20, 21], [1.0, 2.0], ["x", "x"])
+    async with Router(engine, tokenizer) as router:
+        await listen(router, recording)
+    await engine.close()
+
+    assert recording.token_ids == [20, 21, 10, 11, 12, 13, 20]
+    assert recording.finish is Finish.LENGTH
+
+
+async def test_a_stream_that_ends_otherwise_than_by_its_length_is_broken(engines, tokenizer):
+    engine = await engines(topology(1))
+    engine.hold()
+    async with Router(engine, tokenizer) as router:
+        listening = asyncio.create_task(listen(router, Recording((10, 11), 7)))
+        await engine.until(lambda: bool(engine.requests))
+        await engine.cancel(engine.requests[0].request_id)
+        with pytest.raises(StreamError, match="after 0 tokens"):
+            await listening
+    await engine.close()

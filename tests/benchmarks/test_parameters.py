@@ -1,0 +1,50 @@
+import pytest
+
+from benchmarks.parameters import Parameters, UsageError, parse_pair
+from runtime.errors import TopologyError
+
+
+def parameters(**more) -> Parameters:
+    return Parameters(**({"engine": "torch", "modes": ("patch",), "pairs": (("1x1", "tp2"),)} | more))
+
+
+def test_what_can_be_run_passes(subject):
+    parameters().check(subject)
+    parameters(engine="vllm", modes=("patch", "follow", "replay", "drain"), context=1000).check(subject)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"modes": ("follow",)}, "--mode follow: the torch engine switches by patch only"),
+        ({"streams": 0}, "--streams"),
+        ({"switches": 0}, "--switches"),
+        ({"context": 5}, "--context 5: the shortest prompt has 21 tokens"),
+        ({"output": 169}, "--output 169: .* at least 170 tokens"),
+        ({"context": 16000, "output": 600}, "16600 tokens, over the model's 16384"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_name(subject, wrong, message):
+    with pytest.raises(UsageError, match=message):
+        parameters(**wrong).check(subject)
+
+
+@pytest.mark.parametrize("there", ["tp3", "A100x2", "tp8", "nonsense"])
+def test_a_topology_that_cannot_be_is_refused(subject, there):
+    with pytest.raises(TopologyError):
+        parameters(pairs=(("1x1", there),)).check(subject)
+
+
+def test_streams_to_be_drained_are_of_all_ages():
+    assert parameters(streams=4, output=400).first_tokens("drain") == [100, 200, 300, 400]
+    assert parameters(streams=4, output=400).first_tokens("replay") == [400] * 4
+
+
+def test_a_pair_is_two_topologies_and_a_dash():
+    assert parse_pair(" 1x1 - CPUx1@bf16 ") == ("1x1", "CPUx1@bf16")
+
+
+@pytest.mark.parametrize("text", ["", "1x1", "1x1-", "tp2-tp2", "1x1-tp2-pp2"])
+def test_what_is_no_pair_is_refused(text):
+    with pytest.raises(UsageError, match="joined by one dash"):
+        parse_pair(text)

@@ -1,0 +1,25 @@
+import json
+from datetime import datetime
+
+from benchmarks.provenance import cpu_model, provenance, versions
+
+
+def test_a_measurement_says_where_and_of_what_it_is():
+    found = provenance()
+    assert datetime.fromisoformat(found["date"]).tzinfo is not None
+    assert found["hardware"]["cores"] >= 1
+    assert found["hardware"]["memory_bytes"] > 1 << 28
+    assert found["hardware"]["cpu"]
+    assert {"python", "torch", "intentctl"} <= set(found["versions"])
+    assert {"commit", "has_local_changes"} <= set(found)
+    json.dumps(found)
+
+
+def test_the_cpu_is_named_as_linux_names_it():
+    lines = ["processor\t: 0", "model name\t: A CPU @ 2.5: fast", "model name\t: another"]
+    assert cpu_model(lines) == "A CPU @ 2.5: fast"
+    assert cpu_model(["processor\t: 0"]) is None
+
+
+def test_what_is_not_installed_has_no_version():
+    assert list(versions(["torch", "no-such-distribution"])) == ["torch"]
