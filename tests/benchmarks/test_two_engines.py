@@ -63,25 +63,26 @@ async def test_a_drain_lets_running_streams_end_while_others_wait(engines, token
     async with two_engines(Drain, engines, topology(1), tokenizer) as strategy:
         source = engines.started[0]
         source.hold()
-        running, waiting = Recording(PROMPT, 5), Recording(PROMPT, 5)
-        deliveries = [asyncio.create_task(strategy.deliver(running))]
-        await source.until(lambda: bool(source.requests))
+        short, long, waiting = (Recording(PROMPT, length) for length in (5, 9, 5))
+        deliveries = [asyncio.create_task(strategy.deliver(recording)) for recording in (short, long)]
+        await source.until(lambda: len(source.requests) == 2)
         switching = asyncio.create_task(strategy.switch(topology(2)))
         await until(lambda: len(engines.started) == 2)
         deliveries.append(asyncio.create_task(strategy.deliver(waiting)))
-        await until(lambda: source.turn() or running.finish is not None)
+        await until(lambda: source.turn() or long.finish is not None)
         switched = await switching
         await asyncio.gather(*deliveries)
+        again = await strategy.switch(topology(1))
 
-    assert owners(running) == ["engine 0 0-1x1"]
+    assert owners(short) == owners(long) == ["engine 0 0-1x1"]
     assert owners(waiting) == ["engine 1 0-TP2"]
-    assert waiting.arrivals_s[0] >= running.arrivals_s[-1]
-    assert switched.left_to_drain == 1
+    assert waiting.arrivals_s[0] >= switched.interval.end_s >= long.arrivals_s[-1]
+    assert switched.left_to_drain == 2
     assert switched.waits_s is not None
     assert len(switched.waits_s) == 1
     assert switched.drain_s is not None
     assert 0 <= switched.waits_s[0] <= switched.drain_s
-    assert switched.interval.end_s >= running.arrivals_s[-1]
+    assert again.waits_s == ()
 
 
 async def test_an_idle_engine_is_drained_at_once_and_serves_no_more(engines, tokenizer):
