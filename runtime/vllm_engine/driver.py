@@ -1,0 +1,379 @@
+"""The driver process of one vLLM engine: vLLM's engine core and its loop, with the service's commands between steps.
+
+``python -m runtime.vllm_engine.driver FD``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
+vLLM's own and import this module again, so nothing heavy is imported at its top.
+"""
+
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.channel import BlockingChannel, Call, Fatal, Outputs, Reply
+from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
+from runtime.errors import RequestError, RuntimeFault
+from runtime.models import Reason
+from runtime.vllm_engine.messages import Extent, Parking, Release, Released, SourceState, Started, TargetState
+from runtime.vllm_engine.processes import end_group
+from runtime.vllm_engine.requests import FINISHES, core_request, token
+from runtime.vllm_engine.staging import StagingHandle
+
+PROBE_TOKENS = 64
+UNBOUNDED = 1 << 30
+COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
+"""What a session is while it computes an input; between two it waits for the next."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request that speaks here, now or once it is released."""
+
+    request: Request
+    epoch: int
+    next_index: int = 0
+
+
+class Driver:
+    """Serves one vLLM engine; ``call_*`` are what the service may ask for, always between two steps."""
+
+    def __init__(self, llm: Any, channel: BlockingChannel) -> None:
+        self._llm = llm
+        self._core = llm.engine_core.engine_core
+        self._scheduler = self._core.scheduler
+        self._connector = self._scheduler.get_kv_connector().scheduler
+        self._channel = channel
+        self._live: dict[str, _Live] = {}
+        self._followed: dict[str, int] = {}
+        """Requests that are followed here, and how many of their tokens were given."""
+        self._step_blocks = 1
+
+    def serve(self, inbox: "queue.SimpleQueue[Any]") -> None:
+        """Step while there is work, answer between steps."""
+        while True:
+            try:
+                call = inbox.get(block=not self._has_work())
+            except queue.Empty:
+                self._step()
+            else:
+                self._answer(call)
+
+    def probe(self) -> float:
+        """Prefill and decode, so that nothing is done for the first time under load; tokens prefilled per second."""
+        length = max(1, min(PROBE_TOKENS, self.max_tokens - 2))
+        request = Request("probe", tuple([1] * length), SamplingParams(max_tokens=2), epoch=0)
+        elapsed_s = 0.0
+        for _ in range(2):
+            started_s = time.monotonic()
+            self._add(Parking(request, ()))
+            while self._live["probe"].next_index == 0:
+                self._step(is_heard=False)
+            elapsed_s = time.monotonic() - started_s
+            while self._live:
+                self._step(is_heard=False)
+            self._llm.reset_prefix_cache()
+        return length / elapsed_s
+
+    def started(self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float) -> Started:
+        """What the service is told of this engine."""
+        config = self._core.vllm_config
+        return Started(
+            geometry=self._connector.geometry,
+            num_blocks=self.num_blocks,
+            block_size=self.block_size,
+            max_tokens=self.max_tokens,
+            pids=pids,
+            shared_memory=tuple(sorted(shared_memory)),
+            prefill_tokens_s=prefill_tokens_s,
+            has_stateless_sampling=bool(config.use_v2_model_runner),
+        )
+
+    # --- serving ---
+
+    def call_submit(self, request: Request) -> None:
+        """Queue a request."""
+        total = len(request.prompt) + request.sampling.max_tokens
+        if not request.prompt or total > self.max_tokens:
+            raise RequestError(
+                f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer"
+            )
+        self._add(Parking(request, ()))
+
+    def call_cancel(self, request_id: str) -> None:
+        """End a request early."""
+        if live := self._live.get(request_id):
+            self._forget(request_id)
+            ended = Token(request_id, live.epoch, live.next_index, None, finish=Finish.CANCELLED)
+            self._channel.send(Outputs([ended]))
+
+    def call_stats(self) -> EngineStats:
+        """Queues and blocks."""
+        running, waiting = self._scheduler.get_request_counts()
+        pool = self._scheduler.kv_cache_manager.block_pool
+        return EngineStats(running, waiting, pool.get_num_free_blocks(), self.num_blocks)
+
+    def call_exposition(self) -> str:
+        """vLLM's own metrics, as Prometheus text."""
+        from prometheus_client import REGISTRY, generate_latest
+
+        return generate_latest(REGISTRY).decode()
+
+    # --- the source of a switch ---
+
+    def call_attach_source(self, staging: StagingHandle, step_blocks: int) -> None:
+        """Begin a switch away from here."""
+        self._step_blocks = step_blocks
+        self._connector.attach_source(staging)
+
+    def call_sync(self, names: tuple[str, ...]) -> SourceState:
+        """Tell how far the copies are; once they are done, copy what these requests have computed since."""
+        state = SourceState(self._connector.extents(), self._connector.copied_bytes)
+        if not self._connector.is_busy:
+            self._connector.aim(names, self._step_blocks)
+        return state
+
+    def call_suspend(self, names: tuple[str, ...]) -> SourceState:
+        """Stop at a step boundary, everything pinned, and copy the rest of these requests' KV."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        started_s = time.monotonic()
+        self._scheduler.set_pause_state(PauseState.PAUSED_ALL)
+        while self._core.batch_queue:
+            self._step()
+        drained_s = time.monotonic()
+        self._connector.aim(names, UNBOUNDED)
+        while self._connector.is_busy:
+            self._step()
+        patch_s = time.monotonic() - drained_s
+        extents, copied = self._connector.extents(), self._connector.copied_bytes
+        return SourceState(extents, copied, drained_s - started_s, patch_s)
+
+    def call_resume(self, moved: tuple[str, ...]) -> None:
+        """Go on after ``suspend``, without what has moved away; the switch is over on this side."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        for request_id in moved:
+            self._forget(request_id)
+        self._connector.detach()
+        self._scheduler.set_pause_state(PauseState.UNPAUSED)
+
+    # --- the target of a switch ---
+
+    def call_attach_target(self, staging: StagingHandle, step_blocks: int) -> None:
+        """Begin a switch to here."""
+        self._connector.attach_target(staging, step_blocks)
+
+    def call_park(self, parkings: list[Parking]) -> None:
+        """Take requests of the source in; they wait for their KV and for ``release``."""
+        for parking in parkings:
+            self._connector.park(parking.request.request_id)
+            self._add(parking)
+
+    def call_follow(self, parkings: list[Parking]) -> None:
+        """Compute the KV of these requests here; each call gives the tokens since the last one."""
+        for parking in parkings:
+            # the last token is kept back: the step that computes it is the first of the takeover
+            self._feed(parking, end=-1, max_tokens=1)
+
+    def call_advance(self, extents: Mapping[str, Extent]) -> TargetState:
+        """Hear how far the source is, and tell how far this side is."""
+        for name, extent in extents.items():
+            if name in self._connector.parked:
+                self._connector.offer(name, extent)
+        computed = self._connector.loaded()
+        computed |= {name: self._connector.requests[name].num_computed_tokens for name in self._followed}
+        return TargetState(computed, self._connector.copied_bytes)
+
+    def call_release(self, releases: list[Release]) -> Released:
+        """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
+        started_s, copied_bytes = time.monotonic(), self._connector.copied_bytes
+        for release in releases:
+            if release.extent is None:
+                self._take_over(release.parking)
+            else:
+                self._let_go(release.parking, release.extent)
+            live = self._live[release.parking.request.request_id]
+            live.epoch, live.next_index = release.epoch, len(release.parking.emitted)
+        while self._connector.is_busy:
+            self._step()
+        loaded_s = time.monotonic()
+        for _ in range(1 + len(self._core.batch_queue or ())):
+            self._step()
+        return Released(
+            loaded_s - started_s, time.monotonic() - loaded_s, self._connector.copied_bytes - copied_bytes
+        )
+
+    def call_commit(self) -> None:
+        """The switch to here is over."""
+        self._connector.detach()
+
+    def call_drop(self, names: tuple[str, ...]) -> None:
+        """Forget requests that were parked or followed."""
+        for name in names:
+            self._forget(name)
+
+    def call_digests(self, name: str) -> dict[tuple[int, int, int], str]:
+        """Digests of a request's pages by (logical block, layer, head)."""
+        request = self._connector.requests[name]
+        blocks = list(self._scheduler.kv_cache_manager.get_block_ids(request.request_id)[0])
+        blocks = blocks[: -(-request.num_computed_tokens // self.block_size)]
+        found: dict[tuple[int, int, int], str] = {}
+        for told in self._llm.collective_rpc("intentctl_digests", args=(blocks,)):
+            found |= told
+        return found
+
+    # --- inside ---
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks that requests can have (vLLM keeps one for itself)."""
+        return int(self._core.vllm_config.cache_config.num_gpu_blocks) - 1
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return int(self._core.vllm_config.cache_config.block_size)
+
+    @property
+    def max_tokens(self) -> int:
+        """Prompt and output of one request at most."""
+        return min(int(self._core.vllm_config.model_config.max_model_len), self.num_blocks * self.block_size)
+
+    def _has_work(self) -> bool:
+        """Something wants a step; requests that are parked or between two inputs do not."""
+        if self._core.batch_queue or self._connector.is_busy or self._scheduler.finished_req_ids:
+            return True
+        # 0 while suspended
+        unfinished = self._scheduler.get_num_unfinished_requests()
+        return bool(unfinished and unfinished > self._connector.num_idle)
+
+    def _step(self, *, is_heard: bool = True) -> None:
+        tokens = [said for output in self._llm.step() for said in self._tokens(output)]
+        if tokens and is_heard:
+            self._channel.send(Outputs(list(tokens)))
+
+    def _tokens(self, output: Any) -> list[Token]:
+        """The new tokens of one request, booked."""
+        live, completion = self._live.get(output.request_id), output.outputs[0]
+        if live is None:
+            return []
+        tokens = []
+        for token_id, chances in zip(completion.token_ids, completion.logprobs or [], strict=True):
+            tokens.append(token(live.request, (live.epoch, live.next_index), int(token_id), chances))
+            live.next_index += 1
+        if completion.finish_reason is not None:
+            del self._live[output.request_id]
+            finish = FINISHES.get(completion.finish_reason, Finish.ERROR)
+            tokens = _ended(tokens, live, finish, f"vLLM ended it: {completion.finish_reason}")
+        return tokens
+
+    def _add(self, parking: Parking) -> None:
+        request, emitted = parking.request, parking.emitted
+        self._live[request.request_id] = _Live(request, request.epoch, len(emitted))
+        wanted = core_request(request, request.prompt + emitted, request.sampling.max_tokens - len(emitted))
+        self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
+
+    def _feed(self, parking: Parking, end: int | None, max_tokens: int) -> Any:
+        """Give a followed request its tokens up to ``end``, if there are new ones; vLLM holds it as a session."""
+        request = parking.request
+        tokens = (request.prompt + parking.emitted)[:end]
+        given = self._followed.get(request.request_id, 0)
+        wanted = core_request(request, tokens[given:], max_tokens)
+        wanted.resumable = True
+        if len(tokens) > given:
+            self._followed[request.request_id] = len(tokens)
+            self._llm.engine_core.add_request(wanted)
+        return wanted
+
+    def _let_go(self, parking: Parking, extent: Extent) -> None:
+        """A parked request goes on with what its source has."""
+        name = parking.request.request_id
+        if name not in self._live:
+            self.call_park([parking])
+        since = parking.emitted[self._live[name].next_index :]
+        self._connector.release(name, list(since), extent, UNBOUNDED)
+
+    def _take_over(self, parking: Parking) -> None:
+        """A followed request gets its last input, and what it samples is heard from now on."""
+        request = parking.request
+        while (held := self._connector.requests.get(request.request_id)) and held.status.name in COMPUTING:
+            self._step()
+        remaining = request.sampling.max_tokens - len(parking.emitted)
+        wanted = self._feed(parking, None, remaining)
+        wanted.external_req_id = request.request_id
+        self._llm.output_processor.add_request(wanted, None)
+        self._live[request.request_id] = _Live(request, request.epoch)
+        self._followed.pop(request.request_id, None)
+        # an input that is no session's ends the session with the one before it
+        last = core_request(request, (), remaining)
+        self._llm.engine_core.add_request(last)
+
+    def _forget(self, request_id: str) -> None:
+        self._followed.pop(request_id, None)
+        if self._live.pop(request_id, None):
+            self._llm.abort_request([request_id])
+        elif request := self._connector.requests.get(request_id):
+            self._llm.engine_core.abort_requests([request.request_id])
+
+    def _answer(self, call: Call) -> None:
+        try:
+            value = getattr(self, f"call_{call.method}")(*call.arguments)
+        except RuntimeFault as error:
+            self._channel.send(Reply(call.call_id, error=error))
+        else:
+            self._channel.send(Reply(call.call_id, value))
+
+
+def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> list[Token]:
+    """The tokens with the end on the last one, or on one of its own."""
+    detail = detail if finish is Finish.ERROR else ""
+    if not tokens or finish is Finish.ERROR:
+        end = Token(live.request.request_id, live.epoch, live.next_index, None, finish=finish, detail=detail)
+        return [*tokens, end]
+    last = tokens[-1]
+    said = (last.request_id, last.epoch, last.index, last.token_id, last.logprob, last.alternatives)
+    return [*tokens[:-1], Token(*said, finish)]
+
+
+def _listen(channel: BlockingChannel, calls: Any, inbox: "queue.SimpleQueue[Any]") -> None:
+    for call in calls:
+        inbox.put(call)
+    # the service is gone: so is this engine, whatever it is doing
+    end_group(os.getpgrp(), set())
+
+
+def main() -> None:
+    """Serve until the service is gone or the engine is lost."""
+    channel = BlockingChannel(socket.socket(fileno=int(sys.argv[1])))
+    calls = channel.messages()
+    config = next(calls)
+    for name, value in config.environment.items():
+        os.environ.setdefault(name, value)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, calls, inbox), daemon=True).start()
+    try:
+        from runtime.vllm_engine.boot import boot
+
+        driver, started = boot(config, channel)
+    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
+        traceback.print_exc()
+        from runtime.vllm_engine.boot import start_error
+
+        channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))
+        sys.exit(1)
+    channel.send(started)
+    try:
+        driver.serve(inbox)
+    except Exception as error:  # noqa: BLE001 - the same
+        traceback.print_exc()
+        channel.send(Fatal(Reason.ENGINE_LOST, f"{type(error).__name__}: {error}"))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

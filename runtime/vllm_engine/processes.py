@@ -1,0 +1,42 @@
+"""The processes of one vLLM engine and what they leave behind. Linux: reads /proc."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - where Linux keeps it
+
+
+def group_pids(group: int) -> list[int]:
+    """Processes of a process group that are still there."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # the name in parentheses may hold spaces; what follows it does not
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group and fields[0] != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def shared_memory_of(pids: list[int]) -> set[str]:
+    """Files in shared memory that these processes have mapped."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                path = line[line.find("/") :] if "/" in line else ""
+                if path.startswith(SHARED_MEMORY) and not path.endswith("(deleted)"):
+                    found.add(path)
+    return found
+
+
+def end_group(group: int, shared_memory: set[str]) -> None:
+    """Kill what is left of a process group, and remove its files in shared memory, the known ones and those mapped now."""
+    doomed = shared_memory | shared_memory_of(group_pids(group))
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    for path in doomed:
+        Path(path).unlink(missing_ok=True)

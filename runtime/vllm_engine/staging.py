@@ -1,0 +1,63 @@
+"""The shared memory that KV passes through during a switch: slots of whole blocks, by logical (layer, KV head).
+
+One memory file per switch, made by the service and opened by the workers through it, so that nothing has a name and
+nothing is left when processes die. It is bounded; memory is taken as slots are first written.
+"""
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.errors import EngineLostError
+from runtime.vllm_engine.geometry import KvGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class StagingHandle:
+    """How other processes find the memory: a path to the maker's open file, and its shape."""
+
+    path: str
+    num_slots: int
+    geometry: KvGeometry
+
+
+class Staging:
+    """The maker's side: holds the memory until it is closed."""
+
+    def __init__(self, geometry: KvGeometry, block_bytes: int, bound_bytes: int) -> None:
+        num_slots = bound_bytes // block_bytes
+        self._fd = os.memfd_create("intentctl-staging")
+        os.ftruncate(self._fd, max(1, num_slots * block_bytes))
+        self.handle = StagingHandle(f"/proc/{os.getpid()}/fd/{self._fd}", num_slots, geometry)
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory that was really taken."""
+        return os.fstat(self._fd).st_blocks * 512
+
+    def close(self) -> None:
+        """Give the memory back as soon as no worker has it open. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def open_slots(handle: StagingHandle) -> Any:
+    """The memory as a tensor ``[slots, layers, KV heads, *page shape]``; it lives as long as the tensor.
+
+    Raises:
+        EngineLostError: its maker is gone.
+    """
+    import torch
+
+    geometry = handle.geometry
+    dtype: torch.dtype = getattr(torch, geometry.dtype)
+    try:
+        with Path(handle.path).open("r+b") as file:
+            memory = mmap.mmap(file.fileno(), handle.num_slots * geometry.block_values * dtype.itemsize)
+    except OSError as error:
+        raise EngineLostError(f"the staging memory of the switch is gone ({handle.path}): {error}") from error
+    shape = (handle.num_slots, geometry.num_layers, geometry.num_kv_heads, *geometry.page_shape)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

@@ -1,0 +1,331 @@
+"""The vLLM engine's side of a switch: two engines, staging memory between them, and one moment that counts.
+
+    ready    start the target's engine (or take a standby one), make the staging memory
+    lag      source copies to staging, target from it; requests are parked on the target; followed ones get tokens
+    cut      suspend the source at a step boundary, last patch, release on the target, its first step: commit
+    release  what was left to drain ends on the source; the source becomes standby, or ends
+
+Until the commit the source holds everything, suspended at most: going back is letting it go on.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from runtime.engine import Cut, Lag, Token
+from runtime.errors import EngineLostError, EngineStartError, SwitchError
+from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
+from runtime.vllm_engine.geometry import KvGeometry
+from runtime.vllm_engine.instance import Instance
+from runtime.vllm_engine.messages import Extent, Parking, Release, Released, SourceState, TargetState
+from runtime.vllm_engine.models import SwitchPath
+from runtime.vllm_engine.paths import Terms, counted, path_of
+from runtime.vllm_engine.staging import Staging
+
+if TYPE_CHECKING:
+    from runtime.vllm_engine.engine import VllmEngine
+
+DRAIN_TIMEOUT_S = 40.0
+"""How long requests that were left on the source may take to end."""
+
+
+class VllmShadow:
+    """The target side of a switch; see ``runtime.engine.Shadow``."""
+
+    def __init__(self, engine: "VllmEngine", topology: Topology, standby: Instance | None) -> None:
+        self._engine = engine
+        self._source = engine.active
+        self._topology = topology
+        self._was_standby = standby is not None
+        self._starting = asyncio.create_task(self._start(standby))
+        self._staging: Staging | None = None
+        self._terms: Terms
+        self._paths: dict[str, SwitchPath] = {}
+        self._parked: set[str] = set()
+        self._held: list[list[Token]] = []
+        """What the target said before the commit."""
+        self._is_committed = self._is_over = False
+
+    async def ready(self) -> None:
+        """Wait until the target's engine serves, and see how KV can come to it."""
+        try:
+            target = await asyncio.shield(self._starting)
+        except EngineStartError as error:
+            raise SwitchError(Reason.LOAD_FAILED, str(error)) from error
+        except EngineLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        if self._staging is not None:
+            return
+        ours, theirs = self._source.started.geometry, target.started.geometry
+        self._terms = self._agree(ours, theirs, target)
+        if isinstance(ours, KvGeometry) and not self._terms.difference:
+            await self._attach(ours, target)
+
+    async def lag(self) -> Lag:
+        """Copy in the background, and tell what the target still lacks."""
+        with self._losing():
+            target = self._target
+            state: SourceState = await self._source.call("sync", self._named("patch"))
+            parkings = self._choose()
+            await self._bring(target, parkings)
+            extents = {name: state.extents[name] for name in self._parked & state.extents.keys()}
+            there: TargetState = await target.call("advance", extents)
+        lacking = {
+            name: max(0, extent.num_computed - there.computed.get(name, 0))
+            for name, extent in state.extents.items()
+            if self._paths.get(name) in ("patch", "follow")
+        }
+        copied = sum(lacking[name] for name in self._parked & lacking.keys())
+        return Lag(sum(lacking.values()), copied * self._terms.kv_bytes_per_token, state.copied_bytes)
+
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Move every request that can move; see the protocol."""
+        self._engine.close_gate()
+        try:
+            async with asyncio.timeout(deadline_s):
+                with self._losing():
+                    return await self._cut(epoch)
+        except TimeoutError:
+            detail = f"the cut took longer than {deadline_s} s; the old topology goes on"
+            raise SwitchError(Reason.DEADLINE, detail) from None
+        finally:
+            if not self._is_committed and not self._source.is_gone:
+                with contextlib.suppress(EngineLostError):
+                    await self._source.call("resume", ())
+            if not self._engine.active.is_gone:
+                self._engine.open_gate()
+
+    async def release(self) -> None:
+        """Let what was left behind end, then give the source up. Idempotent."""
+        if self._is_over:
+            return
+        await self._drain()
+        self._close_staging()
+        self._is_over = True
+        await self._engine.retire(self._source)
+        self._engine.end_switch()
+
+    async def abort(self, reason: Reason) -> None:  # noqa: ARG002 - the coordinator reports it
+        """Give the target up. Idempotent."""
+        if self._is_over:
+            return
+        self._is_over = True
+        target = await self._started_or_none()
+        if not self._source.is_gone and self._staging is not None:
+            with contextlib.suppress(EngineLostError):
+                await self._source.call("resume", ())
+        if target is not None:
+            await self._give_back(target)
+        self._close_staging()
+        self._engine.end_switch()
+
+    async def end(self) -> None:
+        """The whole engine is being closed."""
+        self._is_over = True
+        self._starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, EngineStartError, EngineLostError):
+            await (await self._starting).close()
+        if self._is_committed:
+            await self._source.close()
+        self._close_staging()
+
+    def holds_back(self, instance: Instance, tokens: list[Token]) -> bool:
+        """Keep what the target says until it is sure to be the one that speaks."""
+        if self._is_committed or self._is_over or instance is self._source:
+            return False
+        self._held.append(tokens)
+        return True
+
+    # --- inside ---
+
+    async def _start(self, standby: Instance | None) -> Instance:
+        return standby or await self._engine.launch(self._topology)
+
+    @property
+    def _target(self) -> Instance:
+        return self._starting.result()
+
+    def _agree(self, ours: KvGeometry | str, theirs: KvGeometry | str, target: Instance) -> Terms:
+        wanted, difference = self._engine.settings.path, _difference(ours, theirs)
+        if self._weights_differ():
+            difference = difference or "weights of another precision"
+        if wanted == "patch" and difference:
+            raise SwitchError(
+                Reason.UNSUPPORTED,
+                f"KV cannot be copied to {self._topology}: {difference}; use path: auto or follow",
+            )
+        links = self._engine.cluster
+        link = links.link_between(self._source.topology.devices[0], self._topology.devices[0])
+        model, precision = self._engine.model, self._source.topology.stages[0].precision
+        values = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+        return Terms(
+            wanted=wanted,
+            difference=difference,
+            kv_bytes_per_token=round(values * BYTES_PER_VALUE[precision.kv]),
+            link_bytes_s=link.bandwidth_bytes_s,
+            prefill_tokens_s=target.started.prefill_tokens_s,
+            has_stateless_sampling=target.started.has_stateless_sampling,
+        )
+
+    def _weights_differ(self) -> bool:
+        """KV made by other weights is not what the target would compute."""
+        now, then = (topology.stages[0].precision for topology in (self._source.topology, self._topology))
+        return now != then
+
+    async def _attach(self, geometry: KvGeometry, target: Instance) -> None:
+        block_bytes = geometry.block_size * self._terms.kv_bytes_per_token
+        settings = self._engine.settings
+        self._staging = Staging(geometry, block_bytes, settings.staging_bytes)
+        step_blocks = max(1, settings.slice_bytes // block_bytes)
+        with self._losing():
+            await self._source.call("attach_source", self._staging.handle, step_blocks)
+            await target.call("attach_target", self._staging.handle, step_blocks)
+
+    def _choose(self) -> list[Parking]:
+        """Give each request of the source its path, once; the requests with what they said so far."""
+        parkings = []
+        for name, stream in self._engine.streams.items():
+            if stream.owner is self._source:
+                self._paths.setdefault(name, path_of(stream.request, len(stream.emitted), self._terms))
+                parkings.append(Parking(stream.request, tuple(stream.emitted)))
+        return parkings
+
+    async def _bring(self, target: Instance, parkings: list[Parking]) -> None:
+        """Park what is new on the target, tell followers the news, and drop what has ended."""
+        here = {parking.request.request_id: parking for parking in parkings}
+        gone = tuple(name for name in self._paths if name not in here)
+        new = [here[name] for name in self._named("patch") if name in here and name not in self._parked]
+        followed = [here[name] for name in self._named("follow") if name in here]
+        self._parked |= {parking.request.request_id for parking in new}
+        for name in gone:
+            del self._paths[name]
+            self._parked.discard(name)
+        if gone:
+            await target.call("drop", gone)
+        if new:
+            await target.call("park", new)
+        if followed:
+            await target.call("follow", followed)
+
+    def _named(self, path: str) -> tuple[str, ...]:
+        return tuple(name for name, chosen in self._paths.items() if chosen == path)
+
+    async def _cut(self, epoch: int) -> Cut:
+        started_s = time.monotonic()
+        state: SourceState = await self._source.call("suspend", self._named("patch"))
+        suspended_s = time.monotonic()
+        parkings = self._choose()
+        here = {parking.request.request_id for parking in parkings}
+        if gone := tuple(self._paths.keys() - here):
+            await self._target.call("drop", gone)
+        releases = [release for parking in parkings if (release := self._release_of(parking, state, epoch))]
+        moved = tuple(release.parking.request.request_id for release in releases)
+        done: Released = await self._target.call("release", releases)
+        self._commit(epoch, moved)
+        committed_s = time.monotonic()
+        left = tuple(name for name in here if name not in moved)
+        await self._let_source_go(moved)
+        rest_s = max(0.0, suspended_s - started_s - state.drain_s - state.patch_s)
+        turn_s = committed_s - suspended_s - done.load_s - done.first_step_s
+        return Cut(
+            epoch=epoch,
+            moved=moved,
+            left_to_drain=left,
+            bytes_inside=done.loaded_bytes,
+            timings=CutTimings(
+                drain_ms=state.drain_s * 1e3,
+                patch_ms=(state.patch_s + done.load_s) * 1e3,
+                commit_ms=(rest_s + turn_s) * 1e3,
+                first_step_ms=done.first_step_s * 1e3,
+            ),
+            tokens_recomputed=self._recomputed(releases, state),
+            paths=counted(self._paths, moved),
+        )
+
+    def _release_of(self, parking: Parking, state: SourceState, epoch: int) -> Release | None:
+        """How a request goes on at the target; None when it stays on the source."""
+        name = parking.request.request_id
+        extent = state.extents.get(name)
+        if self._paths[name] == "follow":
+            return Release(parking, epoch, None)
+        if self._paths[name] == "drain" or extent is None:
+            return None
+        # no room in staging memory: it stays
+        return Release(parking, epoch, extent) if extent.staged >= extent.num_computed else None
+
+    def _recomputed(self, releases: list[Release], state: SourceState) -> int:
+        """Positions with KV on the source that the target computed itself."""
+        followed = (release for release in releases if release.extent is None)
+        names = (release.parking.request.request_id for release in followed)
+        return sum(state.extents.get(name, Extent(0, 0, 0, ())).num_computed for name in names)
+
+    def _commit(self, epoch: int, moved: tuple[str, ...]) -> None:
+        """No way back; nothing is awaited here."""
+        self._is_committed = True
+        self._engine.commit(epoch, moved, self._target)
+        for tokens in self._held:
+            self._engine.hear(self._target, tokens)
+        self._held.clear()
+        self._engine.open_gate()
+
+    async def _let_source_go(self, moved: tuple[str, ...]) -> None:
+        """The moved requests' blocks on the source are free; those left to drain go on."""
+        with contextlib.suppress(EngineLostError):
+            await self._source.call("resume", moved)
+        with contextlib.suppress(EngineLostError):
+            await self._target.call("commit")
+
+    async def _drain(self) -> None:
+        deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+        while left := self._left():
+            if time.monotonic() > deadline_s:
+                self._engine.end_streams(
+                    left,
+                    f"it could not move to {self._topology.shape} and did not end in {DRAIN_TIMEOUT_S} s",
+                )
+                with contextlib.suppress(EngineLostError):
+                    await self._source.call("drop", tuple(left))
+                return
+            await asyncio.sleep(0.02)
+
+    def _left(self) -> list[str]:
+        streams = self._engine.streams.items()
+        return [name for name, stream in streams if stream.owner is self._source]
+
+    async def _started_or_none(self) -> Instance | None:
+        """The target if it has started; one that is starting is ended."""
+        if not self._starting.done():
+            self._starting.cancel()
+        try:
+            return await self._starting
+        except (asyncio.CancelledError, EngineStartError, EngineLostError):
+            return None
+
+    async def _give_back(self, target: Instance) -> None:
+        if target.is_gone or not self._was_standby:
+            await target.close()
+            return
+        with contextlib.suppress(EngineLostError):
+            await target.call("drop", tuple(self._paths))
+            await target.call("commit")
+        self._engine.standby.append(target)
+
+    def _close_staging(self) -> None:
+        if self._staging is not None:
+            self._staging.close()
+
+    @contextlib.contextmanager
+    def _losing(self):  # type: ignore[no-untyped-def]
+        """An engine that is lost in a switch ends the switch."""
+        try:
+            yield
+        except EngineLostError as error:
+            reason = Reason.ENGINE_LOST if self._source.is_gone else Reason.RANK_LOST
+            raise SwitchError(reason, str(error)) from error
+
+
+def _difference(ours: KvGeometry | str, theirs: KvGeometry | str) -> str:
+    if isinstance(ours, str):
+        return ours
+    return theirs if isinstance(theirs, str) else ours.difference(theirs)
