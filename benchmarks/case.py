@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from benchmarks.counting import context_tokens, counting_text
-from benchmarks.engines import Subject, SwitchPath
+from benchmarks.engines import OwnPath, Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
 from benchmarks.parameters import AFTER_TOKENS, BEFORE_TOKENS, Mode, Parameters
@@ -80,7 +80,7 @@ async def _run(case: Case, log: _Log) -> None:
 
 
 def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[Strategy]:
-    path: SwitchPath = "follow" if case.mode == "follow" else "patch"
+    path: OwnPath = "follow" if case.mode == "follow" else "patch"
     start = partial(case.subject.start, path=path, max_model_tokens=case.parameters.total_tokens)
     source = case.subject.topology(case.pair[0])
     match case.mode:

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.engines import Subject
 from benchmarks.provenance import provenance
+from intentctl.arguments import EngineName
 
 CONNECTOR = "runtime.vllm_engine.connector:KvConnector"
 ENVIRONMENT = {
@@ -122,7 +123,12 @@ def measure(options: argparse.Namespace) -> tuple[list[float], list[float]]:
 @contextmanager
 def _side(name: str, options: argparse.Namespace, more: list[str]) -> Iterator[Side]:
     sizes = ["--context", str(options.context), "--output", str(options.output)]
-    command = [sys.executable, "-m", "benchmarks.vllm_throughput", str(Subject.example("vllm").checkpoint)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.vllm_throughput",
+        str(Subject.example(EngineName.VLLM).checkpoint),
+    ]
     with subprocess.Popen(
         [*command, *sizes, *more],
         stdin=subprocess.PIPE,

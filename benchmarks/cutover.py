@@ -11,13 +11,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.case import Case, run_case
-from benchmarks.engines import OWN_PATHS, EngineName, Subject
+from benchmarks.engines import OWN_PATHS, Subject
 from benchmarks.parameters import MODES, Parameters, UsageError, parse_pair
 from benchmarks.provenance import provenance
 from benchmarks.report import Run, ratio_lines, ratios, run_document, table
+from intentctl.arguments import EngineName
 from runtime.errors import RuntimeFault
 
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.cutover", description=__doc__)
-    found.add_argument("--engine", choices=get_args(EngineName), default="torch")
+    found.add_argument("--engine", choices=[*map(str, EngineName)], default="torch")
     found.add_argument("--mode", choices=(*MODES, "all"), default="patch")
     found.add_argument("--streams", type=int, default=12, help="streams that run at any time")
     found.add_argument("--switches", type=int, default=5, help="switches there and back, per mode and pair")
@@ -61,10 +62,10 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
     Raises:
         UsageError: a pair that is none.
     """
-    own = OWN_PATHS[options.engine]
+    engine = EngineName(options.engine)
     return Parameters(
-        engine=options.engine,
-        modes=(*own, "replay", "drain") if options.mode == "all" else (options.mode,),
+        engine=engine,
+        modes=(*OWN_PATHS[engine], "replay", "drain") if options.mode == "all" else (options.mode,),
         pairs=tuple(parse_pair(text) for text in options.pairs.split(",")),
         streams=options.streams,
         switches=options.switches,

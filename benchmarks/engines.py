@@ -1,19 +1,22 @@
-"""The engines that can be measured, on the counting checkpoint and the cluster of the local example."""
+"""The engines that can be measured, each on the local example that comes with it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from intentctl.local import EXAMPLE
+from intentctl.arguments import EngineName
+from intentctl.local import EXAMPLES
 from runtime.engine import Engine
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import ModelSpec, Topology
 from runtime.notation import parse_topology
-from service.deployment import load
+from service.deployment import Deployment, load
 
-EngineName = Literal["torch", "vllm"]
-SwitchPath = Literal["patch", "follow"]
+OwnPath = Literal["patch", "follow"]
 
-OWN_PATHS: dict[EngineName, tuple[SwitchPath, ...]] = {"torch": ("patch",), "vllm": ("patch", "follow")}
+OWN_PATHS: dict[EngineName, tuple[OwnPath, ...]] = {
+    EngineName.TORCH: ("patch",),
+    EngineName.VLLM: ("patch", "follow"),
+}
 """How each engine brings requests over by itself."""
 
 
@@ -21,19 +24,22 @@ OWN_PATHS: dict[EngineName, tuple[SwitchPath, ...]] = {"torch": ("patch",), "vll
 class Subject:
     """What is measured."""
 
-    engine: EngineName
-    checkpoint: Path
-    cluster: Cluster
-    spec: ModelSpec
-    precision: str
-    """What holds where a topology's text says none."""
+    deployment: Deployment
 
     @classmethod
     def example(cls, engine: EngineName) -> "Subject":
-        """The local example with one engine or the other."""
-        deployment = load(EXAMPLE)
-        model = deployment.model
-        return cls(engine, deployment.checkpoint(), deployment.cluster, model.spec, model.precision)
+        """The counting checkpoint with one engine or the other."""
+        return cls(load(EXAMPLES[engine]))
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the model."""
+        return self.deployment.checkpoint()
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's shape."""
+        return self.deployment.model.spec
 
     def topology(self, text: str) -> Topology:
         """A topology of this model on this cluster.
@@ -41,25 +47,27 @@ class Subject:
         Raises:
             TopologyError: it cannot be read, bound or be.
         """
-        topology = parse_topology(text, self.cluster, self.spec.num_layers, self.precision)
-        topology.check(self.cluster, self.spec)
+        cluster, precision = self.deployment.cluster, self.deployment.model.precision
+        topology = parse_topology(text, cluster, self.spec.num_layers, precision)
+        topology.check(cluster, self.spec)
         return topology
 
-    async def start(self, topology: Topology, path: SwitchPath, max_model_tokens: int) -> Engine:
+    async def start(self, topology: Topology, path: OwnPath, max_model_tokens: int) -> Engine:
         """An engine for requests of up to ``max_model_tokens`` that switches by ``path`` where it has a choice.
 
         Raises:
             RuntimeFault: it does not start.
         """
-        if self.engine == "torch":
+        place = self.checkpoint, topology, self.deployment.cluster
+        if self.deployment.engine == "torch":
             from runtime.torch_engine.engine import TorchEngine
 
-            return await TorchEngine.start(self.checkpoint, topology, self.cluster)
+            return await TorchEngine.start(*place)
         from runtime.vllm_engine.engine import VllmEngine
-
-        from runtime.vllm_engine.models import VllmSettings
 
         # without prefix caching: a replay back to an engine that still has the prefix would be no replay
         options = {"max_model_len": max_model_tokens, "enable_prefix_caching": False}
-        settings = VllmSettings(options=options, path=path)
-        return await VllmEngine.start(self.checkpoint, topology, self.cluster, settings)
+        settings = self.deployment.vllm
+        return await VllmEngine.start(
+            *place, replace(settings, path=path, options={**settings.options, **options})
+        )

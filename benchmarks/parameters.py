@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from benchmarks.engines import OWN_PATHS, EngineName, Subject
+from benchmarks.engines import OWN_PATHS, Subject
+from intentctl.arguments import EngineName
 
 BEFORE_TOKENS = 110
 """Tokens per stream before a switch: a sham cut needs 101 gaps in a row."""

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.engines import Subject
 from benchmarks.load import Recording
+from intentctl.arguments import EngineName
 from runtime.models import Topology
 from runtime.testing import ScriptedEngine
 from runtime.tokenizer import Tokenizer
@@ -13,7 +14,7 @@ PROMPT = (10, 11, 12, 13)
 
 @pytest.fixture(scope="session")
 def subject() -> Subject:
-    return Subject.example("torch")
+    return Subject.example(EngineName.TORCH)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from benchmarks.case import Case, run_case, tally
 from benchmarks.load import Recording
 from benchmarks.parameters import Parameters
 from benchmarks.report import Tally
+from intentctl.arguments import EngineName
 from runtime.engine import Finish
 from runtime.ledger import Counts
 from runtime.models import Phase
@@ -44,7 +45,9 @@ def scripted(monkeypatch, subject):
 
 
 def case(subject, mode) -> Case:
-    return Case(Parameters("torch", (mode,), (("1x1", "tp2"),), 2, 1, 40, 300), subject, mode, ("1x1", "tp2"))
+    return Case(
+        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), 2, 1, 40, 300), subject, mode, ("1x1", "tp2")
+    )
 
 
 @pytest.mark.parametrize("mode", ["patch", "replay", "drain"])

@@ -1,16 +1,21 @@
 import pytest
 
 from benchmarks.parameters import Parameters, UsageError, parse_pair
+from intentctl.arguments import EngineName
 from runtime.errors import TopologyError
 
 
 def parameters(**more) -> Parameters:
-    return Parameters(**({"engine": "torch", "modes": ("patch",), "pairs": (("1x1", "tp2"),)} | more))
+    return Parameters(
+        **({"engine": EngineName.TORCH, "modes": ("patch",), "pairs": (("1x1", "tp2"),)} | more)
+    )
 
 
 def test_what_can_be_run_passes(subject):
     parameters().check(subject)
-    parameters(engine="vllm", modes=("patch", "follow", "replay", "drain"), context=1000).check(subject)
+    parameters(engine=EngineName.VLLM, modes=("patch", "follow", "replay", "drain"), context=1000).check(
+        subject
+    )
 
 
 @pytest.mark.parametrize(
