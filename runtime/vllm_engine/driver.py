@@ -340,7 +340,7 @@ def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> lis
     return [*tokens[:-1], Token(*said, finish)]
 
 
-def _listen(channel: BlockingChannel, calls: Any, inbox: "queue.SimpleQueue[Any]") -> None:
+def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]") -> None:
     for call in calls:
         inbox.put(call)
     # the service is gone: so is this engine, whatever it is doing
@@ -355,7 +355,7 @@ def main() -> None:
     for name, value in config.environment.items():
         os.environ.setdefault(name, value)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, calls, inbox), daemon=True).start()
+    threading.Thread(target=_listen, args=(calls, inbox), daemon=True).start()
     try:
         from runtime.vllm_engine.boot import boot
 

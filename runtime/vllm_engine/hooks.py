@@ -43,7 +43,7 @@ def extend(request: Any, tokens: list[int]) -> None:
     This is what vLLM itself does when a streaming session gets its next input (``Scheduler._update_request_as_session``).
     """
     request.prompt_token_ids.extend(tokens)
-    request._all_token_ids.extend(tokens)
+    request._all_token_ids.extend(tokens)  # noqa: SLF001 - vLLM has no method for it
     request.num_prompt_tokens = len(request.prompt_token_ids)
     request.max_tokens -= len(tokens)
     request.update_block_hashes()

@@ -22,15 +22,15 @@ def group_pids(group: int) -> list[int]:
 
 
 def shared_memory_of(pids: list[int]) -> set[str]:
-    """Files in shared memory that these processes have mapped."""
-    found = set()
+    """Files in shared memory that these processes have mapped, found by inode: a semaphore is mapped by another name."""
+    mapped = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-                path = line[line.find("/") :] if "/" in line else ""
-                if path.startswith(SHARED_MEMORY) and not path.endswith("(deleted)"):
-                    found.add(path)
-    return found
+                fields = line.split(maxsplit=5)
+                if len(fields) > 5 and fields[5].startswith(SHARED_MEMORY):
+                    mapped.add(int(fields[4]))
+    return {entry.path for entry in os.scandir(SHARED_MEMORY) if entry.inode() in mapped}
 
 
 def end_group(group: int, shared_memory: set[str]) -> None:

@@ -192,8 +192,8 @@ class SchedulerSide:
             return None
         self._number += 1
         self._sent[self._number] = (store, load)
-        pairs = tuple(copies.pairs if copies else () for copies in (store, load))
-        return Order(self._number, self._staging, *pairs, arrived)
+        stored, loaded = (copies.pairs if copies else () for copies in (store, load))
+        return Order(self._number, self._staging, stored, loaded, arrived)
 
     def acknowledged(self, ack: Ack) -> None:
         """The workers carried out an order."""
