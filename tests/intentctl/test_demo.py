@@ -149,10 +149,11 @@ def test_an_engine_beside_a_deployment_is_refused(run, deployment):
 
 
 @pytest.mark.slow
-def test_the_demo_switches_twice_and_every_stream_counts_on():
-    done = subprocess.run(
-        [sys.executable, "-m", "intentctl", "demo", "-o", "json"], capture_output=True, text=True, check=False
-    )
+@pytest.mark.timeout(900)  # three vLLM engines are started
+@pytest.mark.parametrize("engine", ["torch", pytest.param("vllm", marks=pytest.mark.vllm)])
+def test_the_demo_switches_twice_and_every_stream_counts_on(engine):
+    command = [sys.executable, "-m", "intentctl", "demo", "--engine", engine, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)
 
     assert done.returncode == 0, done.stderr
@@ -163,4 +164,5 @@ def test_the_demo_switches_twice_and_every_stream_counts_on():
         ("1x1", "TP2"),
     ]
     assert all(switch["streams_measured"] == 8 for switch in document["switches"])
+    assert all(switch["paths"] == {"patch": 8} for switch in document["switches"])
     assert [switch["intent"] for switch in document["switches"]] == list(demo.INTENTS)
