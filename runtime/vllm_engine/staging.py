@@ -19,6 +19,8 @@ class StagingHandle:
     """How other processes find the memory: a path to the maker's open file, and its shape."""
 
     path: str
+    inode: int
+    """Of the file: the path is that of a descriptor, whose number the next switch may get again."""
     num_slots: int
     geometry: KvGeometry
 
@@ -30,7 +32,8 @@ class Staging:
         num_slots = bound_bytes // block_bytes
         self._fd = os.memfd_create("intentctl-staging")
         os.ftruncate(self._fd, max(1, num_slots * block_bytes))
-        self.handle = StagingHandle(f"/proc/{os.getpid()}/fd/{self._fd}", num_slots, geometry)
+        path, inode = f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino
+        self.handle = StagingHandle(path, inode, num_slots, geometry)
 
     @property
     def used_bytes(self) -> int:
@@ -56,6 +59,10 @@ def open_slots(handle: StagingHandle) -> Any:
     dtype: torch.dtype = getattr(torch, geometry.dtype)
     try:
         with Path(handle.path).open("r+b") as file:
+            if os.fstat(file.fileno()).st_ino != handle.inode:
+                raise EngineLostError(
+                    f"the staging memory of the switch is gone: {handle.path} is another file"
+                )
             memory = mmap.mmap(file.fileno(), handle.num_slots * geometry.block_values * dtype.itemsize)
     except OSError as error:
         raise EngineLostError(f"the staging memory of the switch is gone ({handle.path}): {error}") from error
