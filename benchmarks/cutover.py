@@ -6,18 +6,18 @@ Prints a table and, on request, writes everything measured as JSON; docs/benchma
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.case import Case, run_case
 from benchmarks.engines import OWN_PATHS, Subject
 from benchmarks.parameters import MODES, Parameters, UsageError, parse_pair
 from benchmarks.provenance import provenance
-from benchmarks.report import Run, ratio_lines, ratios, run_document, table
+from benchmarks.report import Document, ratio_lines, ratios, run_document, table
 from intentctl.arguments import EngineName
 from runtime.errors import RuntimeFault
 
@@ -32,12 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, RuntimeFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    runs = asyncio.run(run_all(parameters, subject))
-    document = document_of(parameters, runs)
+    document = asyncio.run(run_all(parameters, subject, options.json))
     print(table(document["results"]), *ratio_lines(document["ratios"]), sep="\n")
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return int(any(run.error for run in runs))
+    return int(any(result["error"] for result in document["results"]))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,26 +71,17 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
     )
 
 
-async def run_all(parameters: Parameters, subject: Subject) -> list[Run]:
-    """Every mode for every pair, one after the other."""
+async def run_all(parameters: Parameters, subject: Subject, file: Path | None) -> Document:
+    """Every mode for every pair, one after the other; what there is so far is in ``file`` all the time."""
+    results: list[Document] = []
+    document = {"benchmark": "cutover", **provenance(), "parameters": asdict(parameters), "results": results}
     gc.freeze()  # the stamps are this process's: no long collection while it listens
-    return [
-        await run_case(Case(parameters, subject, mode, pair))
-        for pair in parameters.pairs
-        for mode in parameters.modes
-    ]
-
-
-def document_of(parameters: Parameters, runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything measured, with where, when and of what."""
-    results = [run_document(run) for run in runs]
-    return {
-        "benchmark": "cutover",
-        **provenance(),
-        "parameters": asdict(parameters),
-        "results": results,
-        "ratios": ratios(results),
-    }
+    for pair, mode in itertools.product(parameters.pairs, parameters.modes):
+        results.append(run_document(await run_case(Case(parameters, subject, mode, pair))))
+        document["ratios"] = ratios(results)
+        if file:
+            file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return document
 
 
 if __name__ == "__main__":
