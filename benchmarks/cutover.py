@@ -80,7 +80,8 @@ async def run_all(parameters: Parameters, subject: Subject, file: Path | None) -
         results.append(run_document(await run_case(Case(parameters, subject, mode, pair))))
         document["ratios"] = ratios(results)
         if file:
-            file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(document, indent=1) + "\n"
+            file.write_text(text, encoding="utf-8")  # noqa: ASYNC240 - no stream runs between cases
     return document
 
 
