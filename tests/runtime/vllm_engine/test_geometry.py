@@ -13,13 +13,13 @@ GEOMETRY = KvGeometry(
 )
 
 
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 4, 8, 12])
-@pytest.mark.parametrize("tp_size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("tp_size", "num_kv_heads"),
+    [(1, 1), (1, 3), (2, 4), (3, 12), (4, 4), (8, 8), (2, 1), (8, 2), (8, 4), (4, 1)],
+)
 def test_every_head_is_brought_by_exactly_one_rank_and_held_by_equally_many(
-    num_kv_heads: int, tp_size: int
+    tp_size: int, num_kv_heads: int
 ) -> None:
-    if num_kv_heads % tp_size and tp_size % num_kv_heads:
-        pytest.skip("refused, see below")
     shares = [heads_of(rank, tp_size, num_kv_heads) for rank in range(tp_size)]
     held = [head for heads, _ in shares for head in range(*heads)]
     brought = [head for heads, is_writer in shares if is_writer for head in range(*heads)]

@@ -1,0 +1,175 @@
+"""From a topology to the options and variables of a vLLM engine, and what is refused before one is started."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import EngineStartError, SwitchError
+from runtime.models import (
+    Cluster,
+    Gpu,
+    LayerRange,
+    Link,
+    ModelSpec,
+    Node,
+    Precision,
+    Reason,
+    Stage,
+    Topology,
+    uniform,
+)
+from runtime.testing import topology
+from runtime.vllm_engine.launch import OURS, capabilities, engine_options, environment, refuse_without_memory
+from runtime.vllm_engine.models import VllmSettings
+
+MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
+CHECKPOINT = Path("/models/m")
+
+
+def cluster_of(kind: str, memory_bytes: int = 10_000_000_000) -> Cluster:
+    gpus = tuple(Gpu(index, kind, memory_bytes) for index in range(4))
+    return Cluster((Node("n", gpus, Link("pcie", 1e9, 1e-5)),))
+
+
+def options_of(target: Topology, **options: object) -> dict[str, object]:
+    return engine_options(CHECKPOINT, target, VllmSettings(options=options, kv_cache_bytes=1 << 20))
+
+
+def test_a_topology_becomes_engine_options() -> None:
+    options = options_of(topology(2, 2))
+    assert options["model"] == "/models/m"
+    assert options["tensor_parallel_size"] == 2
+    assert options["pipeline_parallel_size"] == 2
+    assert options["dtype"] == "float32"
+    assert options["kv_cache_dtype"] == "auto"
+    assert options["quantization"] is None
+    assert options["kv_cache_memory_bytes"] == 1 << 20
+
+
+def test_a_step_is_never_scheduled_ahead_and_prefixes_are_cached() -> None:
+    options = options_of(topology(1))
+    assert options["async_scheduling"] is False
+    assert options["enable_prefix_caching"] is True
+
+
+def test_graphs_are_compiled_on_gpus_only() -> None:
+    assert options_of(topology(1))["enforce_eager"] is True
+    assert options_of(uniform(cluster_of("L40S"), "L40S", 2, 1, 8, "bf16"))["enforce_eager"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "dtype", "kv", "quantization"),
+    [
+        ("cpu", "bf16", "bfloat16", "auto", None),
+        ("A100", "fp16", "float16", "auto", None),
+        ("L40S", "fp8", "bfloat16", "fp8", "fp8"),
+        ("A100", "fp8", "bfloat16", "auto", "fp8"),
+    ],
+)
+def test_precision_is_that_of_the_stages(
+    kind: str, name: str, dtype: str, kv: str, quantization: str | None
+) -> None:
+    options = options_of(uniform(cluster_of(kind), kind, 1, 1, 8, name))
+    assert (options["dtype"], options["kv_cache_dtype"], options["quantization"]) == (dtype, kv, quantization)
+
+
+def test_options_of_the_deployment_are_passed_through_and_win() -> None:
+    options = options_of(topology(1), max_num_seqs=7, enable_prefix_caching=False, unheard_of="x")
+    assert (options["max_num_seqs"], options["enable_prefix_caching"]) == (7, False)
+    assert options["unheard_of"] == "x"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_an_option_that_is_not_the_deployments_is_refused_by_name(name: str) -> None:
+    with pytest.raises(EngineStartError, match=rf"vLLM option {name} follows .* take it out"):
+        options_of(topology(1), **{name: 1, "max_num_seqs": 7})
+
+
+def test_all_options_that_are_refused_are_named_at_once() -> None:
+    with pytest.raises(EngineStartError, match="vLLM option dtype, model follows"):
+        options_of(topology(1), model="x", dtype="y")
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        topology(2, 1).stages,
+        (topology(1, 1).stages[0], replace(topology(1, 1).stages[1], precision=Precision("bf16", "bf16", "bf16"))),
+        (replace(topology(1).stages[0], overrides=((LayerRange(0, 2), Precision("bf16", "bf16", "bf16")),)),),
+    ],
+    ids=["degrees", "precisions", "overrides"],
+)  # fmt: skip
+def test_stages_that_differ_are_refused_with_the_topology(stages: tuple[Stage, ...]) -> None:
+    with pytest.raises(SwitchError, match="one TP degree and one precision in all stages") as refused:
+        options_of(Topology(stages))
+    assert refused.value.reason is Reason.UNSUPPORTED
+    assert str(Topology(stages)) in refused.value.detail
+
+
+def test_on_a_cpu_workers_are_not_bound_to_cores_and_see_no_gpu_variables() -> None:
+    variables = environment(topology(2))
+    assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert variables["OMP_NUM_THREADS"] == "1"
+    assert "CUDA_VISIBLE_DEVICES" not in variables
+
+
+def test_on_gpus_an_engine_sees_its_own_in_rank_order() -> None:
+    stages = (
+        Stage("L40S", (3, 1), LayerRange(0, 4), Precision.named("bf16", "L40S")),
+        Stage("L40S", (0, 2), LayerRange(4, 8), Precision.named("bf16", "L40S")),
+    )
+    variables = environment(Topology(stages))
+    assert variables["CUDA_VISIBLE_DEVICES"] == "3,1,0,2"
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in variables
+
+
+def test_the_engine_core_runs_in_the_driver_and_reports_nothing_home() -> None:
+    variables = environment(topology(1))
+    assert variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert variables["VLLM_NO_USAGE_STATS"] == "1"
+
+
+def test_layers_are_split_as_the_topology_says() -> None:
+    first, second = topology(1, 1).stages
+    uneven = Topology((replace(first, layers=LayerRange(0, 3)), replace(second, layers=LayerRange(3, 8))))
+    assert environment(uneven)["VLLM_PP_LAYER_PARTITION"] == "3,5"
+
+
+def test_engines_that_fit_side_by_side_are_not_refused() -> None:
+    settings = VllmSettings(kv_cache_bytes=3_000_000_000)
+    weights = {0: 4_000_000_000, 1: 2_000_000_000}
+    refuse_without_memory([topology(1), topology(2)], cluster_of("cpu"), weights, settings)
+
+
+def test_a_device_that_is_too_small_is_refused_with_the_figures() -> None:
+    settings = VllmSettings(kv_cache_bytes=3_000_000_000)
+    weights = {0: 4_000_000_001, 1: 2_000_000_000}
+    with pytest.raises(SwitchError) as refused:
+        refuse_without_memory([topology(2), topology(1)], cluster_of("cpu"), weights, settings)
+    assert refused.value.reason is Reason.NO_MEMORY
+    assert refused.value.detail == (
+        "device 0 has 10.00 GB; 2 vLLM engines side by side need 10.00 GB there (3.00 GB of KV cache each, "
+        "4.00 GB of weights); lower vllm.kv_cache_gb or use other devices"
+    )
+
+
+def test_only_engines_on_a_device_count_there() -> None:
+    settings = VllmSettings(kv_cache_bytes=6_000_000_000)
+    stage = topology(1).stages[0]
+    elsewhere = Topology((replace(stage, devices=(1,)),))
+    weights = {0: 1_000_000_000, 1: 1_000_000_000}
+    refuse_without_memory([topology(1), elsewhere], cluster_of("cpu"), weights, settings)
+    with pytest.raises(SwitchError, match="device 0"):
+        refuse_without_memory([topology(1), topology(1)], cluster_of("cpu"), weights, settings)
+
+
+def test_degrees_divide_heads_and_width() -> None:
+    assert capabilities(cluster_of("cpu"), MODEL).tp_degrees == (1, 2, 4)
+    assert capabilities(cluster_of("cpu"), replace(MODEL, intermediate_size=90)).tp_degrees == (1, 2)
+    assert capabilities(cluster_of("cpu"), replace(MODEL, num_kv_heads=3)).tp_degrees == (1, 3)
+
+
+def test_8_bit_and_16_bit_floats_need_gpus() -> None:
+    assert capabilities(cluster_of("cpu"), MODEL).precisions == ("fp32", "bf16")
+    assert capabilities(cluster_of("L40S"), MODEL).precisions == ("fp32", "bf16", "fp16", "fp8")

@@ -1,0 +1,67 @@
+"""How each request comes over: its KV copied, computed on the target, or not at all."""
+
+from dataclasses import replace
+
+import pytest
+
+from runtime.engine import Request, SamplingParams
+from runtime.vllm_engine.paths import DRAIN_TOKENS, Terms, counted, path_of
+
+TERMS = Terms(
+    wanted="auto",
+    difference="",
+    kv_bytes_per_token=1000,
+    link_bytes_s=10e6,
+    prefill_tokens_s=5000.0,
+    has_stateless_sampling=False,
+)
+"""A token's KV takes 0.1 ms to copy and 0.2 ms to compute."""
+
+
+def request(max_tokens: int = 100, temperature: float = 0.0) -> Request:
+    return Request("r", tuple(range(50)), SamplingParams(max_tokens, temperature), epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({}, "patch"),
+        ({"link_bytes_s": 1e6}, "follow"),
+        ({"prefill_tokens_s": 50_000.0}, "follow"),
+        ({"kv_bytes_per_token": 10_000}, "follow"),
+        ({"kv_bytes_per_token": 2000}, "patch"),
+    ],
+)
+def test_the_faster_of_copying_and_computing_is_chosen(change: dict[str, float], path: str) -> None:
+    assert path_of(request(), 10, replace(TERMS, **change)) == path  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wanted", ["patch", "follow"])
+@pytest.mark.parametrize("link_bytes_s", [1e3, 1e12])
+def test_a_path_that_is_wanted_is_taken_whatever_it_costs(wanted: str, link_bytes_s: float) -> None:
+    assert path_of(request(), 10, replace(TERMS, wanted=wanted, link_bytes_s=link_bytes_s)) == wanted
+
+
+@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
+def test_kv_that_means_nothing_to_the_target_is_never_copied(wanted: str) -> None:
+    assert path_of(request(), 10, replace(TERMS, wanted=wanted, difference="dtype")) == "follow"
+
+
+@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
+def test_a_request_close_to_its_end_stays(wanted: str) -> None:
+    terms = replace(TERMS, wanted=wanted)
+    assert path_of(request(max_tokens=20), 20 - DRAIN_TOKENS, terms) == "drain"
+    assert path_of(request(max_tokens=20), 20 - DRAIN_TOKENS - 1, terms) != "drain"
+
+
+@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
+def test_a_sampled_request_moves_only_where_noise_has_no_state(wanted: str) -> None:
+    terms = replace(TERMS, wanted=wanted)
+    assert path_of(request(temperature=0.7), 10, terms) == "drain"
+    assert path_of(request(temperature=0.7), 10, replace(terms, has_stateless_sampling=True)) != "drain"
+
+
+def test_paths_are_counted_over_the_requests_that_moved() -> None:
+    paths = {"a": "patch", "b": "drain", "c": "follow", "d": "patch", "e": "patch"}
+    assert counted(paths, ("a", "c", "d")) == {"follow": 1, "patch": 2}  # type: ignore[arg-type]
+    assert counted(paths, ()) == {}  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""A real process group with shared memory: it is seen, and nothing of it is left."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.vllm_engine.processes import end_group, group_pids, shared_memory_of
+
+CHILD = """
+import multiprocessing, os, time
+from multiprocessing import resource_tracker, shared_memory
+
+resource_tracker.register = lambda *_: None  # nothing cleans up after this one
+memory = shared_memory.SharedMemory(create=True, size=4096)
+semaphore = multiprocessing.get_context("spawn").Semaphore()
+is_child = os.fork() == 0
+if not is_child:
+    print(memory.name, semaphore._semlock.name, flush=True)
+time.sleep(600)
+"""
+"""A parent and a child. The file of the semaphore is in their maps by the name it was made with, before it was linked."""
+
+
+@pytest.fixture
+def group() -> Iterator[tuple[int, set[str]]]:
+    """A process group, and its files in shared memory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    assert process.stdout is not None
+    memory, semaphore = process.stdout.readline().split()
+    files = {f"/dev/shm/{memory}", f"/dev/shm/sem.{semaphore.removeprefix('/')}"}
+    assert all(Path(path).exists() for path in files)
+    yield process.pid, files
+    end_group(process.pid, files)
+    process.wait()
+    process.stdout.close()
+
+
+def test_every_process_of_a_group_is_found_and_no_other(group: tuple[int, set[str]]) -> None:
+    pids = group_pids(group[0])
+    assert len(pids) == 2
+    assert group[0] in pids
+    assert os.getpid() not in pids
+
+
+def test_mapped_shared_memory_is_found_by_inode(group: tuple[int, set[str]]) -> None:
+    assert shared_memory_of(group_pids(group[0])) == group[1]
+
+
+def test_processes_that_are_gone_map_nothing() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert shared_memory_of([process.pid]) == set()
+
+
+def test_ending_a_group_leaves_no_process_and_no_file(group: tuple[int, set[str]]) -> None:
+    end_group(group[0], set())
+    os.waitpid(group[0], 0)
+    assert group_pids(group[0]) == []
+    assert not [path for path in group[1] if Path(path).exists()]
+
+
+def test_files_known_from_before_are_removed_though_the_processes_are_gone(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.touch()
+    process = subprocess.Popen([sys.executable, "-c", ""], process_group=0)
+    process.wait()
+    end_group(process.pid, {str(left), str(tmp_path / "gone before")})
+    assert not left.exists()
+
+
+def test_other_processes_keep_their_shared_memory(group: tuple[int, set[str]]) -> None:
+    other = Path(f"/dev/shm/intentctl-test-other-{os.getpid()}")
+    other.touch()
+    try:
+        end_group(group[0], set())
+        assert other.exists()
+    finally:
+        other.unlink()
