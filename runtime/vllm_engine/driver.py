@@ -19,7 +19,16 @@ from runtime.channel import BlockingChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models import Reason
-from runtime.vllm_engine.messages import Extent, Parking, Release, Released, SourceState, Started, TargetState
+from runtime.vllm_engine.messages import (
+    Extent,
+    News,
+    Parking,
+    Release,
+    Released,
+    SourceState,
+    Started,
+    TargetState,
+)
 from runtime.vllm_engine.processes import end_group
 from runtime.vllm_engine.requests import FINISHES, core_request, token
 from runtime.vllm_engine.staging import StagingHandle
@@ -28,6 +37,15 @@ PROBE_TOKENS = 64
 UNBOUNDED = 1 << 30
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
 """What a session is while it computes an input; between two it waits for the next."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A request whose KV is computed here from its tokens."""
+
+    request: Request
+    pending: list[int]
+    """Tokens not given yet. The last one is kept back: the step that computes it is the first of the takeover."""
 
 
 @dataclass(slots=True)
@@ -49,8 +67,7 @@ class Driver:
         self._connector = self._scheduler.get_kv_connector().scheduler
         self._channel = channel
         self._live: dict[str, _Live] = {}
-        self._followed: dict[str, int] = {}
-        """Requests that are followed here, and how many of their tokens were given."""
+        self._followed: dict[str, _Followed] = {}
         self._step_blocks = 1
 
     def serve(self, inbox: "queue.SimpleQueue[Any]") -> None:
@@ -146,7 +163,7 @@ class Driver:
         while self._core.batch_queue:
             self._step()
         drained_s = time.monotonic()
-        self._connector.aim(names, UNBOUNDED)
+        self._connector.aim_at_all(names, UNBOUNDED)
         while self._connector.is_busy:
             self._step()
         patch_s = time.monotonic() - drained_s
@@ -175,30 +192,38 @@ class Driver:
             self._add(parking)
 
     def call_follow(self, parkings: list[Parking]) -> None:
-        """Compute the KV of these requests here; each call gives the tokens since the last one."""
+        """Begin to compute the KV of these requests here."""
         for parking in parkings:
-            # the last token is kept back: the step that computes it is the first of the takeover
-            self._feed(parking, end=-1, max_tokens=1)
+            request = parking.request
+            self._followed[request.request_id] = _Followed(request, [*request.prompt, *parking.emitted])
+            self._feed(self._followed[request.request_id])
 
-    def call_advance(self, extents: Mapping[str, Extent]) -> TargetState:
-        """Hear how far the source is, and tell how far this side is."""
+    def call_advance(self, extents: Mapping[str, Extent], news: News) -> TargetState:
+        """Hear what was said and how far the source is; tell how far this side is."""
+        self._hear(news)
+        for name, followed in self._followed.items():
+            if name in news:
+                self._feed(followed)
         for name, extent in extents.items():
             if name in self._connector.parked:
                 self._connector.offer(name, extent)
         computed = self._connector.loaded()
-        computed |= {name: self._connector.requests[name].num_computed_tokens for name in self._followed}
+        for name in self._followed:
+            request = self._connector.requests.get(name)
+            computed[name] = request.num_computed_tokens if request else 0
         return TargetState(computed, self._connector.copied_bytes)
 
-    def call_release(self, releases: list[Release]) -> Released:
+    def call_release(self, releases: list[Release], news: News) -> Released:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
         started_s, copied_bytes = time.monotonic(), self._connector.copied_bytes
+        self._hear(news)
         for release in releases:
             if release.extent is None:
-                self._take_over(release.parking)
+                self._take_over(release)
             else:
-                self._let_go(release.parking, release.extent)
-            live = self._live[release.parking.request.request_id]
-            live.epoch, live.next_index = release.epoch, len(release.parking.emitted)
+                self._connector.release(release.request_id, release.extent, UNBOUNDED)
+            live = self._live[release.request_id]
+            live.epoch, live.next_index = release.epoch, release.index
         while self._connector.is_busy:
             self._step()
         loaded_s = time.monotonic()
@@ -278,40 +303,35 @@ class Driver:
         wanted = core_request(request, request.prompt + emitted, request.sampling.max_tokens - len(emitted))
         self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
 
-    def _feed(self, parking: Parking, end: int | None, max_tokens: int) -> Any:
-        """Give a followed request its tokens up to ``end``, if there are new ones; vLLM holds it as a session."""
-        request = parking.request
-        tokens = (request.prompt + parking.emitted)[:end]
-        given = self._followed.get(request.request_id, 0)
-        wanted = core_request(request, tokens[given:], max_tokens)
-        wanted.resumable = True
-        if len(tokens) > given:
-            self._followed[request.request_id] = len(tokens)
+    def _hear(self, news: News) -> None:
+        for name, tokens in news.items():
+            if name in self._followed:
+                self._followed[name].pending.extend(tokens)
+            elif name in self._connector.parked:
+                self._connector.extend(name, tokens)
+
+    def _feed(self, followed: _Followed) -> None:
+        """Give a followed request its next input, which vLLM holds as a session; what it samples then is not heard."""
+        tokens, followed.pending = followed.pending[:-1], followed.pending[-1:]
+        if tokens:
+            wanted = core_request(followed.request, tuple(tokens), 1)
+            wanted.resumable = True
             self._llm.engine_core.add_request(wanted)
-        return wanted
 
-    def _let_go(self, parking: Parking, extent: Extent) -> None:
-        """A parked request goes on with what its source has."""
-        name = parking.request.request_id
-        if name not in self._live:
-            self.call_park([parking])
-        since = parking.emitted[self._live[name].next_index :]
-        self._connector.release(name, list(since), extent, UNBOUNDED)
-
-    def _take_over(self, parking: Parking) -> None:
+    def _take_over(self, release: Release) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
-        request = parking.request
-        while (held := self._connector.requests.get(request.request_id)) and held.status.name in COMPUTING:
+        name, followed = release.request_id, self._followed.pop(release.request_id)
+        while (held := self._connector.requests.get(name)) and held.status.name in COMPUTING:
             self._step()
-        remaining = request.sampling.max_tokens - len(parking.emitted)
-        wanted = self._feed(parking, None, remaining)
-        wanted.external_req_id = request.request_id
+        request = followed.request
+        remaining = request.sampling.max_tokens - release.index
+        wanted = core_request(request, tuple(followed.pending), remaining)
+        wanted.resumable, wanted.external_req_id = True, name
         self._llm.output_processor.add_request(wanted, None)
-        self._live[request.request_id] = _Live(request, request.epoch)
-        self._followed.pop(request.request_id, None)
+        self._live[name] = _Live(request, request.epoch)
+        self._llm.engine_core.add_request(wanted)
         # an input that is no session's ends the session with the one before it
-        last = core_request(request, (), remaining)
-        self._llm.engine_core.add_request(last)
+        self._llm.engine_core.add_request(core_request(request, (), remaining))
 
     def _forget(self, request_id: str) -> None:
         self._followed.pop(request_id, None)

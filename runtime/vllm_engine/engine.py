@@ -244,7 +244,6 @@ class VllmEngine:
 
     def _lost(self, instance: Instance, detail: str) -> None:
         """An engine ended by itself: its requests end with an error; the one that serves is started anew."""
-        log.error("%s", detail)
         names = [name for name, stream in self.streams.items() if stream.owner is instance]
         self.end_streams(names, f"{detail}; send the request again")
         if instance in self.standby:

@@ -34,6 +34,14 @@ def covering(start: int, end: int, block_size: int) -> range:
     return range(start // block_size, -(-end // block_size) if end > start else start // block_size)
 
 
+def tail_start(num_computed: int, block_size: int) -> int:
+    """How many positions must have come over for the cut to find no more than the last block of a request to copy.
+
+    One position of the last block is among them: its memory was touched then, on both sides.
+    """
+    return (num_computed - 1) // block_size * block_size + 1 if num_computed else 0
+
+
 @dataclass(slots=True)
 class _Extent:
     """One request's place in staging memory."""

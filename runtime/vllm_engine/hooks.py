@@ -37,7 +37,7 @@ class WorkerExtension:
         return found
 
 
-def extend(request: Any, tokens: list[int]) -> None:
+def extend(request: Any, tokens: tuple[int, ...]) -> None:
     """A parked request learns what was produced elsewhere since: to vLLM it is more prompt, and fewer tokens to go.
 
     This is what vLLM itself does when a streaming session gets its next input (``Scheduler._update_request_as_session``).

@@ -121,7 +121,9 @@ class Instance:
     def _lost(self) -> None:
         """The driver is gone, and nobody asked it to go."""
         fatal = self._fatal or Fatal(Reason.ENGINE_LOST, "its driver process ended")
-        detail = f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words()}"
+        detail = (
+            f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words(fatal.detail)}"
+        )
         if not self._ready.done():
             self._ready.set_exception(self._start_error(fatal))
         self._end(EngineLostError(detail))
@@ -136,16 +138,17 @@ class Instance:
 
     def _start_error(self, fatal: Fatal) -> Exception:
         """Why it did not start; the cause of a worker's failure is only in its log."""
-        words = self._last_words()
+        words = self._last_words(fatal.detail)
         if fatal.error is None or (words and "root cause" in str(fatal.error)):
             return EngineStartError(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
         return fatal.error
 
-    def _last_words(self) -> str:
-        """The last error in the engine's log."""
+    def _last_words(self, said: str) -> str:
+        """The last error in the engine's log, unless it was said."""
         errors = [line.partition("] ")[2] or line for line in self._log() if "Error: " in line]
         wanted = [line.strip() for line in errors if "root cause" not in line and "cancelled" not in line]
-        return f" ({wanted[-1][-300:]})" if wanted else ""
+        last = wanted[-1][-300:] if wanted else ""
+        return f" ({last})" if last and last not in said else ""
 
     def _end(self, reason: EngineLostError) -> None:
         self._gone = reason

@@ -33,7 +33,7 @@ def capabilities(cluster: Cluster, model: ModelSpec) -> Capabilities:
 
 def is_cpu(cluster: Cluster) -> bool:
     """The cluster has CPU slots, not GPUs."""
-    return set(cluster.kinds) == {"cpu"}
+    return all(kind.lower() == "cpu" for kind in cluster.kinds)
 
 
 def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings)
         "quantization": None if precision.weights == precision.activations else precision.weights,
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "skip_tokenizer_init": True,
-        "enforce_eager": topology.stages[0].kind == "cpu",
+        "enforce_eager": topology.stages[0].kind.lower() == "cpu",
         "enable_prefix_caching": True,
         "async_scheduling": False,
         "disable_log_stats": False,
@@ -76,7 +76,7 @@ def environment(topology: Topology) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages),
     }
-    if topology.stages[0].kind == "cpu":
+    if topology.stages[0].kind.lower() == "cpu":
         # without nobind, more workers than NUMA nodes are refused
         return chosen | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     return chosen | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, topology.devices))}

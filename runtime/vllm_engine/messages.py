@@ -67,7 +67,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class Parking:
-    """A request of the source that the target is to make ready for."""
+    """A request of the source that the target is to make ready for; it is sent once."""
 
     request: Request
     emitted: tuple[int, ...]
@@ -83,12 +83,18 @@ class TargetState:
     copied_bytes: int
 
 
+News = Mapping[str, tuple[int, ...]]
+"""Request to the tokens it said since the target was told last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A request of the source goes on here, under a new epoch."""
+    """A parked or followed request goes on at the target."""
 
-    parking: Parking
+    request_id: str
     epoch: int
+    index: int
+    """Of its next token."""
     extent: Extent | None
     """Its KV on the source, all of it in staging memory; None when the target computed its own."""
 

@@ -4,12 +4,12 @@ Idle, it only keeps the requests by their names. In a switch it is told from out
 the scheduler's questions accordingly and writes an ``Order`` for the workers into each step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from runtime.vllm_engine import hooks
-from runtime.vllm_engine.frontier import Copies, SourceFrontier, TargetFrontier, View
+from runtime.vllm_engine.frontier import Copies, SourceFrontier, TargetFrontier, View, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
 from runtime.vllm_engine.staging import StagingHandle
@@ -76,11 +76,12 @@ class SchedulerSide:
         self.parked.clear()
 
     def aim(self, names: tuple[str, ...], step_blocks: int) -> None:
-        """Source: copy what these requests have computed by now, and let go of others."""
-        assert self._source is not None, "attach_source comes first"
-        self._budget = step_blocks
-        goals = {name: self.requests[name].num_computed_tokens for name in names if name in self.requests}
-        self._source.aim(goals)
+        """Source: copy what these requests lack before their last block, which the cut copies again anyway."""
+        self._aim(names, step_blocks, tail_start)
+
+    def aim_at_all(self, names: tuple[str, ...], step_blocks: int) -> None:
+        """Source: copy all that these requests have computed by now."""
+        self._aim(names, step_blocks, lambda computed, _: computed)
 
     def extents(self) -> dict[str, Extent]:
         """Source: every request and how far it has come."""
@@ -99,31 +100,35 @@ class SchedulerSide:
         """Target: the request that is about to be added waits until ``release``."""
         self.parked[name] = _Parked()
 
+    def extend(self, name: str, tokens: tuple[int, ...]) -> None:
+        """Target: a parked request said this on the source."""
+        hooks.extend(self.requests[name], tokens)
+
     def offer(self, name: str, extent: Extent) -> None:
-        """Target: this much of a parked request's KV is in staging memory."""
+        """Target: this much of a parked request's KV is in staging memory; it gets the blocks for it."""
         assert self._target is not None, "attach_target comes first"
-        self._target.offer(name, extent.staged, extent.slots)
         parked = self.parked[name]
-        self._admission_is_due |= extent.staged > 0 and not parked.holds_blocks
+        self._target.offer(name, extent.staged, extent.slots)
+        if parked.holds_blocks:
+            self._reserve(name, extent.staged)
+        else:
+            self._admission_is_due |= extent.staged > 0
 
     def loaded(self) -> dict[str, int]:
         """Target: positions of each parked request that are here."""
         return {name: self._target.loaded(name) if self._target else 0 for name in self.parked}
 
-    def release(self, name: str, tokens: list[int], extent: Extent, step_blocks: int) -> None:
-        """Target: a parked request goes on, with these tokens after its own and its KV as it stands on the source."""
-        request, parked = self.requests[name], self.parked[name]
+    def release(self, name: str, extent: Extent, step_blocks: int) -> None:
+        """Target: a parked request goes on with its KV as it stands on the source."""
+        parked = self.parked[name]
         assert self._target is not None, "attach_target comes first"
-        hooks.extend(request, tokens)
         self._budget = step_blocks
         parked.is_released, parked.computed = True, extent.num_computed
         if extent.staged == extent.num_computed:
             self._target.offer(name, extent.staged, extent.slots)
         if parked.holds_blocks:
             # a source that was preempted since has less than came over before
-            wanted = max(extent.num_computed, self._target.loaded(name))
-            parked.computed = hooks.reserve(self._manager, request, wanted)
-            self._target.admit(name, self._blocks(request), 0)
+            parked.computed = self._reserve(name, max(extent.num_computed, self._target.loaded(name)))
 
     @property
     def wants_step(self) -> bool:
@@ -209,6 +214,27 @@ class SchedulerSide:
     def _attach(self, staging: StagingHandle, step_blocks: int) -> None:
         self.detach()
         self._staging, self._budget, self.copied_bytes = staging, step_blocks, 0
+
+    def _aim(self, names: tuple[str, ...], step_blocks: int, enough: Callable[[int, int], int]) -> None:
+        """Let go of others, and copy for whom ``enough(computed, block size)`` positions are not in staging memory."""
+        if self._source is None or self._staging is None:
+            return
+        self._budget = step_blocks
+        goals = {}
+        for name in names:
+            if request := self.requests.get(name):
+                computed, staged = request.num_computed_tokens, self._source.staged(name)
+                is_there = staged >= enough(computed, self._staging.geometry.block_size)
+                goals[name] = staged if is_there else computed
+        self._source.aim(goals)
+
+    def _reserve(self, name: str, computed: int) -> int:
+        """Give a parked request that holds blocks those for ``computed`` positions; returns how many it has room for."""
+        assert self._target is not None, "attach_target comes first"
+        request = self.requests[name]
+        reached = hooks.reserve(self._manager, request, min(computed, request.num_tokens - 1))
+        self._target.admit(name, self._blocks(request), 0)
+        return reached
 
     def _arrivals(self) -> tuple[str, ...]:
         """Released requests that hold blocks, all of whose KV is here with this order; each is told of once."""

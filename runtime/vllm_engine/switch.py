@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from runtime.engine import Cut, Lag, Token
 from runtime.errors import EngineLostError, EngineStartError, SwitchError
 from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
+from runtime.vllm_engine.frontier import tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.instance import Instance
-from runtime.vllm_engine.messages import Extent, Parking, Release, Released, SourceState, TargetState
+from runtime.vllm_engine.messages import News, Parking, Release, Released, SourceState, TargetState
 from runtime.vllm_engine.models import SwitchPath
 from runtime.vllm_engine.paths import Terms, counted, path_of
 from runtime.vllm_engine.staging import Staging
@@ -26,6 +27,8 @@ from runtime.vllm_engine.staging import Staging
 if TYPE_CHECKING:
     from runtime.vllm_engine.engine import VllmEngine
 
+LOAD_BYTES = 64 << 20
+"""KV the target takes from staging memory in one of its steps at most."""
 DRAIN_TIMEOUT_S = 40.0
 """How long requests that were left on the source may take to end."""
 
@@ -42,7 +45,8 @@ class VllmShadow:
         self._staging: Staging | None = None
         self._terms: Terms
         self._paths: dict[str, SwitchPath] = {}
-        self._parked: set[str] = set()
+        self._told: dict[str, int] = {}
+        """Requests the target knows, and how many of their output tokens."""
         self._held: list[list[Token]] = []
         """What the target said before the commit."""
         self._is_committed = self._is_over = False
@@ -67,16 +71,14 @@ class VllmShadow:
         with self._losing():
             target = self._target
             state: SourceState = await self._source.call("sync", self._named("patch"))
-            parkings = self._choose()
-            await self._bring(target, parkings)
-            extents = {name: state.extents[name] for name in self._parked & state.extents.keys()}
-            there: TargetState = await target.call("advance", extents)
+            await self._bring(target)
+            extents = {name: state.extents[name] for name in self._told.keys() & state.extents.keys()}
+            there: TargetState = await target.call("advance", extents, self._news())
         lacking = {
-            name: max(0, extent.num_computed - there.computed.get(name, 0))
+            name: self._lack(name, extent.num_computed, there.computed.get(name, 0))
             for name, extent in state.extents.items()
-            if self._paths.get(name) in ("patch", "follow")
         }
-        copied = sum(lacking[name] for name in self._parked & lacking.keys())
+        copied = sum(lacking[name] for name in lacking.keys() & set(self._named("patch")))
         return Lag(sum(lacking.values()), copied * self._terms.kv_bytes_per_token, state.copied_bytes)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
@@ -178,56 +180,63 @@ class VllmShadow:
         settings = self._engine.settings
         self._staging = Staging(geometry, block_bytes, settings.staging_bytes)
         step_blocks = max(1, settings.slice_bytes // block_bytes)
+        # nobody waits for the target's steps yet
+        load_blocks = max(1, LOAD_BYTES // block_bytes)
         with self._losing():
             await self._source.call("attach_source", self._staging.handle, step_blocks)
-            await target.call("attach_target", self._staging.handle, step_blocks)
+            await target.call("attach_target", self._staging.handle, load_blocks)
 
-    def _choose(self) -> list[Parking]:
-        """Give each request of the source its path, once; the requests with what they said so far."""
-        parkings = []
-        for name, stream in self._engine.streams.items():
-            if stream.owner is self._source:
-                self._paths.setdefault(name, path_of(stream.request, len(stream.emitted), self._terms))
-                parkings.append(Parking(stream.request, tuple(stream.emitted)))
-        return parkings
-
-    async def _bring(self, target: Instance, parkings: list[Parking]) -> None:
-        """Park what is new on the target, tell followers the news, and drop what has ended."""
-        here = {parking.request.request_id: parking for parking in parkings}
-        gone = tuple(name for name in self._paths if name not in here)
-        new = [here[name] for name in self._named("patch") if name in here and name not in self._parked]
-        followed = [here[name] for name in self._named("follow") if name in here]
-        self._parked |= {parking.request.request_id for parking in new}
+    async def _bring(self, target: Instance) -> None:
+        """Choose paths for new requests and bring them to the target; drop there what has ended."""
+        streams = {
+            name: stream for name, stream in self._engine.streams.items() if stream.owner is self._source
+        }
+        gone = tuple(name for name in self._paths if name not in streams)
         for name in gone:
             del self._paths[name]
-            self._parked.discard(name)
-        if gone:
-            await target.call("drop", gone)
-        if new:
-            await target.call("park", new)
-        if followed:
-            await target.call("follow", followed)
+        if dropped := tuple(name for name in gone if self._told.pop(name, None) is not None):
+            await target.call("drop", dropped)
+        for name, stream in streams.items():
+            if name not in self._paths:
+                self._paths[name] = path_of(stream.request, len(stream.emitted), self._terms)
+        for path, method in (("patch", "park"), ("follow", "follow")):
+            new = [streams[name] for name in self._named(path) if name not in self._told]
+            self._told |= {stream.request.request_id: len(stream.emitted) for stream in new}
+            if new:
+                await target.call(method, [Parking(one.request, tuple(one.emitted)) for one in new])
+
+    def _news(self) -> News:
+        """What was said since the target was told last."""
+        news = {}
+        for name, told in self._told.items():
+            if (stream := self._engine.streams.get(name)) and len(stream.emitted) > told:
+                news[name] = tuple(stream.emitted[told:])
+                self._told[name] = len(stream.emitted)
+        return news
+
+    def _lack(self, name: str, computed: int, there: int) -> int:
+        """Positions that the target lacks and that would make the cut longer; the last block is copied in it anyway."""
+        path, lacking = self._paths.get(name), max(0, computed - there)
+        if path == "patch" and there >= tail_start(computed, self._source.started.block_size):
+            return 0
+        return lacking if path in ("patch", "follow") else 0
 
     def _named(self, path: str) -> tuple[str, ...]:
         return tuple(name for name, chosen in self._paths.items() if chosen == path)
 
     async def _cut(self, epoch: int) -> Cut:
         started_s = time.monotonic()
+        await self._bring(self._target)
         state: SourceState = await self._source.call("suspend", self._named("patch"))
-        suspended_s = time.monotonic()
-        parkings = self._choose()
-        here = {parking.request.request_id for parking in parkings}
-        if gone := tuple(self._paths.keys() - here):
-            await self._target.call("drop", gone)
-        releases = [release for parking in parkings if (release := self._release_of(parking, state, epoch))]
-        moved = tuple(release.parking.request.request_id for release in releases)
-        done: Released = await self._target.call("release", releases)
+        await self._bring(self._target)
+        releases = [release for name in self._told if (release := self._release_of(name, state, epoch))]
+        moved = tuple(release.request_id for release in releases)
+        done: Released = await self._target.call("release", releases, self._news())
+        left = tuple(name for name in self._left() if name not in moved)
         self._commit(epoch, moved)
         committed_s = time.monotonic()
-        left = tuple(name for name in here if name not in moved)
         await self._let_source_go(moved)
-        rest_s = max(0.0, suspended_s - started_s - state.drain_s - state.patch_s)
-        turn_s = committed_s - suspended_s - done.load_s - done.first_step_s
+        inside_s = committed_s - started_s - state.drain_s - state.patch_s - done.load_s - done.first_step_s
         return Cut(
             epoch=epoch,
             moved=moved,
@@ -236,29 +245,27 @@ class VllmShadow:
             timings=CutTimings(
                 drain_ms=state.drain_s * 1e3,
                 patch_ms=(state.patch_s + done.load_s) * 1e3,
-                commit_ms=(rest_s + turn_s) * 1e3,
+                commit_ms=inside_s * 1e3,
                 first_step_ms=done.first_step_s * 1e3,
             ),
             tokens_recomputed=self._recomputed(releases, state),
             paths=counted(self._paths, moved),
         )
 
-    def _release_of(self, parking: Parking, state: SourceState, epoch: int) -> Release | None:
-        """How a request goes on at the target; None when it stays on the source."""
-        name = parking.request.request_id
-        extent = state.extents.get(name)
+    def _release_of(self, name: str, state: SourceState, epoch: int) -> Release | None:
+        """How a request that the target knows goes on there; None when it stays on the source."""
+        index = len(self._engine.streams[name].emitted)
         if self._paths[name] == "follow":
-            return Release(parking, epoch, None)
-        if self._paths[name] == "drain" or extent is None:
-            return None
+            return Release(name, epoch, index, None)
+        extent = state.extents.get(name)
         # no room in staging memory: it stays
-        return Release(parking, epoch, extent) if extent.staged >= extent.num_computed else None
+        is_there = extent is not None and extent.staged >= extent.num_computed
+        return Release(name, epoch, index, extent) if is_there else None
 
     def _recomputed(self, releases: list[Release], state: SourceState) -> int:
         """Positions with KV on the source that the target computed itself."""
-        followed = (release for release in releases if release.extent is None)
-        names = (release.parking.request.request_id for release in followed)
-        return sum(state.extents.get(name, Extent(0, 0, 0, ())).num_computed for name in names)
+        followed = [release.request_id for release in releases if release.extent is None]
+        return sum(state.extents[name].num_computed for name in followed if name in state.extents)
 
     def _commit(self, epoch: int, moved: tuple[str, ...]) -> None:
         """No way back; nothing is awaited here."""
@@ -274,6 +281,7 @@ class VllmShadow:
         with contextlib.suppress(EngineLostError):
             await self._source.call("resume", moved)
         with contextlib.suppress(EngineLostError):
+            await self._target.call("drop", tuple(self._told.keys() - set(moved)))
             await self._target.call("commit")
 
     async def _drain(self) -> None:
@@ -307,7 +315,7 @@ class VllmShadow:
             await target.close()
             return
         with contextlib.suppress(EngineLostError):
-            await target.call("drop", tuple(self._paths))
+            await target.call("drop", tuple(self._told))
             await target.call("commit")
         self._engine.standby.append(target)
 
