@@ -147,7 +147,7 @@ class ModelSpec:
         """Read a Hugging Face ``config.json``.
 
         Raises:
-            UnsupportedModelError: the architecture is not one of ``ARCHITECTURES`` or a needed key is missing.
+            UnsupportedModelError: the architecture is not one of ``ARCHITECTURES``, or a needed key is missing or no number.
         """
         architecture = (config.get("architectures") or ["none"])[0]
         if architecture not in ARCHITECTURES:
@@ -175,6 +175,8 @@ class ModelSpec:
             )
         except KeyError as missing:
             raise UnsupportedModelError(f"{name}: config.json has no {missing}") from missing
+        except (TypeError, ValueError) as error:
+            raise UnsupportedModelError(f"{name}: config.json misstates a number: {error}") from error
 
     @property
     def layer_parameters(self) -> int:

@@ -291,4 +291,6 @@ def _read_spec(checkpoint: Path) -> ModelSpec:
         config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{checkpoint / 'config.json'} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{checkpoint / 'config.json'} should hold a JSON object")
     return ModelSpec.from_config(config, checkpoint.name)
