@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from runtime.vllm_engine.frontier import Copies, SourceFrontier, TargetFrontier, View, covering
+from runtime.vllm_engine.frontier import Copies, SourceFrontier, TargetFrontier, View, covering, tail_start
 
 BLOCK_SIZE, NUM_SLOTS, MAX_FLIGHT = 4, 7, 2
 
@@ -23,6 +23,17 @@ BLOCK_SIZE, NUM_SLOTS, MAX_FLIGHT = 4, 7, 2
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 9))
 def test_covering_is_the_blocks_that_hold_a_position_of_the_interval(start: int, end: int, size: int) -> None:
     assert set(covering(start, end, size)) == {position // size for position in range(start, end)}
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_the_tail_starts_inside_the_last_block(computed: int, size: int) -> None:
+    last_block = covering(computed - 1, computed, size)
+    assert covering(tail_start(computed, size) - 1, computed, size) == last_block
+    assert tail_start(computed, size) == last_block.start * size + 1
+
+
+def test_a_request_without_kv_has_no_tail() -> None:
+    assert tail_start(0, 4) == 0
 
 
 @dataclass

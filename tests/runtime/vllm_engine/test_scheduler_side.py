@@ -1,0 +1,485 @@
+"""The connector beside the scheduler, asked and told in the order in which vLLM and the driver do."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from runtime.vllm_engine.geometry import PACKED, KvGeometry
+from runtime.vllm_engine.messages import Extent
+from runtime.vllm_engine.scheduler_side import SchedulerSide
+from runtime.vllm_engine.staging import StagingHandle
+from runtime.vllm_engine.worker_side import Ack, Order
+
+BLOCK_SIZE = 4
+GEOMETRY = KvGeometry(2, 2, BLOCK_SIZE, 8, "float32", PACKED, "cpu-x")
+UNBOUNDED = 1 << 30
+
+
+@dataclass
+class VllmRequest:
+    """What of vLLM's request is used."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    max_tokens: int = 50
+    num_computed_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_hashed_tokens: int = 0
+    _all_token_ids: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._all_token_ids = list(self.prompt_token_ids)
+        self.num_prompt_tokens = len(self.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._all_token_ids)
+
+    def update_block_hashes(self) -> None:
+        self.num_hashed_tokens = self.num_tokens
+
+
+class VllmBlocks:
+    """What of vLLM's KV cache manager is used, with few blocks."""
+
+    def __init__(self, num_blocks: int = 20) -> None:
+        self.free = list(range(100, 100 + num_blocks))
+        self.tables: dict[str, list[int]] = {}
+
+    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]:
+        return (self.tables[request_id],)
+
+    def allocate_slots(
+        self, request: VllmRequest, num_new_tokens: int, *, delay_cache_blocks: bool
+    ) -> list[int] | None:
+        assert delay_cache_blocks, "what is not here yet must not be found in the prefix cache"
+        table = self.tables.setdefault(request.request_id, [])
+        missing = -(-(request.num_computed_tokens + num_new_tokens) // BLOCK_SIZE) - len(table)
+        if missing > len(self.free):
+            return None
+        table += [self.free.pop(0) for _ in range(missing)]
+        return table
+
+
+class Side:
+    """A scheduler's side with its surroundings; vLLM's ids differ from the router's, as they do."""
+
+    def __init__(self, num_slots: int = 20, num_blocks: int = 20) -> None:
+        self.side = SchedulerSide()
+        self.blocks = VllmBlocks(num_blocks)
+        self.side.bind(self.blocks)
+        self.handle = StagingHandle("/nowhere", 1, num_slots, GEOMETRY)
+
+    def add(self, name: str, num_tokens: int, num_computed: int = 0) -> VllmRequest:
+        request = VllmRequest(f"{name}-x7", list(range(num_tokens)))
+        self.side.new_request(name, request)
+        self.compute(request, num_computed)
+        return request
+
+    def compute(self, request: VllmRequest, num_tokens: int) -> None:
+        """A step computed these, outside of what is tested."""
+        self.blocks.allocate_slots(request, num_tokens, delay_cache_blocks=True)
+        request.num_computed_tokens += num_tokens
+
+    def preempt(self, request: VllmRequest) -> None:
+        self.blocks.free += self.blocks.tables.pop(request.request_id)
+        request.num_computed_tokens = 0
+
+    def admit(self, name: str, request: VllmRequest, present: int = 0) -> bool:
+        """What the scheduler does with a waiting request; whether it is admitted."""
+        external, is_async = self.side.matched_tokens(name, present)
+        if external is None:
+            return False
+        request.num_computed_tokens = 0
+        self.blocks.allocate_slots(request, present + external, delay_cache_blocks=True)
+        table = tuple(self.blocks.tables.setdefault(request.request_id, []))
+        self.side.allocated(name, table, external)
+        if is_async:
+            request.num_computed_tokens = present + external
+        return True
+
+    def release(self, name: str, tokens: tuple[int, ...], extent: Extent) -> None:
+        """The cut: what the source said since, and the request goes on."""
+        self.side.extend(name, tokens)
+        self.side.release(name, extent, UNBOUNDED)
+
+    def run_orders(self) -> list[Order]:
+        """Steps with nothing scheduled, each carried out at once, while there is something to do."""
+        orders: list[Order] = []
+        while self.side.wants_step or not orders:
+            order = self.side.order({})
+            if order is None:
+                break
+            orders.append(order)
+            self.side.acknowledged(Ack(order.number))
+        return orders
+
+
+@pytest.fixture
+def target() -> Side:
+    side = Side()
+    side.side.attach_target(side.handle, 2)
+    return side
+
+
+def parked(side: Side, num_tokens: int = 15) -> VllmRequest:
+    side.side.park("r")
+    return side.add("r", num_tokens)
+
+
+# --- idle ---
+
+
+def test_without_a_switch_nothing_comes_from_outside_and_nothing_rides_on_steps() -> None:
+    idle = Side()
+    request = idle.add("r", 10, num_computed=5)
+    assert idle.side.matched_tokens("r", 0) == (0, False)
+    assert idle.side.matched_tokens("", 0) == (0, False)
+    idle.side.allocated("r", (1, 2), 0)
+    assert idle.side.order({request.request_id: 1}) is None
+    assert not idle.side.is_busy
+
+
+def test_without_a_switch_extents_tell_what_is_computed() -> None:
+    idle = Side()
+    idle.add("r", 10, num_computed=5)
+    idle.side.aim(("r",), 4)
+    idle.side.aim_at_all(("r",), 4)
+    assert idle.side.extents() == {"r": Extent(10, 5, 0, ())}
+
+
+# --- the source ---
+
+
+@pytest.fixture
+def source() -> Side:
+    side = Side()
+    side.side.attach_source(side.handle)
+    return side
+
+
+def test_the_source_copies_what_was_computed_in_slices(source: Side) -> None:
+    request = source.add("r", 15, num_computed=14)
+    source.side.aim(("r",), 3)
+    orders = source.run_orders()
+    assert [len(order.store) for order in orders] == [3, 1]
+    stored = [pair for order in orders for pair in order.store]
+    assert [block for block, _ in stored] == source.blocks.tables[request.request_id]
+    slots = tuple(slot for _, slot in stored)
+    assert source.side.extents() == {"r": Extent(15, 14, 14, slots)}
+    assert not source.side.is_busy
+
+
+def test_an_order_covers_what_its_own_step_computes(source: Side) -> None:
+    request = source.add("r", 15, num_computed=4)
+    source.side.aim(("r",), 8)
+    source.blocks.allocate_slots(request, 5, delay_cache_blocks=True)
+    order = source.side.order({request.request_id: 5})
+    assert order is not None
+    source.side.acknowledged(Ack(order.number))
+    request.num_computed_tokens += 5
+    assert source.side.extents()["r"].staged == 9
+
+
+def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_end(source: Side) -> None:
+    request = source.add("r", 15, num_computed=9)
+    source.side.aim(("r",), 8)
+    source.run_orders()
+    source.compute(request, 2)
+    source.side.aim(("r",), 8)
+    assert not source.side.is_busy
+    source.side.aim_at_all(("r",), 8)
+    (order,) = source.run_orders()
+    assert [block for block, _ in order.store] == source.blocks.tables[request.request_id][2:]
+    assert source.side.extents()["r"].staged == 11
+
+
+def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source: Side) -> None:
+    source.add("a", 10, num_computed=8)
+    source.add("b", 10, num_computed=8)
+    source.side.aim(("a", "b", "unknown"), 8)
+    source.run_orders()
+    source.side.aim(("b",), 8)
+    extents = source.side.extents()
+    assert (extents["a"].staged, extents["a"].slots) == (0, ())
+    assert extents["b"].staged == 8
+
+
+def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up() -> None:
+    source = Side(num_slots=3)
+    source.side.attach_source(source.handle)
+    source.add("small", 10, num_computed=4)
+    source.add("large", 30, num_computed=20)
+    source.side.aim_at_all(("small", "large"), UNBOUNDED)
+    source.run_orders()
+    extents = source.side.extents()
+    assert (extents["small"].staged, extents["large"].staged) == (4, 8)
+    assert not source.side.is_busy
+
+
+def test_a_preempted_request_is_left_alone_until_it_is_back_and_then_copied_anew(source: Side) -> None:
+    request = source.add("r", 15, num_computed=14)
+    source.side.aim(("r",), 8)
+    source.run_orders()
+    source.preempt(request)
+    source.side.aim_at_all(("r",), 8)
+    assert source.run_orders() == []
+    source.compute(request, 6)
+    source.side.aim_at_all(("r",), 8)
+    source.side.order({request.request_id: 1})
+    assert source.side.extents()["r"].staged == 0
+
+
+def test_the_source_forgets_what_has_ended(source: Side) -> None:
+    source.add("r", 10, num_computed=8)
+    source.side.aim(("r",), 8)
+    source.side.request_finished("r")
+    assert source.side.extents() == {}
+    assert not source.side.is_busy
+    assert source.run_orders() == []
+
+
+# --- orders ---
+
+
+def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source: Side) -> None:
+    source.add("r", 20, num_computed=8)
+    source.side.aim(("r",), 1)
+    first, second = source.side.order({}), source.side.order({})
+    assert first is not None
+    assert second is not None
+    assert second.number == first.number + 1
+    assert first.staging == source.handle
+    assert source.side.order({}) is None
+    source.side.acknowledged(Ack(first.number, stored_bytes=30))
+    assert source.side.extents()["r"].staged == 4
+    assert source.side.is_busy
+    source.side.acknowledged(Ack(second.number, stored_bytes=20))
+    assert not source.side.is_busy
+    assert source.side.copied_bytes == 50
+
+
+def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_own(source: Side) -> None:
+    source.add("r", 20, num_computed=8)
+    source.side.aim(("r",), 8)
+    old = source.side.order({})
+    source.side.acknowledged(Ack(0, stored_bytes=7))
+    source.side.attach_source(source.handle)
+    assert source.side.copied_bytes == 0
+    assert not source.side.is_busy
+    assert old is not None
+    source.side.acknowledged(Ack(old.number))
+    source.side.aim(("r",), 8)
+    assert source.side.extents()["r"].staged == 0
+    new = source.side.order({})
+    assert new is not None
+    assert new.number > old.number
+
+
+def test_after_the_switch_nothing_rides_on_steps(source: Side) -> None:
+    source.add("r", 20, num_computed=8)
+    source.side.aim(("r",), 8)
+    source.side.order({})
+    source.side.detach()
+    assert not source.side.is_busy
+    assert source.side.order({}) is None
+
+
+# --- the target: parked ---
+
+
+def test_a_parked_request_waits_until_something_is_staged(target: Side) -> None:
+    parked(target)
+    assert target.side.matched_tokens("r", 0) == (None, False)
+    target.side.offer("r", Extent(15, 14, 0, ()))
+    assert target.side.matched_tokens("r", 0) == (None, False)
+    assert not target.side.wants_step
+    target.side.offer("r", Extent(15, 14, 8, (0, 1)))
+    assert target.side.matched_tokens("r", 0) == (8, True)
+    assert target.side.matched_tokens("r", 4) == (4, True)
+
+
+def test_a_prefix_that_is_cached_here_as_far_as_staging_goes_is_no_reason_to_admit(target: Side) -> None:
+    parked(target)
+    target.side.offer("r", Extent(15, 14, 8, (0, 1)))
+    assert target.side.matched_tokens("r", 8) == (None, False)
+
+
+def test_what_is_staged_past_the_tokens_known_here_is_not_matched(target: Side) -> None:
+    parked(target, num_tokens=6)
+    target.side.offer("r", Extent(12, 11, 11, (0, 1, 2)))
+    assert target.side.matched_tokens("r", 0) == (5, True)
+
+
+def test_an_offer_wants_one_step_for_admission(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 8, (0, 1)))
+    assert target.side.wants_step
+    assert target.side.order({}) is None
+    assert not target.side.wants_step
+    target.side.offer("r", Extent(15, 14, 8, (0, 1)))
+    target.admit("r", request)
+    target.run_orders()
+    target.side.offer("r", Extent(15, 14, 8, (0, 1)))
+    assert not target.side.wants_step, "it is admitted, and there is nothing new to load"
+
+
+def test_only_parked_requests_are_idle(target: Side) -> None:
+    parked(target)
+    target.side.park("s")
+    target.add("s", 6)
+    target.add("other", 6)
+    assert target.side.num_idle == 2
+    target.release("r", (), Extent(15, 0, 0, ()))
+    assert target.side.num_idle == 1
+    target.side.request_finished("s")
+    assert target.side.num_idle == 0
+
+
+def test_an_admitted_request_is_loaded_in_slices_and_told_of_only_once_released(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
+    assert target.admit("r", request)
+    orders = target.run_orders()
+    table = target.blocks.tables[request.request_id]
+    assert [order.load for order in orders] == [((table[0], 7), (table[1], 8)), ((table[2], 9),)]
+    assert not any(order.arrived for order in orders)
+    assert target.side.loaded() == {"r": 12}
+    assert not target.side.is_busy
+
+    target.release("r", (70, 71), Extent(17, 16, 16, (7, 8, 9, 3)))
+    assert request.num_computed_tokens == 16
+    (last,) = target.run_orders()
+    assert last.load == ((target.blocks.tables[request.request_id][3], 3),)
+    assert last.arrived == (request.request_id,)
+    assert target.run_orders() == []
+    assert "r" not in target.side.parked
+
+
+def test_an_admitted_request_gets_blocks_as_more_is_staged(target: Side) -> None:
+    request = parked(target, num_tokens=6)
+    target.side.offer("r", Extent(6, 5, 5, (7, 8)))
+    target.admit("r", request)
+    target.run_orders()
+    target.side.extend("r", tuple(range(6)))
+    target.side.offer("r", Extent(12, 12, 12, (7, 8, 9)))
+    orders = target.run_orders()
+    table = target.blocks.tables[request.request_id]
+    assert [pair for order in orders for pair in order.load] == [(table[1], 8), (table[2], 9)]
+    assert request.num_computed_tokens == 11, "the last token is computed here"
+    assert not any(order.arrived for order in orders)
+
+
+def test_a_parked_request_learns_what_is_said_elsewhere(target: Side) -> None:
+    request = parked(target)
+    target.side.extend("r", (70, 71))
+    assert request.prompt_token_ids[-2:] == [70, 71]
+    assert request.num_tokens == request.num_prompt_tokens == request.num_hashed_tokens == 17
+    assert request.max_tokens == 48
+
+
+def test_a_prefix_that_is_cached_here_is_not_loaded(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
+    target.admit("r", request, present=4)
+    (order,) = target.run_orders()
+    assert order.load == tuple(zip(target.blocks.tables[request.request_id][1:], (8, 9), strict=True))
+
+
+# --- the target: released ---
+
+
+def test_a_release_in_the_last_block_loads_it_again(target: Side) -> None:
+    request = parked(target, num_tokens=15)
+    target.side.offer("r", Extent(15, 14, 14, (7, 8, 9, 3)))
+    target.admit("r", request)
+    target.run_orders()
+    target.release("r", (70,), Extent(16, 15, 15, (7, 8, 9, 3)))
+    (last,) = target.run_orders()
+    assert last.load == ((target.blocks.tables[request.request_id][3], 3),)
+
+
+def test_a_release_with_nothing_left_to_load_is_told_of_too(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 14, (7, 8, 9, 3)))
+    target.admit("r", request)
+    target.run_orders()
+    target.release("r", (), Extent(15, 14, 14, (7, 8, 9, 3)))
+    (last,) = target.run_orders()
+    assert (last.load, last.arrived) == ((), (request.request_id,))
+
+
+def test_a_request_that_was_never_admitted_is_loaded_with_its_first_step(target: Side) -> None:
+    request = parked(target, num_tokens=6)
+    target.release("r", (70,), Extent(7, 6, 6, (5, 4)))
+    assert target.side.matched_tokens("r", 4) == (2, False)
+    assert target.side.order({}) is None, "it waits for the scheduler"
+    assert target.admit("r", request)
+    (order,) = target.run_orders()
+    table = target.blocks.tables[request.request_id]
+    assert (order.load, order.arrived) == (((table[0], 5), (table[1], 4)), ())
+    assert "r" not in target.side.parked
+
+
+def test_a_released_request_whose_kv_is_cached_here_gets_nothing_from_outside(target: Side) -> None:
+    request = parked(target)
+    target.release("r", (), Extent(15, 6, 6, (5, 4)))
+    assert target.side.matched_tokens("r", 8) == (0, False)
+    assert target.admit("r", request, present=8)
+    assert target.run_orders() == []
+
+
+def test_a_request_that_the_source_had_not_begun_is_computed_here(target: Side) -> None:
+    request = parked(target)
+    target.release("r", (), Extent(15, 0, 0, ()))
+    assert target.side.matched_tokens("r", 0) == (0, False)
+    assert target.admit("r", request)
+    assert target.run_orders() == []
+    assert "r" not in target.side.parked
+
+
+def test_after_a_preemption_on_the_source_what_came_over_before_is_kept(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
+    target.admit("r", request)
+    target.run_orders()
+    target.release("r", (70,), Extent(16, 0, 14, (7, 8, 9, 3)))
+    assert request.num_computed_tokens == 12
+    (last,) = target.run_orders()
+    assert last.arrived == (request.request_id,)
+
+
+def test_a_release_that_finds_no_blocks_goes_on_from_where_it_has_room() -> None:
+    target = Side(num_blocks=2)
+    target.side.attach_target(target.handle, 8)
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 8, (7, 8)))
+    target.admit("r", request)
+    target.run_orders()
+    target.release("r", (70, 71), Extent(17, 16, 16, (7, 8, 9, 3)))
+    assert request.num_computed_tokens == 8
+    (last,) = target.run_orders()
+    assert (last.load, last.arrived) == ((), (request.request_id,))
+
+
+def test_a_request_that_ends_while_parked_is_forgotten_with_its_loads(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
+    target.admit("r", request)
+    first = target.side.order({})
+    target.side.request_finished("r")
+    assert first is not None
+    target.side.acknowledged(Ack(first.number))
+    assert target.side.loaded() == {}
+    assert target.side.num_idle == 0
+    assert not target.side.is_busy
+    assert target.run_orders() == []
+
+
+def test_a_released_request_that_ends_before_its_kv_is_here_is_not_told_of(target: Side) -> None:
+    request = parked(target)
+    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
+    target.admit("r", request)
+    target.release("r", (), Extent(15, 14, 14, (7, 8, 9, 3)))
+    target.side.request_finished("r")
+    assert target.run_orders() == []
