@@ -134,6 +134,10 @@ class Driver:
         pool = self._scheduler.kv_cache_manager.block_pool
         return EngineStats(running, waiting, pool.get_num_free_blocks(), self.num_blocks)
 
+    def call_forget_prefixes(self) -> None:
+        """Empty the prefix cache, for comparisons with what is computed anew."""
+        self._llm.reset_prefix_cache()
+
     def call_exposition(self) -> str:
         """vLLM's own metrics, as Prometheus text."""
         from prometheus_client import REGISTRY, generate_latest
@@ -212,6 +216,11 @@ class Driver:
             request = self._connector.requests.get(name)
             computed[name] = request.num_computed_tokens if request else 0
         return TargetState(computed, self._connector.copied_bytes)
+
+    def call_settle(self) -> None:
+        """Finish the inputs that followed requests are computing, so that the cut need not wait for them."""
+        while any(self._is_computing(name) for name in self._followed):
+            self._step()
 
     def call_release(self, releases: list[Release], news: News) -> Released:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
@@ -321,7 +330,7 @@ class Driver:
     def _take_over(self, release: Release) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
         name, followed = release.request_id, self._followed.pop(release.request_id)
-        while (held := self._connector.requests.get(name)) and held.status.name in COMPUTING:
+        while self._is_computing(name):
             self._step()
         request = followed.request
         remaining = request.sampling.max_tokens - release.index
@@ -332,6 +341,10 @@ class Driver:
         self._llm.engine_core.add_request(wanted)
         # an input that is no session's ends the session with the one before it
         self._llm.engine_core.add_request(core_request(request, (), remaining))
+
+    def _is_computing(self, name: str) -> bool:
+        request = self._connector.requests.get(name)
+        return request is not None and request.status.name in COMPUTING
 
     def _forget(self, request_id: str) -> None:
         self._followed.pop(request_id, None)

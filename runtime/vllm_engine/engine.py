@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,9 +64,14 @@ class VllmEngine:
 
     @classmethod
     async def start(
-        cls, checkpoint: Path, topology: Topology, cluster: Cluster, settings: VllmSettings | None = None
+        cls,
+        checkpoint: Path,
+        topology: Topology,
+        cluster: Cluster,
+        settings: VllmSettings | None = None,
+        standby: Iterable[Instance] = (),
     ) -> "VllmEngine":
-        """Start a vLLM engine on a checkpoint folder and wait until it serves.
+        """Start a vLLM engine on a checkpoint folder and wait until it serves; engines of ``standby`` are used as they are.
 
         Raises:
             EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
@@ -78,8 +83,10 @@ class VllmEngine:
         topology.check(cluster, spec)
         engine = cls(checkpoint, spec, cluster, settings or VllmSettings())
         engine._refuse_without_memory([topology])
-        engine.active = await engine.launch(topology)
-        engine._serve(engine.active)
+        for instance in standby:
+            engine._listen(instance)
+            engine.standby.append(instance)
+        engine._serve(engine._take(topology) or await engine.launch(topology))
         return engine
 
     @property
@@ -124,11 +131,9 @@ class VllmEngine:
         if self._shadow is not None:
             raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint, target, self.settings)
-        known = next((instance for instance in self.standby if instance.topology == target), None)
+        known = self._take(target)
         if known is None:
             await self._make_room(target)
-        else:
-            self.standby.remove(known)
         self._shadow = VllmShadow(self, target, known)
         return self._shadow
 
@@ -172,7 +177,7 @@ class VllmEngine:
             is_on_cpu=launch.is_cpu(self.cluster),
         )
         instance = await Instance.start(config, topology)
-        instance.on_tokens, instance.on_lost = self._hear, self._lost
+        self._listen(instance)
         return instance
 
     def close_gate(self) -> None:
@@ -217,6 +222,16 @@ class VllmEngine:
         self._shadow = None
 
     # --- inside ---
+
+    def _listen(self, instance: Instance) -> None:
+        instance.on_tokens, instance.on_lost = self._hear, self._lost
+
+    def _take(self, topology: Topology) -> Instance | None:
+        """A standby engine of this topology, which is none any more."""
+        found = next((instance for instance in self.standby if instance.topology == topology), None)
+        if found is not None:
+            self.standby.remove(found)
+        return found
 
     def _serve(self, instance: Instance) -> None:
         self.active = instance

@@ -225,8 +225,10 @@ class VllmShadow:
         return tuple(name for name, chosen in self._paths.items() if chosen == path)
 
     async def _cut(self, epoch: int) -> Cut:
-        started_s = time.monotonic()
         await self._bring(self._target)
+        if self._named("follow"):
+            await self._target.call("settle")
+        started_s = time.monotonic()
         state: SourceState = await self._source.call("suspend", self._named("patch"))
         await self._bring(self._target)
         releases = [release for name in self._told if (release := self._release_of(name, state, epoch))]

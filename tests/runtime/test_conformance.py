@@ -9,8 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from runtime.engine import Cut, Engine, Finish, Moved, Request, SamplingParams, Shadow, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
@@ -18,6 +20,8 @@ from runtime.ledger import Accepted, Ledger
 from runtime.models import Cluster, Gpu, Link, Node, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.testing import ScriptedEngine, topology
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMIT_TOKENS = 512
 """What prompt and output may come to in all."""
@@ -56,7 +60,48 @@ async def torch_engine(folder: Path) -> AsyncIterator[Subject]:
     await engine.close()
 
 
-def make_checkpoint(folder: Path) -> None:
+INSTANCES: list[Any] = []
+"""vLLM engines take long to start: those of one test are the standby engines of the next."""
+
+
+@contextlib.asynccontextmanager
+async def vllm_engine(folder: Path) -> AsyncIterator[Subject]:
+    from runtime.vllm_engine.engine import VllmEngine
+    from runtime.vllm_engine.models import VllmSettings
+
+    make_checkpoint(folder, head_dim=32)
+    gpus = tuple(Gpu(index, "cpu", 4 << 30) for index in range(4))
+    cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
+    source, *targets = (parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1", "pp2"))
+    options = {
+        "max_num_seqs": 2,
+        "max_num_batched_tokens": 24,
+        "block_size": 32,
+        "max_model_len": LIMIT_TOKENS,
+    }
+    settings = VllmSettings(options=options, kv_cache_bytes=8 << 20, num_standby=4)
+    engine = await VllmEngine.start(folder, source, cluster, settings, INSTANCES)
+    INSTANCES.clear()
+    for target in targets:
+        if target not in [engine.topology, *(one.topology for one in engine.standby)]:
+            engine.standby.append(await engine.launch(target))
+    yield Subject(engine, tuple(targets))
+    for name in list(engine.streams):
+        await engine.cancel(name)
+    if engine._shadow is not None:
+        await engine._shadow.release()
+    found = [engine.active, *engine.standby]
+    INSTANCES.extend(instance for instance in found if not instance.is_gone)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def ended_instances() -> AsyncIterator[None]:
+    yield
+    for instance in INSTANCES:
+        await instance.close()
+
+
+def make_checkpoint(folder: Path, head_dim: int = 8) -> None:
     """A small model with random weights."""
     import torch
     import transformers
@@ -64,8 +109,8 @@ def make_checkpoint(folder: Path) -> None:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
+        hidden_size=4 * head_dim,
+        intermediate_size=6 * head_dim,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -78,7 +123,11 @@ def make_checkpoint(folder: Path) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
 
 
-ENGINES = [scripted, pytest.param(torch_engine, marks=pytest.mark.slow)]
+ENGINES = [
+    scripted,
+    pytest.param(torch_engine, marks=pytest.mark.slow),
+    pytest.param(vllm_engine, marks=[pytest.mark.slow, pytest.mark.vllm]),
+]
 
 
 class Listener:
@@ -131,13 +180,13 @@ class Listener:
         return [token.token_id for token in self.tokens[request_id] if token.token_id is not None]
 
 
-@pytest.fixture(params=ENGINES)
+@pytest_asyncio.fixture(params=ENGINES, loop_scope="module")
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
     async with request.param(tmp_path) as made:
         yield made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def listener(subject: Subject) -> AsyncIterator[Listener]:
     made = Listener(subject.engine)
     yield made
