@@ -40,8 +40,8 @@ class VllmShadow:
         self._engine = engine
         self._source = engine.active
         self._topology = topology
-        self._was_standby = standby is not None
-        self._starting = asyncio.create_task(self._start(standby))
+        self._standby = standby
+        self._starting = asyncio.create_task(self._start())
         self._staging: Staging | None = None
         self._terms: Terms
         self._paths: dict[str, SwitchPath] = {}
@@ -125,9 +125,8 @@ class VllmShadow:
     async def end(self) -> None:
         """The whole engine is being closed."""
         self._is_over = True
-        self._starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError, EngineStartError, EngineLostError):
-            await (await self._starting).close()
+        if (target := await self._started_or_none()) is not None:
+            await target.close()
         if self._is_committed:
             await self._source.close()
         self._close_staging()
@@ -141,8 +140,8 @@ class VllmShadow:
 
     # --- inside ---
 
-    async def _start(self, standby: Instance | None) -> Instance:
-        return standby or await self._engine.launch(self._topology)
+    async def _start(self) -> Instance:
+        return self._standby or await self._engine.launch(self._topology)
 
     @property
     def _target(self) -> Instance:
@@ -305,6 +304,8 @@ class VllmShadow:
 
     async def _started_or_none(self) -> Instance | None:
         """The target if it has started; one that is starting is ended."""
+        if self._standby is not None:
+            return self._standby
         if not self._starting.done():
             self._starting.cancel()
         try:
@@ -313,7 +314,7 @@ class VllmShadow:
             return None
 
     async def _give_back(self, target: Instance) -> None:
-        if target.is_gone or not self._was_standby:
+        if target.is_gone or self._standby is None:
             await target.close()
             return
         with contextlib.suppress(EngineLostError):
