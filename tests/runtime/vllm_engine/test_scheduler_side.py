@@ -254,9 +254,9 @@ def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source:
     source.side.acknowledged(Ack(first.number, stored_bytes=30))
     assert source.side.extents()["r"].staged == 4
     assert source.side.is_busy
-    source.side.acknowledged(Ack(second.number, stored_bytes=20))
+    source.side.acknowledged(Ack(second.number, stored_bytes=20, loaded_bytes=5))
     assert not source.side.is_busy
-    assert source.side.copied_bytes == 50
+    assert source.side.copied_bytes == 55
 
 
 def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_own(source: Side) -> None:
@@ -397,6 +397,17 @@ def test_a_release_in_the_last_block_loads_it_again(target: Side) -> None:
     target.release("r", (70,), Extent(16, 15, 15, (7, 8, 9, 3)))
     (last,) = target.run_orders()
     assert last.load == ((target.blocks.tables[request.request_id][3], 3),)
+
+
+def test_a_release_loads_all_that_is_left_at_once(target: Side) -> None:
+    request = parked(target, num_tokens=20)
+    target.side.offer("r", Extent(20, 4, 4, (7,)))
+    target.admit("r", request)
+    target.run_orders()
+    target.release("r", (), Extent(20, 19, 19, (7, 8, 9, 3, 2)))
+    (last,) = target.run_orders()
+    assert [slot for _, slot in last.load] == [8, 9, 3, 2]
+    assert last.arrived == (request.request_id,)
 
 
 def test_a_release_with_nothing_left_to_load_is_told_of_too(target: Side) -> None:
