@@ -206,7 +206,8 @@ class Driver:
         """Hear what was said and how far the source is; tell how far this side is."""
         self._hear(news)
         for name, followed in self._followed.items():
-            if name in news:
+            # inputs that queue would be computed one by one: what is said meanwhile is the next one
+            if not self._is_computing(name):
                 self._feed(followed)
         for name, extent in extents.items():
             if name in self._connector.parked:

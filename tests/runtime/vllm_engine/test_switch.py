@@ -143,7 +143,7 @@ async def hearing(engine: VllmEngine) -> AsyncIterator[Streams]:
         await task
 
 
-OPTIONS = {"max_num_seqs": 24, "max_num_batched_tokens": 160, "max_model_len": 2048}
+OPTIONS = {"max_num_seqs": 24, "max_num_batched_tokens": 256, "max_model_len": 2048}
 SETTINGS = VllmSettings(options=OPTIONS, kv_cache_bytes=192 << 20, staging_bytes=256 << 20, num_standby=8)
 
 
@@ -169,7 +169,7 @@ def prompts(salt: int = 0) -> dict[str, tuple[int, ...]]:
 
 
 LATE = {"half-prefilled": counting(13, 3, 800), "just admitted": counting(14, 4, 12)}
-SAMPLING = SamplingParams(max_tokens=200)
+SAMPLING = SamplingParams(max_tokens=260)
 
 
 async def run_through(streams: Streams, source: str, target: str, path: str) -> Cut:
