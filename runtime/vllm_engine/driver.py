@@ -180,8 +180,8 @@ class Driver:
 
         for request_id in moved:
             self._forget(request_id)
-        self._connector.detach()
         self._scheduler.set_pause_state(PauseState.UNPAUSED)
+        self.call_commit()
 
     # --- the target of a switch ---
 
@@ -244,8 +244,9 @@ class Driver:
         )
 
     def call_commit(self) -> None:
-        """The switch to here is over."""
+        """The switch is over on this side."""
         self._connector.detach()
+        self._llm.collective_rpc("intentctl_let_go")
 
     def call_drop(self, names: tuple[str, ...]) -> None:
         """Forget requests that were parked or followed."""

@@ -80,7 +80,6 @@ class VllmEngine:
         if find_spec("vllm") is None:
             raise EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
         spec = _read_spec(checkpoint)
-        topology.check(cluster, spec)
         engine = cls(checkpoint, spec, cluster, settings or VllmSettings())
         engine._refuse_without_memory([topology])
         for instance in standby:

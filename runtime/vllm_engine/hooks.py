@@ -36,6 +36,14 @@ class WorkerExtension:
         found: dict[tuple[int, int, int], str] = connector.worker.digests(blocks)
         return found
 
+    def intentctl_let_go(self) -> None:
+        """Unmap the staging memory of a switch that is over."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        connector: Any = get_kv_transfer_group()
+        if connector.worker is not None:
+            connector.worker.close_staging()
+
 
 def extend(request: Any, tokens: tuple[int, ...]) -> None:
     """A parked request learns what was produced elsewhere since: to vLLM it is more prompt, and fewer tokens to go.
@@ -49,13 +57,12 @@ def extend(request: Any, tokens: tuple[int, ...]) -> None:
     request.update_block_hashes()
 
 
-def reserve(manager: Any, request: Any, computed: int) -> int:
-    """Give a parked request blocks for ``computed`` positions and book them; returns how many it has room for."""
+def reserve(manager: Any, request: Any, computed: int) -> None:
+    """Give a parked request blocks for ``computed`` positions and book them, if there are any."""
     more = computed - request.num_computed_tokens
     if more > 0 and manager.allocate_slots(request, more, delay_cache_blocks=True) is None:
-        return int(request.num_computed_tokens)
+        return  # what does not fit is computed again
     request.num_computed_tokens = computed
-    return computed
 
 
 def missing() -> list[str]:
@@ -90,7 +97,7 @@ def missing() -> list[str]:
         f"{owner.__module__}.{owner.__name__}.{name}"
         for owner, names in wanted.items()
         for name in names
-        if not hasattr(owner, name)
+        if name not in vars(owner)  # an abstract method that is inherited is none
     ]
     sources = {
         Request.__init__: ("_all_token_ids", "prompt_token_ids", "num_prompt_tokens", "num_computed_tokens"),

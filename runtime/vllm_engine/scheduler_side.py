@@ -128,7 +128,7 @@ class SchedulerSide:
             self._target.offer(name, extent.staged, extent.slots)
         if parked.holds_blocks:
             # a source that was preempted since has less than came over before
-            parked.computed = self._reserve(name, max(extent.num_computed, self._target.loaded(name)))
+            self._reserve(name, max(extent.num_computed, self._target.loaded(name)))
 
     @property
     def wants_step(self) -> bool:
@@ -228,13 +228,12 @@ class SchedulerSide:
                 goals[name] = staged if is_there else computed
         self._source.aim(goals)
 
-    def _reserve(self, name: str, computed: int) -> int:
-        """Give a parked request that holds blocks those for ``computed`` positions; returns how many it has room for."""
+    def _reserve(self, name: str, computed: int) -> None:
+        """Give a parked request that holds blocks those for ``computed`` positions."""
         assert self._target is not None, "attach_target comes first"
         request = self.requests[name]
-        reached = hooks.reserve(self._manager, request, min(computed, request.num_tokens - 1))
+        hooks.reserve(self._manager, request, min(computed, request.num_tokens - 1))
         self._target.admit(name, self._blocks(request), 0)
-        return reached
 
     def _arrivals(self) -> tuple[str, ...]:
         """Released requests that hold blocks, all of whose KV is here with this order; each is told of once."""
