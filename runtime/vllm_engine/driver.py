@@ -1,11 +1,12 @@
 """The driver process of one vLLM engine: vLLM's engine core and its loop, with the service's commands between steps.
 
-``python -m runtime.vllm_engine.driver FD``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
+``python -m runtime.vllm_engine.driver FD FOLDER``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
 vLLM's own and import this module again, so nothing heavy is imported at its top.
 """
 
 import os
 import queue
+import shutil
 import socket
 import sys
 import threading
@@ -13,6 +14,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runtime.channel import BlockingChannel, Call, Fatal, Outputs, Reply
@@ -375,10 +377,11 @@ def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> lis
     return [*tokens[:-1], Token(*said, finish)]
 
 
-def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]") -> None:
+def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
     for call in calls:
         inbox.put(call)
     # the service is gone: so is this engine, whatever it is doing
+    shutil.rmtree(folder, ignore_errors=True)
     end_group(os.getpgrp(), set())
 
 
@@ -390,7 +393,7 @@ def main() -> None:
     for name, value in config.environment.items():
         os.environ.setdefault(name, value)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(calls, inbox), daemon=True).start()
+    threading.Thread(target=_listen, args=(calls, inbox, Path(sys.argv[2])), daemon=True).start()
     try:
         from runtime.vllm_engine.boot import boot
 

@@ -91,11 +91,11 @@ class Instance:
     def _launch(self, config: DriverConfig) -> None:
         ours, theirs = socket.socketpair()
         # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
-        self._folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-", dir=_socket_folder()))
         command = ["env", f"TMPDIR={self._folder}", sys.executable, "-m", "runtime.vllm_engine.driver"]
         with (self._folder / "log").open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
+                [*command, str(theirs.fileno()), str(self._folder)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -159,6 +159,12 @@ class Instance:
         calls, self._calls = self._calls, {}
         for future in calls.values():
             _settle(future, None, reason)
+
+
+def _socket_folder() -> str:
+    """Where names of sockets stay within what Linux takes (107 characters; vLLM's have 37, ours about 24)."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) < 40 else "/tmp"  # noqa: S108 - the folder made in it is private
 
 
 def _settle(future: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:

@@ -34,9 +34,11 @@ def shared_memory_of(pids: list[int]) -> set[str]:
 
 
 def end_group(group: int, shared_memory: set[str]) -> None:
-    """Kill what is left of a process group, and remove its files in shared memory, the known ones and those mapped now."""
-    doomed = shared_memory | shared_memory_of(group_pids(group))
+    """Remove a process group's files in shared memory, the known ones and those mapped now, then kill what is left of it.
+
+    In this order, for the group may be the caller's own.
+    """
+    for path in shared_memory | shared_memory_of(group_pids(group)):
+        Path(path).unlink(missing_ok=True)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    for path in doomed:
-        Path(path).unlink(missing_ok=True)
