@@ -60,6 +60,7 @@ class VllmEngine:
         self._open = asyncio.Event()
         """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
         self._restart: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self._down: EngineLostError | None = None
 
     @classmethod
@@ -159,6 +160,7 @@ class VllmEngine:
             await self._shadow.end()
         for instance in (self.active, *self.standby):
             await instance.close()
+        await asyncio.gather(*self._closing)
         self._outputs.put_nowait(None)
 
     # --- for the switch ---
@@ -266,7 +268,7 @@ class VllmEngine:
             self._open.clear()
             self._restart = asyncio.create_task(self._relaunch(instance))
         else:
-            self._restart = asyncio.create_task(instance.close())
+            self._closing.add(asyncio.create_task(instance.close()))
 
     async def _relaunch(self, lost: Instance) -> None:
         await lost.close()

@@ -11,6 +11,7 @@ Until the commit the source holds everything, suspended at most: going back is l
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.engine import Cut, Lag, Token
@@ -87,7 +88,7 @@ class VllmShadow:
         try:
             async with asyncio.timeout(deadline_s):
                 with self._losing():
-                    return await self._cut(epoch)
+                    done = await self._cut(epoch)
         except TimeoutError:
             detail = f"the cut took longer than {deadline_s} s; the old topology goes on"
             raise SwitchError(Reason.DEADLINE, detail) from None
@@ -97,6 +98,8 @@ class VllmShadow:
                     await self._source.call("resume", ())
             if not self._engine.active.is_gone:
                 self._engine.open_gate()
+        await self._let_source_go(done.moved)
+        return done
 
     async def release(self) -> None:
         """Let what was left behind end, then give the source up. Idempotent."""
@@ -156,8 +159,7 @@ class VllmShadow:
                 Reason.UNSUPPORTED,
                 f"KV cannot be copied to {self._topology}: {difference}; use path: auto or follow",
             )
-        links = self._engine.cluster
-        link = links.link_between(self._source.topology.devices[0], self._topology.devices[0])
+        link = self._engine.cluster.link_between(self._source.topology.devices[0], self._topology.devices[0])
         model, precision = self._engine.model, self._source.topology.stages[0].precision
         values = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         return Terms(
@@ -235,9 +237,9 @@ class VllmShadow:
         done: Released = await self._target.call("release", releases, self._news())
         left = tuple(name for name in self._left() if name not in moved)
         self._commit(epoch, moved)
-        committed_s = time.monotonic()
-        await self._let_source_go(moved)
-        inside_s = committed_s - started_s - state.drain_s - state.patch_s - done.load_s - done.first_step_s
+        inside_s = (
+            time.monotonic() - started_s - state.drain_s - state.patch_s - done.load_s - done.first_step_s
+        )
         return Cut(
             epoch=epoch,
             moved=moved,
@@ -327,7 +329,7 @@ class VllmShadow:
             self._staging.close()
 
     @contextlib.contextmanager
-    def _losing(self):  # type: ignore[no-untyped-def]
+    def _losing(self) -> Iterator[None]:
         """An engine that is lost in a switch ends the switch."""
         try:
             yield

@@ -27,7 +27,7 @@ cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
 
 async def serve():
     checkpoint = Path(sys.argv[1])
-    settings = VllmSettings(kv_cache_bytes=128 << 20)
+    settings = VllmSettings(kv_cache_bytes=192 << 20)
     engine = await VllmEngine.start(checkpoint, parse_topology("tp2", cluster, 8, "fp32"), cluster, settings)
     shadow = await engine.prepare(parse_topology("1x1", cluster, 8, "fp32"))
     await shadow.ready()
