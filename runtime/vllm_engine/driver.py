@@ -164,7 +164,6 @@ class Driver:
         """Stop at a step boundary, everything pinned, and copy the rest of these requests' KV."""
         from vllm.v1.core.sched.interface import PauseState
 
-        started_s = time.monotonic()
         self._scheduler.set_pause_state(PauseState.PAUSED_ALL)
         while self._core.batch_queue:
             self._step()
@@ -174,7 +173,7 @@ class Driver:
             self._step()
         patch_s = time.monotonic() - drained_s
         extents, copied = self._connector.extents(), self._connector.copied_bytes
-        return SourceState(extents, copied, drained_s - started_s, patch_s)
+        return SourceState(extents, copied, patch_s)
 
     def call_resume(self, moved: tuple[str, ...]) -> None:
         """Go on after ``suspend``, without what has moved away; the switch is over on this side."""

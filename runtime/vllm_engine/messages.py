@@ -61,7 +61,6 @@ class SourceState:
 
     extents: Mapping[str, Extent]
     copied_bytes: int
-    drain_s: float = 0.0
     patch_s: float = 0.0
 
 

@@ -231,24 +231,25 @@ class VllmShadow:
             await self._target.call("settle")
         started_s = time.monotonic()
         state: SourceState = await self._source.call("suspend", self._named("patch"))
+        suspended_s = time.monotonic()
         await self._bring(self._target)
         releases = [release for name in self._told if (release := self._release_of(name, state, epoch))]
         moved = tuple(release.request_id for release in releases)
         done: Released = await self._target.call("release", releases, self._news())
         left = tuple(name for name in self._left() if name not in moved)
         self._commit(epoch, moved)
-        inside_s = (
-            time.monotonic() - started_s - state.drain_s - state.patch_s - done.load_s - done.first_step_s
-        )
+        # the step in flight when the order came is drained too
+        drain_s = suspended_s - started_s - state.patch_s
+        commit_s = time.monotonic() - suspended_s - done.load_s - done.first_step_s
         return Cut(
             epoch=epoch,
             moved=moved,
             left_to_drain=left,
             bytes_inside=done.loaded_bytes,
             timings=CutTimings(
-                drain_ms=state.drain_s * 1e3,
+                drain_ms=drain_s * 1e3,
                 patch_ms=(state.patch_s + done.load_s) * 1e3,
-                commit_ms=inside_s * 1e3,
+                commit_ms=commit_s * 1e3,
                 first_step_ms=done.first_step_s * 1e3,
             ),
             tokens_recomputed=self._recomputed(releases, state),
