@@ -4,6 +4,7 @@
 vLLM's own and import this module again, so nothing heavy is imported at its top.
 """
 
+import contextlib
 import os
 import queue
 import shutil
@@ -21,6 +22,7 @@ from runtime.channel import BlockingChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models import Reason
+from runtime.vllm_engine.hooks import let_blocks_go
 from runtime.vllm_engine.messages import (
     Extent,
     News,
@@ -46,8 +48,10 @@ class _Followed:
     """A request whose KV is computed here from its tokens."""
 
     request: Request
-    pending: list[int]
-    """Tokens not given yet. The last one is kept back: the step that computes it is the first of the takeover."""
+    tokens: list[int]
+    """Prompt and output."""
+    given: int = 0
+    """How many of them vLLM has. The last is kept back: the step that computes it is the first of the takeover."""
 
 
 @dataclass(slots=True)
@@ -121,7 +125,10 @@ class Driver:
             raise RequestError(
                 f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer"
             )
-        self._add(Parking(request, ()))
+        try:
+            self._add(Parking(request, ()))
+        except ValueError as error:
+            raise RequestError(f"vLLM refuses the request: {error}") from error
 
     def call_cancel(self, request_id: str) -> None:
         """End a request early."""
@@ -155,7 +162,8 @@ class Driver:
 
     def call_sync(self, names: tuple[str, ...]) -> SourceState:
         """Tell how far the copies are; once they are done, copy what these requests have computed since."""
-        state = SourceState(self._connector.extents(), self._connector.copied_bytes)
+        connector = self._connector
+        state = SourceState(connector.extents(), connector.copied_bytes, connector.free_slots)
         if not self._connector.is_busy:
             self._connector.aim(names, self._step_blocks)
         return state
@@ -173,7 +181,7 @@ class Driver:
             self._step()
         patch_s = time.monotonic() - drained_s
         extents, copied = self._connector.extents(), self._connector.copied_bytes
-        return SourceState(extents, copied, patch_s)
+        return SourceState(extents, copied, self._connector.free_slots, patch_s)
 
     def call_resume(self, moved: tuple[str, ...]) -> None:
         """Go on after ``suspend``, without what has moved away; the switch is over on this side."""
@@ -221,8 +229,7 @@ class Driver:
 
     def call_settle(self) -> None:
         """Finish the inputs that followed requests are computing, so that the cut need not wait for them."""
-        while any(self._is_computing(name) for name in self._followed):
-            self._step()
+        self._compute(tuple(self._followed))
 
     def call_release(self, releases: list[Release], news: News) -> Released:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
@@ -231,6 +238,8 @@ class Driver:
         for release in releases:
             if release.extent is None:
                 self._take_over(release)
+            elif self._connector.has_nothing_for(release.request_id, release.extent):
+                self._begin_again(release.request_id)
             else:
                 self._connector.release(release.request_id, release.extent, UNBOUNDED)
             live = self._live[release.request_id]
@@ -238,8 +247,10 @@ class Driver:
         while self._connector.is_busy:
             self._step()
         loaded_s = time.monotonic()
-        for _ in range(1 + len(self._core.batch_queue or ())):
-            self._step()
+        # in a pipeline the first results come when it is full
+        for _ in range(self._core.batch_queue_size):
+            if self._step():
+                break
         return Released(
             loaded_s - started_s, time.monotonic() - loaded_s, self._connector.copied_bytes - copied_bytes
         )
@@ -289,10 +300,12 @@ class Driver:
         unfinished = self._scheduler.get_num_unfinished_requests()
         return bool(unfinished and unfinished > self._connector.num_idle)
 
-    def _step(self, *, is_heard: bool = True) -> None:
+    def _step(self, *, is_heard: bool = True) -> bool:
+        """One step of vLLM; tells whether anything was said."""
         tokens = [said for output in self._llm.step() for said in self._tokens(output)]
         if tokens and is_heard:
             self._channel.send(Outputs(list(tokens)))
+        return bool(tokens)
 
     def _tokens(self, output: Any) -> list[Token]:
         """The new tokens of one request, booked."""
@@ -318,26 +331,31 @@ class Driver:
     def _hear(self, news: News) -> None:
         for name, tokens in news.items():
             if name in self._followed:
-                self._followed[name].pending.extend(tokens)
+                self._followed[name].tokens.extend(tokens)
             elif name in self._connector.parked:
                 self._connector.extend(name, tokens)
 
     def _feed(self, followed: _Followed) -> None:
         """Give a followed request its next input, which vLLM holds as a session; what it samples then is not heard."""
-        tokens, followed.pending = followed.pending[:-1], followed.pending[-1:]
+        tokens = tuple(followed.tokens[followed.given : -1])
+        followed.given += len(tokens)
         if tokens:
-            wanted = core_request(followed.request, tuple(tokens), 1)
+            wanted = core_request(followed.request, tokens, 1)
             wanted.resumable = True
             self._llm.engine_core.add_request(wanted)
 
     def _take_over(self, release: Release) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
         name, followed = release.request_id, self._followed.pop(release.request_id)
-        while self._is_computing(name):
-            self._step()
+        self._compute((name,))
         request = followed.request
+        if self._is_computing(name):
+            # no room for it yet: it is an ordinary request with all its tokens
+            self._forget(name)
+            self._add(Parking(request, tuple(followed.tokens[len(request.prompt) :])))
+            return
         remaining = request.sampling.max_tokens - release.index
-        wanted = core_request(request, tuple(followed.pending), remaining)
+        wanted = core_request(request, tuple(followed.tokens[followed.given :]), remaining)
         wanted.resumable, wanted.external_req_id = True, name
         self._llm.output_processor.add_request(wanted, None)
         self._live[name] = _Live(request, request.epoch)
@@ -345,15 +363,33 @@ class Driver:
         # an input that is no session's ends the session with the one before it
         self._llm.engine_core.add_request(core_request(request, (), remaining))
 
+    def _begin_again(self, name: str) -> None:
+        """A parked request computes its KV anew."""
+        request, tokens = self._live[name].request, tuple(self._connector.requests[name].all_token_ids)
+        self._forget(name)
+        self._add(Parking(request, tokens[len(request.prompt) :]))
+
+    def _compute(self, names: tuple[str, ...]) -> None:
+        """Let followed requests finish their inputs, as long as that gets anywhere."""
+        before = -1
+        while any(self._is_computing(name) for name in names):
+            computed = sum(request.num_computed_tokens for request in self._connector.requests.values())
+            if computed == before and not self._core.batch_queue:
+                return
+            before = computed
+            self._step()
+
     def _is_computing(self, name: str) -> bool:
         request = self._connector.requests.get(name)
         return request is not None and request.status.name in COMPUTING
 
     def _forget(self, request_id: str) -> None:
         self._followed.pop(request_id, None)
+        if request := self._connector.requests.get(request_id):
+            let_blocks_go(self._scheduler, request)
         if self._live.pop(request_id, None):
             self._llm.abort_request([request_id])
-        elif request := self._connector.requests.get(request_id):
+        elif request:
             self._llm.engine_core.abort_requests([request.request_id])
 
     def _answer(self, call: Call) -> None:
@@ -377,8 +413,9 @@ def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> lis
 
 
 def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
-    for call in calls:
-        inbox.put(call)
+    with contextlib.suppress(OSError):
+        for call in calls:
+            inbox.put(call)
     # the service is gone: so is this engine, whatever it is doing
     shutil.rmtree(folder, ignore_errors=True)
     end_group(os.getpgrp(), set())

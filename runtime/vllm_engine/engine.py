@@ -60,7 +60,9 @@ class VllmEngine:
         self._open = asyncio.Event()
         """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
         self._restart: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._cancelled: set[str] = set()
+        """Cancelled while the gate was closed."""
+        self._background: set[asyncio.Task[None]] = set()
         self._down: EngineLostError | None = None
 
     @classmethod
@@ -115,9 +117,10 @@ class VllmEngine:
 
     async def cancel(self, request_id: str) -> None:
         """End a request early; see the protocol."""
-        with contextlib.suppress(EngineLostError):
-            await self._opened()
-            if stream := self.streams.get(request_id):
+        if not self._open.is_set():
+            self._cancelled.add(request_id)
+        elif stream := self.streams.get(request_id):
+            with contextlib.suppress(EngineLostError):
                 await stream.owner.call("cancel", request_id)
 
     async def outputs(self) -> AsyncIterator[list[Output]]:
@@ -156,11 +159,12 @@ class VllmEngine:
         self._open.set()
         if self._restart:
             self._restart.cancel()
+            await asyncio.gather(self._restart, return_exceptions=True)
         if self._shadow:
             await self._shadow.end()
         for instance in (self.active, *self.standby):
             await instance.close()
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._outputs.put_nowait(None)
 
     # --- for the switch ---
@@ -186,8 +190,11 @@ class VllmEngine:
         self._open.clear()
 
     def open_gate(self) -> None:
-        """Go on."""
+        """Go on, first with what was cancelled meanwhile."""
         self._open.set()
+        cancelled, self._cancelled = self._cancelled, set()
+        for request_id in cancelled:
+            self._background.add(asyncio.create_task(self.cancel(request_id)))
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
@@ -236,7 +243,7 @@ class VllmEngine:
 
     def _serve(self, instance: Instance) -> None:
         self.active = instance
-        self._open.set()
+        self.open_gate()
 
     async def _opened(self) -> None:
         await self._open.wait()
@@ -268,7 +275,7 @@ class VllmEngine:
             self._open.clear()
             self._restart = asyncio.create_task(self._relaunch(instance))
         else:
-            self._closing.add(asyncio.create_task(instance.close()))
+            self._background.add(asyncio.create_task(instance.close()))
 
     async def _relaunch(self, lost: Instance) -> None:
         await lost.close()

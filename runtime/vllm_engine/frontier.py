@@ -101,8 +101,11 @@ class SourceFrontier:
         """
         pairs: list[tuple[int, int]] = []
         frontiers: dict[str, int] = {}
-        for request_id, goal in self._goals.items():
-            if (view := views.get(request_id)) is None:
+        for request_id, goal in list(self._goals.items()):
+            view = views.get(request_id)
+            # what a preempted request lost is copied when it is computed again, at the next aim
+            self._goals[request_id] = min(goal, view.num_computed if view else 0)
+            if view is None:
                 continue
             extent = self._extents.setdefault(request_id, _Extent())
             self._notice_preemption(extent, view)

@@ -57,6 +57,12 @@ def extend(request: Any, tokens: tuple[int, ...]) -> None:
     request.update_block_hashes()
 
 
+def let_blocks_go(scheduler: Any, request: Any) -> None:
+    """A parked request is about to be aborted: its load is over, or its blocks would be kept for it."""
+    if request.status.name == "WAITING_FOR_REMOTE_KVS":
+        scheduler.finished_recving_kv_req_ids.add(request.request_id)
+
+
 def reserve(manager: Any, request: Any, computed: int) -> None:
     """Give a parked request blocks for ``computed`` positions and book them, if there are any."""
     more = computed - request.num_computed_tokens
@@ -101,7 +107,7 @@ def missing() -> list[str]:
     ]
     sources = {
         Request.__init__: ("_all_token_ids", "prompt_token_ids", "num_prompt_tokens", "num_computed_tokens"),
-        Scheduler.__init__: ("num_waiting_for_streaming_input", "finished_req_ids"),
+        Scheduler.__init__: ("finished_recving_kv_req_ids", "finished_req_ids"),
         EngineCore.__init__: ("batch_queue", "model_executor", "scheduler"),
     }
     return absent + [

@@ -49,7 +49,10 @@ class Instance:
             EngineStartError: it cannot, and why.
         """
         instance = cls(topology)
-        instance._launch(config)
+        try:
+            instance._launch(config)
+        except OSError as error:
+            raise EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
         try:
             instance.started = await instance._ready
         except BaseException:
@@ -80,6 +83,10 @@ class Instance:
         future = self._calls[call_id] = asyncio.get_running_loop().create_future()
         self._channel.send(Call(call_id, method, arguments))
         return await future
+
+    def kill(self) -> None:
+        """End it as if it had ended by itself: ``on_lost`` is called."""
+        end_group(self._process.pid, set(self.started.shared_memory))
 
     async def close(self) -> None:
         """End the engine and everything of it. Idempotent."""

@@ -61,6 +61,8 @@ class SourceState:
 
     extents: Mapping[str, Extent]
     copied_bytes: int
+    free_slots: int
+    """In staging memory."""
     patch_s: float = 0.0
 
 

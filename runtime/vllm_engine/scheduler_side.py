@@ -118,6 +118,10 @@ class SchedulerSide:
         """Target: positions of each parked request that are here."""
         return {name: self._target.loaded(name) if self._target else 0 for name in self.parked}
 
+    def has_nothing_for(self, name: str, extent: Extent) -> bool:
+        """Target: the request holds blocks for KV that never came and that its source has lost."""
+        return self.parked[name].holds_blocks and max(extent.num_computed, self.loaded()[name]) == 0
+
     def release(self, name: str, extent: Extent, step_blocks: int) -> None:
         """Target: a parked request goes on with its KV as it stands on the source."""
         parked = self.parked[name]
@@ -129,6 +133,11 @@ class SchedulerSide:
         if parked.holds_blocks:
             # a source that was preempted since has less than came over before
             self._reserve(name, max(extent.num_computed, self._target.loaded(name)))
+
+    @property
+    def free_slots(self) -> int:
+        """Source: room that is left in staging memory."""
+        return self._source.free_slots if self._source else 0
 
     @property
     def wants_step(self) -> bool:

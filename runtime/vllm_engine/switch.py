@@ -20,7 +20,7 @@ from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
 from runtime.vllm_engine.frontier import tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.instance import Instance
-from runtime.vllm_engine.messages import News, Parking, Release, Released, SourceState, TargetState
+from runtime.vllm_engine.messages import Extent, News, Parking, Release, Released, SourceState, TargetState
 from runtime.vllm_engine.models import SwitchPath
 from runtime.vllm_engine.paths import Terms, counted, path_of
 from runtime.vllm_engine.staging import Staging
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
+ANSWER_TIMEOUT_S = 10.0
+"""How long an engine that does not serve may take to answer."""
 DRAIN_TIMEOUT_S = 40.0
 """How long requests that were left on the source may take to end."""
 
@@ -75,11 +77,13 @@ class VllmShadow:
             await self._bring(target)
             extents = {name: state.extents[name] for name in self._told.keys() & state.extents.keys()}
             there: TargetState = await target.call("advance", extents, self._news())
+        patched = set(self._named("patch"))
         lacking = {
-            name: self._lack(name, extent.num_computed, there.computed.get(name, 0))
+            name: self._lack(name, extent, there.computed.get(name, 0))
             for name, extent in state.extents.items()
+            if state.free_slots or name not in patched or not self._overflows(extent)
         }
-        copied = sum(lacking[name] for name in lacking.keys() & set(self._named("patch")))
+        copied = sum(lacking[name] for name in lacking.keys() & patched)
         return Lag(sum(lacking.values()), copied * self._terms.kv_bytes_per_token, state.copied_bytes)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
@@ -93,11 +97,10 @@ class VllmShadow:
             detail = f"the cut took longer than {deadline_s} s; the old topology goes on"
             raise SwitchError(Reason.DEADLINE, detail) from None
         finally:
-            if not self._is_committed and not self._source.is_gone:
-                with contextlib.suppress(EngineLostError):
-                    await self._source.call("resume", ())
             if not self._engine.active.is_gone:
                 self._engine.open_gate()
+            if not self._is_committed and not self._source.is_gone:
+                await self._resume()
         await self._let_source_go(done.moved)
         return done
 
@@ -106,24 +109,27 @@ class VllmShadow:
         if self._is_over:
             return
         await self._drain()
-        self._close_staging()
         self._is_over = True
-        await self._engine.retire(self._source)
-        self._engine.end_switch()
+        try:
+            await self._engine.retire(self._source)
+        finally:
+            self._close_staging()
+            self._engine.end_switch()
 
     async def abort(self, reason: Reason) -> None:  # noqa: ARG002 - the coordinator reports it
         """Give the target up. Idempotent."""
         if self._is_over:
             return
         self._is_over = True
-        target = await self._started_or_none()
-        if not self._source.is_gone and self._staging is not None:
-            with contextlib.suppress(EngineLostError):
-                await self._source.call("resume", ())
-        if target is not None:
-            await self._give_back(target)
-        self._close_staging()
-        self._engine.end_switch()
+        try:
+            target = await self._started_or_none()
+            if not self._source.is_gone and self._staging is not None:
+                await self._resume()
+            if target is not None:
+                await self._give_back(target)
+        finally:
+            self._close_staging()
+            self._engine.end_switch()
 
     async def end(self) -> None:
         """The whole engine is being closed."""
@@ -136,7 +142,7 @@ class VllmShadow:
 
     def holds_back(self, instance: Instance, tokens: list[Token]) -> bool:
         """Keep what the target says until it is sure to be the one that speaks."""
-        if self._is_committed or self._is_over or instance is self._source:
+        if self._is_committed or self._is_over or instance is self._engine.active:
             return False
         self._held.append(tokens)
         return True
@@ -215,10 +221,14 @@ class VllmShadow:
                 self._told[name] = len(stream.emitted)
         return news
 
-    def _lack(self, name: str, computed: int, there: int) -> int:
+    def _overflows(self, extent: Extent) -> bool:
+        """Staging memory has no slots for all of it: it will be left to drain."""
+        return len(extent.slots) * self._source.started.block_size < extent.num_computed
+
+    def _lack(self, name: str, extent: Extent, there: int) -> int:
         """Positions that the target lacks and that would make the cut longer; the last block is copied in it anyway."""
-        path, lacking = self._paths.get(name), max(0, computed - there)
-        if path == "patch" and there >= tail_start(computed, self._source.started.block_size):
+        path, lacking = self._paths.get(name), max(0, extent.num_computed - there)
+        if path == "patch" and there >= tail_start(extent.num_computed, self._source.started.block_size):
             return 0
         return lacking if path in ("patch", "follow") else 0
 
@@ -233,9 +243,11 @@ class VllmShadow:
         state: SourceState = await self._source.call("suspend", self._named("patch"))
         suspended_s = time.monotonic()
         await self._bring(self._target)
+        self._check_source()
         releases = [release for name in self._told if (release := self._release_of(name, state, epoch))]
         moved = tuple(release.request_id for release in releases)
         done: Released = await self._target.call("release", releases, self._news())
+        self._check_source()
         left = tuple(name for name in self._left() if name not in moved)
         self._commit(epoch, moved)
         # the step in flight when the order came is drained too
@@ -255,6 +267,21 @@ class VllmShadow:
             tokens_recomputed=self._recomputed(releases, state),
             paths=counted(self._paths, moved),
         )
+
+    def _check_source(self) -> None:
+        """A source that is gone is being replaced, and its streams have ended: there is nothing to move."""
+        if self._source.is_gone:
+            raise EngineLostError("the engine that served was lost inside the cut")
+
+    async def _resume(self) -> None:
+        """Let the source go on; one that does not answer is as good as lost."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._source.call("resume", ())
+        except TimeoutError:
+            self._source.kill()
+        except EngineLostError:
+            pass
 
     def _release_of(self, name: str, state: SourceState, epoch: int) -> Release | None:
         """How a request that the target knows goes on there; None when it stays on the source."""
@@ -320,10 +347,14 @@ class VllmShadow:
         if target.is_gone or self._standby is None:
             await target.close()
             return
-        with contextlib.suppress(EngineLostError):
-            await target.call("drop", tuple(self._told))
-            await target.call("commit")
-        self._engine.standby.append(target)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await target.call("drop", tuple(self._told))
+                await target.call("commit")
+        except (TimeoutError, EngineLostError):
+            await target.close()
+        else:
+            self._engine.standby.append(target)
 
     def _close_staging(self) -> None:
         if self._staging is not None:

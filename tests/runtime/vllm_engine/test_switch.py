@@ -323,6 +323,59 @@ async def test_fifty_switches_between_two_engines_leave_every_block_free(streams
         assert (stats.free_blocks, stats.running, stats.waiting) == (free[shape], 0, 0)
 
 
+@pytest.mark.parametrize("target", ["tp2", "pp2"])
+async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(
+    streams: Streams, target: str
+) -> None:
+    await streams.be(topology(target))
+    free = (await streams.engine.stats()).free_blocks
+    await streams.be(topology("1x1"))
+    shadow = await streams.prepared(topology(target))
+    for name in ("r3", "r4", "r5"):
+        await streams.submit(name, prompts(500)[name], SAMPLING)
+    await streams.have(5, "r3", "r4", "r5")
+    await streams.synced(shadow)
+    await streams.engine.cancel("r3")
+    await streams.ended("r3")
+    await shadow.lag()
+    await shadow.abort(Reason.CANCELLED)
+    assert (await shadow._target.call("stats")).free_blocks == free
+    await streams.ended("r4", "r5")
+    await streams.be(topology(target))
+    await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
+    await streams.ended("after")
+
+
+async def test_a_source_that_dies_inside_the_cut_is_replaced_and_the_target_given_up(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await streams.be(topology("1x1"))
+    shadow = await streams.prepared(topology("tp2"))
+    await streams.submit("r4", prompts()["r4"], SAMPLING)
+    await streams.have(5, "r4")
+    await streams.synced(shadow)
+    source, call = shadow._source, shadow._target.call
+
+    async def kill_and_call(method: str, *arguments: object) -> object:
+        if method == "release":
+            source.kill()
+            while not source.is_gone:  # noqa: ASYNC110 - heard of by the loop, not by an event
+                await asyncio.sleep(0)
+        return await call(method, *arguments)
+
+    monkeypatch.setattr(shadow._target, "call", kill_and_call)
+    with pytest.raises(SwitchError) as refusal:
+        await streams.cut(shadow)
+    monkeypatch.undo()
+    assert refusal.value.reason is Reason.ENGINE_LOST
+    await streams.ended("r4")
+    assert streams.said["r4"][-1].finish is Finish.ERROR
+    await shadow.abort(refusal.value.reason)
+    await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
+    await streams.ended("after")
+    assert streams.engine.topology == topology("1x1")
+
+
 async def test_without_room_in_staging_memory_requests_stay(streams: Streams) -> None:
     await streams.be(topology("1x1"))
     engine = streams.engine
