@@ -1,10 +1,22 @@
-"""Starts vLLM in the driver process, checks that it is one we know, and says clearly why it cannot."""
+"""The driver process of one vLLM engine: starts vLLM, checks that it is one we know, and says clearly why it cannot.
 
+``python -m runtime.vllm_engine.boot FD FOLDER``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
+vLLM's own and import this module again, so nothing heavy is imported at its top.
+"""
+
+import contextlib
 import difflib
 import os
+import queue
+import shutil
+import socket
+import sys
+import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from runtime.channel import BlockingChannel, Fatal
@@ -14,7 +26,7 @@ from runtime.vllm_engine.driver import Driver
 from runtime.vllm_engine.hooks import VERSIONS, missing
 from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import DriverConfig, Started
-from runtime.vllm_engine.processes import group_pids, shared_memory_of
+from runtime.vllm_engine.processes import end_group, group_pids, shared_memory_of
 
 
 def installed_version() -> str:
@@ -96,3 +108,40 @@ def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
         os._exit(1)
 
     return end
+
+
+def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for call in calls:
+            inbox.put(call)
+    # the service is gone: so is this engine, whatever it is doing
+    shutil.rmtree(folder, ignore_errors=True)
+    end_group(os.getpgrp(), set())
+
+
+def main() -> None:
+    """Serve until the service is gone or the engine is lost."""
+    channel = BlockingChannel(socket.socket(fileno=int(sys.argv[1])))
+    calls = channel.messages()
+    config = next(calls)
+    for name, value in config.environment.items():
+        os.environ.setdefault(name, value)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(calls, inbox, Path(sys.argv[2])), daemon=True).start()
+    try:
+        driver, started = boot(config, channel)
+    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
+        traceback.print_exc()
+        channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))
+        sys.exit(1)
+    channel.send(started)
+    try:
+        driver.serve(inbox)
+    except Exception as error:  # noqa: BLE001 - the same
+        traceback.print_exc()
+        channel.send(Fatal(Reason.ENGINE_LOST, f"{type(error).__name__}: {error}"))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,27 +1,14 @@
-"""The driver process of one vLLM engine: vLLM's engine core and its loop, with the service's commands between steps.
+"""The loop of a driver process: vLLM's engine core stepping, with the service's commands between steps."""
 
-``python -m runtime.vllm_engine.driver FD FOLDER``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
-vLLM's own and import this module again, so nothing heavy is imported at its top.
-"""
-
-import contextlib
-import os
 import queue
-import shutil
-import socket
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from runtime.channel import BlockingChannel, Call, Fatal, Outputs, Reply
+from runtime.channel import BlockingChannel, Call, Outputs, Reply
 from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
-from runtime.models import Reason
 from runtime.vllm_engine.hooks import let_blocks_go
 from runtime.vllm_engine.messages import (
     Extent,
@@ -33,7 +20,6 @@ from runtime.vllm_engine.messages import (
     Started,
     TargetState,
 )
-from runtime.vllm_engine.processes import end_group
 from runtime.vllm_engine.requests import FINISHES, core_request, token
 from runtime.vllm_engine.staging import StagingHandle
 
@@ -410,44 +396,3 @@ def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> lis
     last = tokens[-1]
     said = (last.request_id, last.epoch, last.index, last.token_id, last.logprob, last.alternatives)
     return [*tokens[:-1], Token(*said, finish)]
-
-
-def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        for call in calls:
-            inbox.put(call)
-    # the service is gone: so is this engine, whatever it is doing
-    shutil.rmtree(folder, ignore_errors=True)
-    end_group(os.getpgrp(), set())
-
-
-def main() -> None:
-    """Serve until the service is gone or the engine is lost."""
-    channel = BlockingChannel(socket.socket(fileno=int(sys.argv[1])))
-    calls = channel.messages()
-    config = next(calls)
-    for name, value in config.environment.items():
-        os.environ.setdefault(name, value)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(calls, inbox, Path(sys.argv[2])), daemon=True).start()
-    try:
-        from runtime.vllm_engine.boot import boot
-
-        driver, started = boot(config, channel)
-    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
-        traceback.print_exc()
-        from runtime.vllm_engine.boot import start_error
-
-        channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))
-        sys.exit(1)
-    channel.send(started)
-    try:
-        driver.serve(inbox)
-    except Exception as error:  # noqa: BLE001 - the same
-        traceback.print_exc()
-        channel.send(Fatal(Reason.ENGINE_LOST, f"{type(error).__name__}: {error}"))
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

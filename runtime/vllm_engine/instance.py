@@ -99,7 +99,7 @@ class Instance:
         ours, theirs = socket.socketpair()
         # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
         self._folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-", dir=_socket_folder()))
-        command = ["env", f"TMPDIR={self._folder}", sys.executable, "-m", "runtime.vllm_engine.driver"]
+        command = ["env", f"TMPDIR={self._folder}", sys.executable, "-m", "runtime.vllm_engine.boot"]
         with (self._folder / "log").open("wb") as output:
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(self._folder)],
