@@ -95,9 +95,10 @@ def refuse_without_memory(
         needed = weights[device] + engines * settings.kv_cache_bytes
         has = cluster.gpu(device).memory_bytes
         if needed > has:
+            who = "one vLLM engine needs" if engines == 1 else f"{engines} vLLM engines side by side need"
             raise SwitchError(
                 Reason.NO_MEMORY,
-                f"device {device} has {has / 1e9:.2f} GB; {'one vLLM engine needs' if engines == 1 else f'{engines} vLLM engines side by side need'} "
+                f"device {device} has {has / 1e9:.2f} GB; {who} "
                 f"{needed / 1e9:.2f} GB there ({settings.kv_cache_bytes / 1e9:.2f} GB of KV cache each, "
                 f"{weights[device] / 1e9:.2f} GB of weights); lower vllm.kv_cache_gb or use other devices",
             )
