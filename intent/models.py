@@ -304,3 +304,5 @@ class Catalogue:
     tenants: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Any other way to say a tenant's or a model's name."""
+    gpu_kinds: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()

@@ -80,6 +80,8 @@ class Deployment:
             tz=self.timezone,
             tenants=tuple(self.tenants),
             aliases=aliases,
+            gpu_kinds=self.cluster.kinds,
+            nodes=tuple(node.name for node in self.cluster.nodes),
         )
 
     def window_in_force(self, now: datetime) -> str:
