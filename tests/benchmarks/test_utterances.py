@@ -1,0 +1,84 @@
+import itertools
+from collections import Counter
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from benchmarks.utterances import CorpusError, complete, load, own_files
+from intent.models import Outcome
+from validator.schema import domain_schema
+
+UTTERANCES = load(own_files())
+GOAL_TYPES = set(domain_schema()["$defs"]["goal"]["properties"]["type"]["enum"])
+LINE = '{"id": "a", "text": "cost first", "language": "en", "outcome": "ok", "goals": [%s], "tags": []}'
+
+
+def test_ids_and_texts_are_said_once():
+    for values in ([one.id for one in UTTERANCES], [one.text.casefold() for one in UTTERANCES]):
+        assert [value for value, count in Counter(values).items() if count > 1] == []
+
+
+def test_every_goal_is_one_the_domain_schema_knows():
+    schema = Draft202012Validator({"$ref": "#/$defs/goal", "$defs": domain_schema()["$defs"]})
+    broken = [
+        f"{one.id}: {problem.message}"
+        for one in UTTERANCES
+        for goal in one.goals
+        for problem in schema.iter_errors(goal | {"evidence": one.text})
+    ]
+    assert broken == []
+
+
+def test_both_languages_have_every_outcome_and_every_goal_type():
+    for language in ("en", "zh"):
+        said = [one for one in UTTERANCES if one.language == language]
+        assert {one.outcome for one in said} == set(Outcome)
+        assert {goal["type"] for one in said for goal in one.goals} == GOAL_TYPES
+
+
+def test_there_are_enough_of_each_kind():
+    assert len(UTTERANCES) >= 300
+    assert {one.language for one in UTTERANCES} == {"en", "zh", "mixed"}
+    assert all(one.tags for one in UTTERANCES)
+
+
+def test_only_settled_wishes_have_goals():
+    for one in UTTERANCES:
+        has_goals = one.outcome in {Outcome.OK, Outcome.CONFLICT, Outcome.INFEASIBLE}
+        assert bool(one.goals) == has_goals, one.id
+
+
+def test_a_latency_goal_always_has_a_statistic():
+    goals = itertools.chain.from_iterable(one.goals for one in UTTERANCES)
+    assert [
+        goal for goal in goals if goal.get("metric") in {"ttft", "tpot", "e2e"} and not goal.get("stat", "-")
+    ] == []
+
+
+def test_what_a_goal_leaves_out_is_its_default():
+    assert complete({"type": "priority", "higher": "cost"}) == {
+        "type": "priority", "higher": "cost", "lower": None, "window": "always",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "x.jsonl:2: "),
+        ("[]", "x.jsonl:2: "),
+        (LINE.replace("tags", "tag") % "", "x.jsonl:2: missing or unknown: tag, tags"),
+        (LINE.replace('"ok"', '"fine"') % "", "x.jsonl:2: 'fine' is not a valid Outcome"),
+        (LINE % '{"type": "wish"}', "x.jsonl:2: 'wish'"),
+        (LINE % '{"type": "config", "size": 2}', "x.jsonl:2: a goal of type config has no size"),
+    ],
+)
+def test_a_line_that_is_no_utterance_is_named(tmp_path, line, message):
+    file = tmp_path / "x.jsonl"
+    file.write_text(LINE % "" + "\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=message):
+        load([file])
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(CorpusError, match=r"none\.jsonl"):
+        load([tmp_path / "none.jsonl"])
