@@ -1,5 +1,6 @@
 """The command line: what can be typed. Nothing heavy is imported before a command needs it."""
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,20 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+
+def _moment(said: str | None) -> str | None:
+    """A clock that is none is refused before anybody is asked."""
+    if said is None:
+        return None
+    from service.windows import moment
+
+    try:
+        moment(said, "UTC")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return said
+
+
 Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
 Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printed.")]
 Server = Annotated[
@@ -29,6 +44,10 @@ Deployment = Annotated[
     typer.Option(
         "--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"
     ),
+]
+Now = Annotated[
+    str | None,
+    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=_moment),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
 NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
@@ -66,12 +85,20 @@ def say(
 
 @app.command()
 def parse(
-    text: Text, output: Output = Form.TABLE, deployment: Deployment = None, server: Server = None
+    text: Annotated[str, typer.Argument(help="What the service must do; - reads one text per line.")],
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    server: Server = None,
+    now: Now = None,
 ) -> None:
-    """Translate TEXT, check it and read it back; plans and changes nothing."""
+    """Translate TEXT, check it and read it back; plans and changes nothing.
+
+    With - every line of standard input is a text of its own and gets its own document, in order; -o json prints one
+    line per document, and the exit code is 0 when every line was read: outcomes stand in the documents.
+    """
     from intentctl import commands
 
-    commands.parse(commands.source(server, deployment), text, output)
+    commands.parse(commands.source(server, deployment), text, output, now)
 
 
 @app.command()
@@ -168,6 +195,11 @@ def main() -> None:
     commands = [
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
     ]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that cannot show a character ends nothing
     try:
         app(args=route(sys.argv[1:], commands), prog_name="intentctl")
     except MisspeltCommandError as error:

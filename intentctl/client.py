@@ -44,9 +44,9 @@ class Client:
         """What runs, and on what."""
         return self._call("GET", "/v1/topology")
 
-    def translate(self, text: str) -> Document:
-        """Words to a checked intent document."""
-        return self._call("POST", "/v1/intents:translate", {"text": text})
+    def translate(self, text: str, now: str | None = None) -> Document:
+        """Words to a checked intent document, at the service's clock or the one given."""
+        return self._call("POST", "/v1/intents:translate", {"text": text, "now": now})
 
     def plan(self, intent: Document) -> Document:
         """A plan for an intent document; applies nothing."""

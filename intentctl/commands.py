@@ -8,6 +8,7 @@ from typing import Any
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
+from intentctl.lines import texts
 from intentctl.local import EXAMPLE, Local
 from intentctl.status import CommandError, failure
 
@@ -43,13 +44,18 @@ def source(server: str | None, deployment: Path | None) -> Client | Local:
     return Local(EXAMPLE)
 
 
-def parse(source: Client | Local, text: str, form: Form) -> None:
-    """Read back what was understood.
+def parse(source: Client | Local, text: str, form: Form, now: str | None) -> None:
+    """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
-        CommandError: the outcome is not ok.
+        CommandError: the outcome of the one text is not ok.
     """
-    intent = source.translate(_read(text))
+    if text == "-":
+        for said in texts(sys.stdin.buffer):
+            intent = source.translate(said, now)
+            render.emit_next(intent, form, render.intent_rows(intent))
+        return
+    intent = source.translate(text, now)
     render.emit(intent, form, render.intent_rows(intent))
     _check_outcome(intent)
 

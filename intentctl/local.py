@@ -28,13 +28,14 @@ class Local:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def translate(self, text: str) -> Document:
-        """Words to a checked intent document."""
+    def translate(self, text: str, now: str | None = None) -> Document:
+        """Words to a checked intent document, at the present or the clock given."""
         from intent.document import to_document
         from service import usecases
 
         with as_problems():
-            return to_document(usecases.translate(text, self._deployment, self._llm(), datetime.now(UTC)))
+            moment = usecases.clock(now, self._deployment)
+            return to_document(usecases.translate(text, self._deployment, self._llm(), moment))
 
     def plan(self, intent: Document) -> Document:
         """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""

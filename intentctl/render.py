@@ -30,7 +30,7 @@ def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
     """Print one document on stdout: as data, or the rows that stand for it."""
     match form:
         case Form.JSON:
-            print(json.dumps(document, indent=2, ensure_ascii=False))
+            print(_json(document, indent=2))
         case Form.YAML:
             import yaml
 
@@ -41,9 +41,33 @@ def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
             grid(rows)
 
 
+def emit_next(document: Document, form: Form, rows: Sequence[Row]) -> None:
+    """Print one document of several, at once: a line of JSON, a YAML document, or rows and an empty line."""
+    match form:
+        case Form.JSON:
+            emit_line(document)
+        case Form.YAML:
+            print("---")
+            emit(document, form, rows)
+        case Form.TABLE:
+            grid(rows)
+            print()
+    sys.stdout.flush()
+
+
 def emit_line(document: Document) -> None:
     """One document as one line of JSON, at once, for streams of them."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    print(_json(document).translate(_LINE_ENDS), flush=True)
+
+
+_LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
+"""Characters that JSON may carry as they are, but that end a line for some readers."""
+
+
+def _json(document: Document, indent: int | None = None) -> str:
+    """JSON as people read it where standard output can carry every character, in ASCII elsewhere."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    return json.dumps(document, indent=indent, ensure_ascii=not unicode)
 
 
 def grid(rows: Sequence[Row]) -> None:
@@ -62,8 +86,13 @@ def _table(rows: Sequence[Row]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for (name, value), previous in zip(rows, [("", ""), *rows], strict=False):
-        table.add_row("" if name == previous[0] else name, value)
+        table.add_row("" if name == previous[0] else name, _visible(value))
     return table
+
+
+def _visible(text: str) -> str:
+    """Texts come from outside: what would steer a terminal, or turn the direction of reading, is shown as its code."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def line(text: str) -> None:

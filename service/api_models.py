@@ -2,9 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 
-from service.usecases import MAX_TEXT_CHARACTERS
+from service.windows import MOMENT
+
+Text = InstanceOf[str]
+"""Words; a string with halves of characters is one too, and gets an intent that says what is wrong with it."""
 
 
 class TranslateRequest(BaseModel):
@@ -12,7 +15,8 @@ class TranslateRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str = Field(max_length=MAX_TEXT_CHARACTERS, examples=["keep P99 TTFT < 2s at peak"])
+    text: Text = Field(examples=["keep P99 TTFT < 2s at peak"])
+    now: str | None = Field(None, description=f"the clock, instead of the present: {MOMENT}")
 
 
 class PlanRequest(BaseModel):
@@ -20,7 +24,7 @@ class PlanRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str | None = Field(None, max_length=MAX_TEXT_CHARACTERS)
+    text: Text | None = None
     intent: dict[str, Any] | None = None
 
     @model_validator(mode="after")

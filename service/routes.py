@@ -39,7 +39,7 @@ routes = APIRouter()
 @routes.post("/v1/intents:translate", tags=["intents"])
 async def translate(body: TranslateRequest, parts: Parts) -> dict[str, Any]:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
-    return to_document(await _translated(body.text, parts))
+    return to_document(await _translated(body.text, parts, body.now))
 
 
 @routes.post(
@@ -132,11 +132,11 @@ async def metrics(parts: Parts) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-async def _translated(text: str, parts: Composition) -> Intent:
+async def _translated(text: str, parts: Composition, now: str | None = None) -> Intent:
     """In a thread: the LLM, where there is one, is waited for."""
-    return await asyncio.to_thread(
-        usecases.translate, text, parts.serving.deployment, parts.llm, datetime.now(UTC)
-    )
+    deployment = parts.serving.deployment
+    moment = usecases.clock(now, deployment)
+    return await asyncio.to_thread(usecases.translate, text, deployment, parts.llm, moment)
 
 
 def _checked(document: dict[str, Any], parts: Composition) -> Intent:

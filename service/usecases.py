@@ -3,14 +3,18 @@
 The routes call them, and so does the command line when no service is reachable.
 """
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from intent.document import to_document
-from intent.models import Goal, Intent, LlmSettings, Outcome
+from intent.fold import is_chinese
+from intent.messages import Language, say
+from intent.models import Finding, Goal, Intent, LlmSettings, Outcome, TranslatorInfo
+from intent.translate import MAX_CHARACTERS
 from intent.translate import translate as translate_text
 from runtime.models import Capabilities, Topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket
@@ -18,10 +22,11 @@ from selector.search import select
 from service.deployment import Deployment
 from service.documents import infeasible_document
 from service.errors import Code, Detail, RefusedError
-from service.windows import covers
+from service.windows import covers, moment
 from validator.validate import validate
 
-MAX_TEXT_CHARACTERS = 2000
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")
+"""What bytes that are no UTF-8 become, and what JSON may carry: halves of a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +41,39 @@ class Situation:
 def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: datetime) -> Intent:
     """Words to a checked intent; may call the LLM and then blocks until it answers.
 
-    Raises:
-        RefusedError: the text is empty or too long to be an intent.
+    Never refuses words: empty, endless or damaged ones are an intent that is out of scope, with a finding.
     """
-    if not text.strip():
-        raise RefusedError(Code.INVALID_REQUEST, "the text is empty; say what the service must do")
-    if len(text) > MAX_TEXT_CHARACTERS:
-        message = f"the text has {len(text)} characters; {MAX_TEXT_CHARACTERS} is the limit"
-        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/text", message, "too_long")])
+    if _NO_CHARACTER.search(text):
+        return _damaged(text)
     return check(translate_text(text, deployment.catalogue(now), llm), deployment)
+
+
+def clock(said: str | None, deployment: Deployment) -> datetime:
+    """The moment that counts as now: the one that was said, or the present.
+
+    Raises:
+        RefusedError: what was said is no moment; the message shows the form.
+    """
+    try:
+        return moment(said, deployment.timezone) if said is not None else datetime.now(UTC)
+    except ValueError as error:
+        detail = Detail("/now", str(error), "no_moment")
+        raise RefusedError(Code.INVALID_REQUEST, f"now: {error}", [detail]) from None
+
+
+def _damaged(text: str) -> Intent:
+    """An intent for a text with places that are no characters; nobody knows what stood there."""
+    shown = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)[:MAX_CHARACTERS]
+    language: Language = "zh" if is_chinese(shown) else "en"
+    words = say("service", language, "text_damaged", count=len(_NO_CHARACTER.findall(text)))
+    return Intent(
+        text=shown,
+        language=language,
+        goals=(),
+        translator=TranslatorInfo(name="rules"),
+        outcome=Outcome.OUT_OF_SCOPE,
+        findings=(Finding("text_damaged", "/text", words),),
+    )
 
 
 def check(intent: Intent, deployment: Deployment) -> Intent:

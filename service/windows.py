@@ -9,6 +9,25 @@ from intent.models import DatedWindow, RecurringWindow, Window
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
+MOMENT = "ISO 8601, as 2026-01-05T09:30 (in the deployment's zone) or 2026-01-05T09:30+08:00"
+"""How a moment is written."""
+
+
+def moment(said: str, tz: str) -> datetime:
+    """A moment as people write it; without an offset it is in the zone ``tz``.
+
+    Raises:
+        ValueError: it is none, or far from any year of use; the message shows the form.
+    """
+    try:
+        parsed = datetime.fromisoformat(said.strip())
+    except ValueError:
+        raise ValueError(f"{said!r} is no moment; write {MOMENT}") from None
+    if not 1970 <= parsed.year < 3000:  # arithmetic on days and zones needs room at both ends of the calendar
+        raise ValueError(f"{said!r} is before 1970 or after 2999; write {MOMENT}")
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=ZoneInfo(tz))
+
+
 def covers(window: Window, now: datetime) -> bool:
     """Whether a window holds at ``now`` (aware); a name says nothing by itself, except ``always``."""
     match window:

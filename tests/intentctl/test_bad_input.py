@@ -21,8 +21,8 @@ REPOSITORY = Path(__file__).parents[2]
         ("run it with tp=2 and tp=4", 5, "cannot both hold"),
         ("run it with tp=3", 5, ""),
         ("use 9 GPUs", 5, "inventory has 4"),
-        ("   ", 1, "empty"),
-        ("x" * 3000, 1, "2000"),
+        ("   ", 5, "no text"),
+        ("x" * 3000, 5, "2,000"),
     ],
 )
 @pytest.mark.parametrize("where", ["service", "deployment"])

@@ -111,7 +111,7 @@ class Typed:
 def test_text_may_come_from_stdin(run, at, monkeypatch):
     monkeypatch.setattr("sys.stdin", Typed(TEXT))
 
-    assert run("parse", "-", *at)[0] == 0
+    assert run("plan", "-", *at)[0] == 0
 
 
 def test_apply_switches_to_a_saved_plan_once(run, at, service):

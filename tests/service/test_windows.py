@@ -1,10 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import DatedWindow, RecurringWindow
-from service.windows import DAYS, covers, in_force
+from service.windows import DAYS, covers, in_force, moment
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 CLOCK = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59))
@@ -63,3 +64,18 @@ def test_a_window_and_its_complement_share_out_every_minute(start, end, minute):
         assert covers(one, now) != covers(other, now)
     else:
         assert covers(one, now)
+
+
+def test_a_moment_without_an_offset_is_in_the_deployments_zone():
+    assert moment("2026-01-05T09:30", "Asia/Tokyo") == at(0.5)
+    assert moment("2026-01-05T09:30+08:00", "Asia/Tokyo") == at(1.5)
+    assert moment("2026-01-05T09:30Z", "Asia/Tokyo") == at(9.5)
+    assert moment(" 2026-01-05 ", "UTC") == MONDAY
+
+
+@pytest.mark.parametrize(
+    "said", ["", "noon", "2026-02-30", "1969-12-31", "9999-12-31T23:59Z", "2026-01-05T25:00"]
+)
+def test_what_is_no_moment_is_refused_with_the_form(said):
+    with pytest.raises(ValueError, match=r"2026-01-05T09:30\+08:00"):
+        moment(said, "UTC")

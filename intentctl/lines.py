@@ -1,0 +1,24 @@
+"""Standard input as texts, one per line, whatever the bytes are."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+MAX_LINE_BYTES = 1_000_000
+"""What is kept of a line; a text is refused long before that."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def texts(stream: BinaryIO) -> Iterator[str]:
+    """Each line as soon as it is there, without its end; bytes that are no UTF-8 become lone surrogates."""
+    mark = _BYTE_ORDER_MARK
+    while line := stream.readline(MAX_LINE_BYTES):
+        _skip_rest(stream, line)
+        said = line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        yield said.decode("utf-8", "surrogateescape")
+        mark = b""
+
+
+def _skip_rest(stream: BinaryIO, line: bytes) -> None:
+    """Go on to the next line where this one was cut."""
+    while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+        line = stream.readline(MAX_LINE_BYTES)
