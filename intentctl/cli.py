@@ -102,6 +102,25 @@ def parse(
 
 
 @app.command()
+def explain(
+    topic: Annotated[
+        str | None, typer.Argument(help="metric, stat, window, ...; all topics without.")
+    ] = None,
+    entry: Annotated[str | None, typer.Argument(help="One entry of the topic, as ttft.")] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what can be said, with examples in English and Chinese."""
+    from intentctl import explain as explained
+    from intentctl import render
+
+    try:
+        document = explained.explain(topic, entry)
+    except explained.UnknownNameError as error:
+        raise typer.BadParameter(str(error)) from None
+    render.emit(document, output, explained.rows(document))
+
+
+@app.command()
 def plan(
     text: Text,
     output: Output = Form.TABLE,

@@ -1,0 +1,162 @@
+"""`intentctl explain`: every example is read by the rules and comes to what is shown; the lists are those of the models."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from intent.document import from_document, to_document
+from intent.models import (
+    NAMED_WINDOWS,
+    UNITS,
+    Catalogue,
+    Config,
+    Metric,
+    Op,
+    Outcome,
+    Placement,
+    PrecisionRule,
+    ReconfigRule,
+    Stat,
+)
+from intent.translate import translate
+from intentctl.explain import UnknownNameError, explain, topics
+from service import usecases
+from service.deployment import load
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
+CATALOGUE = Catalogue(
+    models=("llama-70b",),
+    windows=NAMED_WINDOWS,
+    now=NOW,
+    tz="UTC",
+    tenants=("free", "enterprise"),
+    gpu_kinds=("A100", "L40S"),
+    nodes=("a", "b"),
+)
+LAPTOP = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
+
+EXAMPLES = [
+    pytest.param(example, id=f"{topic} {name}: {example['say']}")
+    for topic, found in topics().items()
+    for name, entry in found["entries"].items()
+    for example in entry["examples"]
+]
+
+
+def goals_shown(example: dict, said: list[dict]) -> list[dict]:
+    """The goals of an example with every slot that is not written down, read through the document's own reader."""
+    whole = [{"type": "objective", "evidence": "", **goal} for goal in example["goals"]]
+    document = to_document(translate("", CATALOGUE)) | {"goals": whole}
+    goals = to_document(from_document(document))["goals"]
+    return [{**goal, "evidence": one["evidence"]} for goal, one in zip(goals, said, strict=True)]
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if "goals" in one.values[0]])
+def test_an_example_comes_to_the_goals_it_shows(example):
+    intent = translate(example["say"], CATALOGUE)
+    said = to_document(intent)["goals"]
+
+    assert intent.outcome is Outcome.OK, intent.questions or intent.findings
+    assert said == goals_shown(example, said)
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if "outcome" in one.values[0]])
+def test_an_example_has_the_outcome_it_shows(example):
+    intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
+
+    assert intent.outcome == example["outcome"]
+
+
+def literals(kind: type, slot: str) -> set[str]:
+    return set(get_args(kind.__annotations__[slot]))
+
+
+@pytest.mark.parametrize(
+    ("topic", "names"),
+    [
+        ("metric", set(get_args(Metric))),
+        ("stat", set(get_args(Stat))),
+        ("op", set(get_args(Op))),
+        ("unit", {unit for units in UNITS.values() for unit in units}),
+        ("window", {*NAMED_WINDOWS, "hours", "date", "from now"}),
+        ("precision", literals(PrecisionRule, "rule")),
+        ("placement", literals(Placement, "rule")),
+        ("config", literals(Config, "key")),
+        ("reconfig", literals(ReconfigRule, "rule")),
+        ("outcome", {outcome.value for outcome in Outcome}),
+    ],
+)
+def test_the_entries_are_those_of_the_models(topic, names):
+    assert set(topics()[topic]["entries"]) == names
+
+
+def test_every_entry_has_an_example_in_both_languages():
+    spoken = {
+        (topic, name): {
+            any("\u4e00" <= one <= "\u9fff" for one in example["say"]) for example in entry["examples"]
+        }
+        for topic, found in topics().items()
+        for name, entry in found["entries"].items()
+        if "goals" in entry["examples"][0]
+    }
+
+    assert [place for place, languages in spoken.items() if languages != {True, False}] in (
+        [],
+        [("config", "pp")],
+    )
+
+
+def test_without_a_topic_the_topics_are_listed():
+    assert list(explain(None, None)["topics"]) == list(topics())
+
+
+def test_a_metric_has_its_units_and_its_good_side():
+    (entry,) = explain("metric", "cost")["entries"].values()
+
+    assert entry["units"] == list(UNITS["cost"])
+    assert entry["better"] == "lower"
+
+
+@pytest.mark.parametrize(
+    ("topic", "entry", "name"),
+    [
+        ("METRIC", "TTFT", "ttft"),
+        ("windows", "off-peak", "off_peak"),
+        ("unit", "usd/h", "USD/h"),
+        ("window", "from now", "from now"),
+    ],
+)
+def test_a_name_may_be_written_as_people_write_it(topic, entry, name):
+    assert list(explain(topic, entry)["entries"]) == [name]
+
+
+@pytest.mark.parametrize(
+    ("topic", "entry", "nearest"),
+    [("windo", None, "'window'"), ("metric", "ttf", "'ttft'"), ("出", None, "Known")],
+)
+def test_an_unknown_name_is_met_with_the_known_ones_and_the_nearest(topic, entry, nearest):
+    with pytest.raises(UnknownNameError, match=nearest):
+        explain(topic, entry)
+
+
+def test_the_command_shows_examples_and_their_goals(run):
+    code, out, _ = run("explain", "metric", "ttft")
+
+    assert code == 0
+    assert '"keep P99 TTFT < 2s at peak"' in out
+    assert "metric=ttft stat=p99 op=<= value=2 unit=s" in out
+
+
+def test_the_command_lists_topics_and_prints_data(run):
+    assert "intentctl explain TOPIC" in run("explain")[1]
+    assert json.loads(run("explain", "stat", "-o", "json")[1])["entries"]["p99.9"]["examples"]
+
+
+def test_an_unknown_topic_is_a_usage_error(run):
+    code, out, err = run("explain", "metrix")
+
+    assert (code, out) == (2, "")
+    assert "'metric'" in err
