@@ -1,0 +1,156 @@
+"""How well words become goals: the project's own utterances, through translator and validator.
+
+Prints a table and, on request, writes everything as JSON; ``benchmarks/utterances.py`` says what an utterance file holds.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import properties
+from benchmarks.provenance import provenance
+from benchmarks.report import Document
+from benchmarks.scores import (
+    Answer,
+    Scored,
+    miss_documents,
+    miss_lines,
+    score_document,
+    table,
+    time_document,
+)
+from benchmarks.utterances import DEPLOYMENT, NOW, CorpusError, Utterance, load, own_files
+from intent.document import to_document
+from intent.models import Intent, LlmSettings
+from intent.translate import translate
+from service import deployment as deployments
+from service import usecases
+from service.deployment import Deployment
+from service.errors import ServiceError, StartError
+from service.settings import llm_settings
+
+ROUNDS = 3
+"""Passes over the set that are timed, after one that is not. An LLM is asked once."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds per call."""
+
+    translate_s: list[float] = field(default_factory=list)
+    validate_s: list[float] = field(default_factory=list)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; the exit status is 2 when nothing could begin."""
+    options = parser().parse_args(arguments)
+    try:
+        utterances = load(options.set or own_files())
+        deployment = deployments.load(options.deployment)
+        llm = _llm(deployment, options.translator)
+    except (CorpusError, ServiceError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    document = run(utterances, deployment, llm)
+    document["parameters"]["set"] = [file.name for file in options.set or own_files()]
+    if options.properties:
+        document["properties"] = properties.run(deployment, utterances, options.properties, options.seed)
+    _show(document, options)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser("python -m benchmarks.intents", description=__doc__)
+    found.add_argument(
+        "--translator", choices=("rules", "llm"), default="rules", help="llm: as the deployment names it"
+    )
+    found.add_argument("--deployment", type=Path, default=DEPLOYMENT, metavar="FILE", help="names and limits")
+    found.add_argument(
+        "--set", type=Path, nargs="+", metavar="FILE", help="utterances, instead of the project's own"
+    )
+    found.add_argument("--misses", action="store_true", help="print every utterance that came out otherwise")
+    found.add_argument(
+        "--properties", type=int, default=0, metavar="N", help="also N read-backs and N hostile strings"
+    )
+    found.add_argument("--seed", type=int, default=0, help="of the generated ones")
+    found.add_argument("--json", type=Path, metavar="OUT", help="where to write everything that was measured")
+    return found
+
+
+def run(utterances: Sequence[Utterance], deployment: Deployment, llm: LlmSettings | None) -> Document:
+    """Every utterance through translator and validator."""
+    times, rounds = Times(), 1 if llm else ROUNDS
+    if not llm:
+        _pass(utterances, deployment, llm, Times())  # to warm up
+    for _ in range(rounds):
+        scored = _pass(utterances, deployment, llm, times)
+    return {
+        "benchmark": "intents",
+        **provenance(),
+        "parameters": {
+            "translator": llm.model if llm else "rules",
+            "deployment": deployment.file.name,
+            "utterances": len(utterances),
+            "rounds": rounds,
+        },
+        "results": score_document(scored) | time_document(times.translate_s, times.validate_s),
+        "misses": miss_documents(scored),
+    }
+
+
+def _pass(
+    utterances: Sequence[Utterance], deployment: Deployment, llm: LlmSettings | None, times: Times
+) -> list[Scored]:
+    return [Scored(one, _answer(one, deployment, llm, times)) for one in utterances]
+
+
+def _answer(utterance: Utterance, deployment: Deployment, llm: LlmSettings | None, times: Times) -> Answer:
+    catalogue = deployment.catalogue(NOW)
+    start_s = time.perf_counter()
+    intent = translate(utterance.text, catalogue, llm)
+    translated_s = time.perf_counter()
+    checked = usecases.check(intent, deployment)
+    times.translate_s.append(translated_s - start_s)
+    times.validate_s.append(time.perf_counter() - translated_s)
+    return answer_of(checked)
+
+
+def answer_of(intent: Intent) -> Answer:
+    """What is compared of an intent."""
+    goals = to_document(intent)["goals"]
+    said = [one.text for one in intent.questions] or [one.message for one in intent.findings]
+    return Answer(
+        outcome=intent.outcome,
+        goals=tuple({key: value for key, value in goal.items() if key != "evidence"} for goal in goals),
+        findings=tuple(one.code for one in intent.findings),
+        said=" ".join(said),
+    )
+
+
+def _llm(deployment: Deployment, translator: str) -> LlmSettings | None:
+    if translator == "rules":
+        return None
+    if deployment.llm is None:
+        raise StartError(
+            f"{deployment.file} names no llm; give a deployment file that does with --deployment"
+        )
+    return llm_settings(deployment.llm)
+
+
+def _show(document: Document, options: argparse.Namespace) -> None:
+    if options.misses:
+        print(*miss_lines(document["misses"]), "", sep="\n")
+    print(table(document["results"]))
+    if "properties" in document:
+        print("", properties.table(document["properties"]), sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

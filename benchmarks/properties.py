@@ -1,0 +1,127 @@
+"""What must hold for every text: goals read back unchanged, and no text raises or gains a number."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from benchmarks.mutations import hostile
+from benchmarks.readable import unsaid
+from benchmarks.report import Document
+from benchmarks.scores import comparable
+from benchmarks.utterances import NOW, GoalDocument, Utterance
+from benchmarks.wishes import EVIDENCE, wish
+from intent.document import to_document
+from intent.models import Catalogue, Goal, Intent, TranslatorInfo
+from intent.translate import translate
+from service import usecases
+from service.deployment import Deployment
+from validator.readback import render
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+EXAMPLES = 20
+"""Failures that are kept to look at."""
+
+
+@dataclass(slots=True)
+class Hostile:
+    """What hostile strings did."""
+
+    raised: list[Document] = field(default_factory=list)
+    invented: list[Document] = field(default_factory=list)
+    slowest_s: float = 0.0
+    slowest: str = ""
+
+
+def run(deployment: Deployment, utterances: Sequence[Utterance], count: int, seed: int) -> Document:
+    """As many goal sets and as many strings as asked for."""
+    catalogue = deployment.catalogue(NOW)
+    lost = lost_in_readback(catalogue, count, random.Random(seed))
+    found = hostile_strings(deployment, [one.text for one in utterances], count, random.Random(seed))
+    return {
+        "count": count,
+        "seed": seed,
+        "lost": len(lost),
+        "raised": len(found.raised),
+        "invented": len(found.invented),
+        "slowest_ms": round(found.slowest_s * 1000, 2),
+        "slowest": found.slowest,
+        "examples": [*lost[:EXAMPLES], *found.raised[:EXAMPLES], *found.invented[:EXAMPLES]],
+    }
+
+
+def lost_in_readback(catalogue: Catalogue, count: int, chance: random.Random) -> list[Document]:
+    """Goal sets that come back otherwise, in either language in turn."""
+    lost = []
+    for number in range(count):
+        goals = wish(chance, catalogue)
+        text = spoken(goals, LANGUAGES[number % len(LANGUAGES)])
+        back = translate(text, catalogue)
+        if back.questions or _facts(back.goals) != _facts(goals):
+            lost.append({"text": text, "said": _documents(goals), "read": _documents(back.goals)})
+    return lost
+
+
+def spoken(goals: tuple[Goal, ...], language: Language) -> str:
+    """The read-back of these goals."""
+    return render(Intent(text=EVIDENCE, language=language, goals=goals, translator=TranslatorInfo("rules")))
+
+
+def hostile_strings(
+    deployment: Deployment, texts: Sequence[str], count: int, chance: random.Random
+) -> Hostile:
+    """Translate and check strings that nobody planned for."""
+    found, catalogue = Hostile(), deployment.catalogue(NOW)
+    for _ in range(count):
+        _try(hostile(chance, texts), deployment, catalogue, found)
+    return found
+
+
+def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile) -> None:
+    start_s = time.perf_counter()
+    try:
+        intent = usecases.check(translate(text, catalogue), deployment)
+    except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
+        found.raised.append({"text": text, "raised": repr(problem)})
+        return
+    if time.perf_counter() - start_s > found.slowest_s:
+        _note_slow(text, catalogue, found)
+    for goal in _documents(intent.goals):
+        if keys := unsaid(goal, text):
+            found.invented.append({"text": text, "unsaid": keys, "goal": goal})
+
+
+def _note_slow(text: str, catalogue: Catalogue, found: Hostile) -> None:
+    """The best of three, so that another process's turn is not held against the text."""
+    best_s = min(_translate_s(text, catalogue) for _ in range(3))
+    if best_s > found.slowest_s:
+        found.slowest_s, found.slowest = best_s, text
+
+
+def _translate_s(text: str, catalogue: Catalogue) -> float:
+    start_s = time.perf_counter()
+    translate(text, catalogue)
+    return time.perf_counter() - start_s
+
+
+def _documents(goals: Sequence[Goal]) -> list[GoalDocument]:
+    intent = Intent(text=EVIDENCE, language="en", goals=tuple(goals), translator=TranslatorInfo("rules"))
+    goals_found = to_document(intent)["goals"]
+    return [{key: value for key, value in goal.items() if key != "evidence"} for goal in goals_found]
+
+
+def _facts(goals: Sequence[Goal]) -> set[object]:
+    return set(map(comparable, _documents(goals)))
+
+
+def table(found: Document) -> str:
+    """The figures for people."""
+    lines = [
+        f"read back otherwise     {found['lost']} of {found['count']}",
+        f"strings that raised     {found['raised']} of {found['count']}",
+        f"numbers nobody said     {found['invented']} of {found['count']}",
+        f"slowest string          {found['slowest_ms']} ms: {found['slowest']!r}",
+    ]
+    return "\n".join([*lines, *(f"  {example}" for example in found["examples"])])

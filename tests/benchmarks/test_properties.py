@@ -1,0 +1,55 @@
+import random
+
+import pytest
+
+from benchmarks.properties import hostile_strings, lost_in_readback, run, table
+from benchmarks.utterances import DEPLOYMENT, NOW, load, own_files
+from service.deployment import load as load_deployment
+
+COUNT = 2_000
+DEPLOYMENT_READ = load_deployment(DEPLOYMENT)
+
+
+@pytest.mark.slow
+def test_goals_that_are_read_back_are_the_same_goals():
+    assert lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), COUNT, random.Random(1)) == []
+
+
+@pytest.mark.slow
+def test_no_string_raises_or_gains_a_number():
+    texts = [one.text for one in load(own_files())]
+    found = hostile_strings(DEPLOYMENT_READ, texts, COUNT, random.Random(1))
+    assert (found.raised, found.invented) == ([], [])
+
+
+def test_what_raises_is_told_with_its_text(monkeypatch):
+    def fail(text, catalogue):
+        raise ValueError(text)
+
+    monkeypatch.setattr("benchmarks.properties.translate", fail)
+    found = hostile_strings(DEPLOYMENT_READ, ["TTFT 2s"], 3, random.Random(0))
+    assert len(found.raised) == 3
+    assert found.raised[0]["raised"] == repr(ValueError(found.raised[0]["text"]))
+
+
+def test_a_number_that_nobody_said_is_told_with_its_goal(monkeypatch):
+    monkeypatch.setattr("benchmarks.properties.unsaid", lambda goal, text: ["value"])
+    monkeypatch.setattr("benchmarks.properties.hostile", lambda chance, texts: "p99 TTFT < 2s at peak")
+    found = hostile_strings(DEPLOYMENT_READ, ["-"], 1, random.Random(0))
+    assert [(one["unsaid"], one["goal"]["metric"]) for one in found.invented] == [(["value"], "ttft")]
+    assert found.slowest == "p99 TTFT < 2s at peak"
+    assert found.slowest_s > 0
+
+
+def test_goals_that_come_back_otherwise_are_told(monkeypatch):
+    monkeypatch.setattr("benchmarks.properties.render", lambda intent: "p99 TTFT < 2s at peak")
+    lost = lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), 2, random.Random(0))
+    assert [one["text"] for one in lost] == ["p99 TTFT < 2s at peak"] * 2
+    assert lost[0]["read"][0]["metric"] == "ttft"
+
+
+def test_the_table_counts_and_shows(monkeypatch):
+    monkeypatch.setattr("benchmarks.properties.render", lambda intent: "hello")
+    text = table(run(DEPLOYMENT_READ, load(own_files()), 2, 0))
+    assert "read back otherwise     2 of 2" in text
+    assert "'text': 'hello'" in text
