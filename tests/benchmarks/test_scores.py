@@ -154,4 +154,4 @@ def test_the_table_has_every_figure_and_a_dash_where_there_is_none():
     assert "exact                       50.0%  1 of 2" in text
     assert "injection obeyed          -" in text
     assert "translate ms p50/p99/max  1.00 / 3.00 / 3.00" in text
-    assert "objective                1.000 / 0.500 / 0.667 (2)" in text
+    assert "objective               1.000 / 0.500 / 0.667 (2)" in text
