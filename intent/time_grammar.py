@@ -1,0 +1,385 @@
+"""Words of time to the pieces of one window: which words belong together, and which numbers are hours at all."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from intent.bare_hours import are_hours, follows_a_bound, is_counted
+from intent.clock import HALVES, Clock
+from intent.dates import WEEKDAYS, WEEKENDS, Day, coming, days_between, in_days, next_named, problem
+from intent.time_words import Atom, Mark, scan
+from intent.window_pieces import Pieces
+from intent.zones import UNKNOWN, resolve
+
+_END = Atom(Mark.WORD, "", -1, -1)
+_EDGES = {
+    "after": "after",
+    "from": "after",
+    "since": "after",
+    "before": "before",
+    "until": "until",
+    "by": "by",
+}
+_UNTIL = frozenset({"until", "till", "til"})
+_MOST_LEADS = 4
+_CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
+_CLAUSE_START = re.compile(r"(?:^|[.;,!?\n:。；(])\s*$", re.ASCII)
+_NO_PART = re.compile(r"\s?(?:peak|rush|高峰|好)", re.ASCII)
+_IN_BRACKETS = re.compile(r"\(\s*([a-z][\w/+:-]*(?:\s?time|时间)?|\w{2,4}时间)\s*\)", re.ASCII)
+_NO_PLACE = re.compile(
+    r"(?:^|/)(?:ttft|tpot|itl|e2e|latency|throughput|input|output|prompt|read|write|cost|prefill|decode|and|or|tok\w*|s|h|"
+    r"sec|min|hour|day|month|req\w*|gpu|user)(?:/|$)",
+    re.ASCII,
+)
+_COUNTS = re.compile(
+    r"(?:\d|usd|dollars?|bucks|times|twice|once|reconfigurations?|switches|[次元])\s*$", re.ASCII
+)
+_ABBREVIATED = frozenset({"mon", "tue", "wed", "thu", "fri", "sat", "sun"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Leads:
+    """The little words before a piece, and where it begins."""
+
+    place: int
+    words: tuple[str, ...]
+
+    @property
+    def edge(self) -> str | None:
+        return next((_EDGES[word] for word in reversed(self.words) if word in _EDGES), None)
+
+    def say(self, *words: str) -> bool:
+        return not set(words).isdisjoint(self.words)
+
+
+class Reader:
+    """The words of one text; every method named for a piece reads it at a place and says where it ends, or None."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._atoms = list(scan(text))
+
+    def windows(self) -> Iterator[tuple[int, int, Pieces]]:
+        """The half-open place of every window and what was said of it, from the left, each as long as can be."""
+        first = 0
+        while first < len(self._atoms):
+            pieces, place = Pieces(), first
+            while (after := self._more(first, place, pieces)) is not None:
+                place = after
+            if place > first and self._is_window(first, place, pieces):
+                yield self._atoms[first].start, self._atoms[place - 1].end, pieces
+                first = place
+            else:
+                first += 1
+
+    def _at(self, place: int) -> Atom:
+        return self._atoms[place] if 0 <= place < len(self._atoms) else _END
+
+    def _said(self, place: int) -> str:
+        atom = self._at(place)
+        return self._text[atom.start : atom.end] if atom is not _END else ""
+
+    def _is_window(self, first: int, place: int, pieces: Pieces) -> bool:
+        if pieces.start is not None or pieces.day is not None or pieces.code is not None:
+            return True
+        if pieces.days is not None or pieces.but_days:
+            return place > first + 1 or self._said(first) not in _ABBREVIATED
+        return pieces.part is not None and self._is_part_alone(first, place, pieces.part)
+
+    def _is_part_alone(self, first: int, place: int, part: str) -> bool:
+        """ "In the evening", "mornings", 下午; a night, and 晚上, are names of the lexicon, "good morning" is none."""
+        said = self._said(place - 1)
+        if part in {"night", "small hours"} or said in {"晚上", "晚间"}:
+            return False
+        leads = self._leads(first)
+        in_the = leads.say("the") and leads.say("in", "during", "throughout")
+        return not said.isascii() or said.endswith("s") or leads.say("every") or in_the
+
+    # -- joining ------------------------------------------------------------------------------------
+
+    def _more(self, first: int, place: int, pieces: Pieces) -> int | None:
+        """Where the next piece of the same window ends."""
+        after = self._piece(self._leads(place), pieces)
+        if after is None and place > first and self._at(place).mark is Mark.COMMA:
+            return self._behind_comma(first, place, pieces)
+        return after
+
+    def _leads(self, place: int) -> _Leads:
+        words: list[str] = []
+        for atom in self._atoms[place : place + _MOST_LEADS]:
+            if atom.mark is Mark.EVERY:
+                words.append("every")
+            elif atom.mark in {Mark.LEAD, Mark.BINDER} or (atom.mark is Mark.TO and atom.value in _UNTIL):
+                words.append("until" if atom.mark is Mark.TO else atom.value)
+            else:
+                break
+        return _Leads(place + len(words), tuple(words))
+
+    def _behind_comma(self, first: int, place: int, pieces: Pieces) -> int | None:
+        """ "On weekdays, 9am to 5pm" is one window unless what stands behind the comma begins the next wish."""
+        if pieces.has_days == pieces.has_hours:
+            return None
+        trial = replace(pieces)
+        after = self._piece(self._leads(place + 1), trial)
+        if after is None or not (trial.has_days and trial.has_hours):
+            return None
+        leads_clause = pieces.has_days and _CLAUSE_START.search(self._text[: self._at(first).start][-3:])
+        if not leads_clause and not _CLEAN.match(self._text, self._at(after - 1).end):
+            return None
+        return self._piece(self._leads(place + 1), pieces)
+
+    def _piece(self, leads: _Leads, pieces: Pieces) -> int | None:
+        for read in (self._day, self._hours, self._days, self._part, self._others, self._zone):
+            after = read(leads, pieces)
+            if after is not None:
+                return after
+        return None
+
+    # -- days ---------------------------------------------------------------------------------------
+
+    def _days(self, leads: _Leads, pieces: Pieces) -> int | None:
+        taken_away = leads.say("outside")
+        if pieces.day is not None or (pieces.days is not None and not taken_away):
+            return None
+        found = self._day_list(leads.place)
+        if found is None:
+            return None
+        days, place = found
+        excepted = self._at(place).mark is Mark.EDGE and self._at(place).value == "outside"
+        if taken_away or excepted:
+            pieces.but_days = days
+            return place + excepted
+        pieces.days = days
+        pieces.recurs = leads.say("every") or len(days) > 1 or self._said(place - 1).endswith("days")
+        pieces.day_edge = leads.edge if len(days) == 1 else None
+        return place
+
+    def _day_list(self, place: int) -> tuple[tuple[int, ...], int] | None:
+        found = self._day_range(place)
+        while found is not None and (more := self._listed_day(*found)) is not None:
+            found = more
+        return found
+
+    def _listed_day(self, days: tuple[int, ...], place: int) -> tuple[tuple[int, ...], int] | None:
+        """ ", tue", "and tue", "and on tue"; weekdays and weekends are never one list."""
+        at = place + (self._at(place).mark is Mark.COMMA)
+        at += self._at(at).mark is Mark.TO and self._at(at).value in {"and", "or"}
+        joined = at > place
+        at += joined and self._said(at) == "on"
+        found = self._day_range(at)
+        if found is None or {days, found[0]} == {WEEKDAYS, WEEKENDS}:
+            return None
+        if self._said(at - 1) == "on" and not _CLEAN.match(self._text, self._at(found[1] - 1).end):
+            return None
+        return days + found[0], found[1]
+
+    def _day_range(self, place: int) -> tuple[tuple[int, ...], int] | None:
+        first, last = self._at(place), self._at(place + 2)
+        if first.mark is not Mark.DAYS:
+            return None
+        to = self._at(place + 1)
+        is_range = to.mark is Mark.TO and to.value not in {"and", "or"} and last.mark is Mark.DAYS
+        if is_range and len(first.value) == len(last.value) == 1:
+            return days_between(first.value[0], last.value[0]), place + 3
+        return first.value, place + 1
+
+    # -- dates --------------------------------------------------------------------------------------
+
+    def _day(self, leads: _Leads, pieces: Pieces) -> int | None:
+        named = pieces.days is not None and len(pieces.days) == 1 and not pieces.recurs
+        if pieces.day is not None or (pieces.days is not None and not named) or pieces.daily is not None:
+            return None
+        found = self._date(leads)
+        if found is None:
+            return None
+        pieces.day, part, place = found
+        pieces.part = part or pieces.part
+        pieces.day_edge = pieces.day_edge or leads.edge
+        to = self._at(place)
+        if to.mark is Mark.TO and (until := self._date(_Leads(place + 1, ()))) is not None:
+            pieces.code = "several_windows"
+            return until[2]
+        return place
+
+    def _date(self, leads: _Leads) -> tuple[Day, str | None, int] | None:
+        place = leads.place
+        atom = self._at(place)
+        if atom.mark is Mark.DATE:
+            day, part = atom.value
+            return day, part, place + 1
+        if atom.mark is Mark.THIS:
+            return self._this(place)
+        return None
+
+    def _this(self, place: int) -> tuple[Day, str | None, int] | None:
+        which, what = self._said(place), self._at(place + 1)
+        if what.mark is Mark.DAYS and len(what.value) == 1:
+            return (next_named if which == "next" else coming)(what.value[0]), None, place + 2
+        if what.mark is Mark.DAYS or (what.mark is Mark.SPAN and which in {"this", "next"}):
+            return problem("several_windows"), None, place + 2
+        if what.mark is Mark.PART and which == "this":
+            return in_days(0), what.value, place + 2
+        return None
+
+    # -- hours --------------------------------------------------------------------------------------
+
+    def _hours(self, leads: _Leads, pieces: Pieces) -> int | None:
+        if pieces.start is not None or pieces.all_day:
+            return None
+        first = self._clock(leads.place)
+        if first is None:
+            return None
+        start, place = first
+        found = self._range_end(leads, place, pieces)
+        if found is None:
+            return self._single(leads, start, place, pieces)
+        end, place = found
+        if self._are_numbers(leads, end, place, pieces):
+            return None
+        pieces.start, pieces.end = start, end
+        pieces.outside = leads.say("outside")
+        return place
+
+    def _clock(self, place: int) -> tuple[Clock, int] | None:
+        """A time of day, with the part of the day behind it ("9 in the morning") or, in Chinese, before it."""
+        atom = self._at(place)
+        if atom.mark is Mark.PART and not self._said(place).isascii():
+            inner = self._at(place + 1)
+            is_hour = inner.mark in {Mark.NUMBER, Mark.CLOCK} and isinstance(inner.value, Clock)
+            return (inner.value.in_half(HALVES[atom.value]), place + 2) if is_hour else None
+        if atom.mark is not Mark.CLOCK and not (atom.mark is Mark.NUMBER and isinstance(atom.value, Clock)):
+            return None
+        leads = self._leads(place + 1)
+        behind = self._at(leads.place)
+        if leads.words in {("in", "the"), ("at",)} and behind.mark is Mark.PART and atom.value.open:
+            return atom.value.in_half(HALVES[behind.value]), leads.place + 1
+        return atom.value, place + 1
+
+    def _range_end(self, leads: _Leads, place: int, pieces: Pieces) -> tuple[Clock, int] | None:
+        to = self._at(place)
+        if self._is_idiom(place):
+            return self._clock(place)
+        if to.mark is not Mark.TO or (to.value in {"and", "or"} and not self._is_between(leads, place)):
+            return None
+        place += 1
+        if self._at(place).mark is Mark.NEXT_DAY:
+            pieces.ends_next_day = True
+            place += 1
+        elif pieces.day is not None and self._at(place).mark is Mark.DATE:
+            pieces.last_day = self._at(place).value[0]
+            place += 1
+        found = self._clock(place)
+        if found is None:
+            return None
+        if self._at(found[1]).mark is Mark.NEXT_DAY:
+            pieces.ends_next_day = True
+            return found[0], found[1] + 1
+        return found
+
+    def _is_idiom(self, place: int) -> bool:
+        """早九晚五."""
+        return (
+            self._said(place - 1)[:1] == "早"
+            and self._said(place)[:1] == "晚"
+            and self._at(place).mark is Mark.CLOCK
+        )
+
+    def _is_between(self, leads: _Leads, place: int) -> bool:
+        return leads.say("between", "hours") or (
+            not self._said(place).isascii() and self._said(place + 2) == "之间"
+        )
+
+    def _single(self, leads: _Leads, start: Clock, place: int, pieces: Pieces) -> int | None:
+        """One time: "after 18:00", "9点以前"; alone it is asked about, if it is one at all (三点 may be three points)."""
+        atom, edge = self._at(leads.place), self._at(place)
+        has_edge = edge.mark is Mark.EDGE and edge.value != "outside"
+        in_chinese = not self._said(leads.place).isascii()
+        is_said = has_edge or leads.words or pieces.has_days or start.said in {"half", "sure"}
+        if atom.mark is Mark.NUMBER or (in_chinese and not is_said):
+            return None
+        pieces.start = start
+        pieces.edge = edge.value if has_edge else leads.edge
+        pieces.day_came_first = pieces.day is not None and pieces.day_edge is None
+        return place + has_edge
+
+    def _are_numbers(self, leads: _Leads, end: Clock, place: int, pieces: Pieces) -> bool:
+        """Whether a range with a bare number is none of hours but "2 to 4 GPUs"."""
+        first, last = self._at(leads.place), self._at(place - 1)
+        if last.mark is Mark.NUMBER and is_counted(self._text, last.end):
+            return True
+        if first.mark is not Mark.NUMBER:
+            return False
+        before = self._at(leads.place - len(leads.words)).start
+        if is_counted(self._text, first.end) or follows_a_bound(self._text, before):
+            return True
+        if last.mark is not Mark.NUMBER and leads.say("from", "between", "outside"):
+            return False
+        is_marked = self._is_marked(leads, place, pieces, end)
+        if not is_marked and not leads.say("from", "between"):
+            return True
+        return not are_hours(self._text, before, last.end, is_marked)
+
+    def _is_marked(self, leads: _Leads, place: int, pieces: Pieces, end: Clock) -> bool:
+        """Whether something beside the numbers speaks of times."""
+        behind = self._at(self._leads(place).place)
+        days_behind = behind.mark in {Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.THIS}
+        in_hours = self._at(place).mark is Mark.TRAILER and (end.said == "sure" or leads.say("hours"))
+        is_zone = self._zone_at(place, hours_before=True) is not None
+        return (
+            pieces.has_days or pieces.part is not None or leads.say("outside", "hours") or days_behind or in_hours
+            or is_zone or self._at(place - 1).mark is Mark.CLOCK
+        )  # fmt: skip
+
+    # -- the rest -----------------------------------------------------------------------------------
+
+    def _part(self, leads: _Leads, pieces: Pieces) -> int | None:
+        atom = self._at(leads.place)
+        if atom.mark is not Mark.PART or pieces.has_hours or _NO_PART.match(self._text, atom.end):
+            return None
+        pieces.part = atom.value
+        pieces.recurs = pieces.recurs or self._said(leads.place).endswith("s")
+        return leads.place + 1
+
+    def _others(self, leads: _Leads, pieces: Pieces) -> int | None:
+        atom, place = self._at(leads.place), leads.place + 1
+        if atom.mark is Mark.DAILY and not pieces.has_days and (pieces.has_hours or not self._counts(leads)):
+            pieces.daily = atom.value
+            return place
+        if atom.mark is Mark.ALL_DAY and not pieces.has_hours:
+            pieces.all_day = True
+            return place
+        if leads.words:
+            return None
+        if atom.mark is Mark.EDGE and atom.value == "outside" and pieces.end is not None:
+            pieces.outside = True
+            return place
+        return place if atom.mark is Mark.TRAILER and pieces.has_hours else None
+
+    def _counts(self, leads: _Leads) -> bool:
+        """ "$40 daily", "twice every day": a period, no window."""
+        start = self._at(leads.place - len(leads.words)).start
+        return _COUNTS.search(self._text, max(0, start - 20), start) is not None
+
+    def _zone(self, leads: _Leads, pieces: Pieces) -> int | None:
+        if pieces.zone is not None or leads.say("for", "by", "every", "outside"):
+            return None
+        found = self._zone_at(leads.place, hours_before=pieces.has_hours or pieces.has_days)
+        if found is None:
+            return None
+        pieces.zone, place = found
+        return place
+
+    def _zone_at(self, place: int, *, hours_before: bool) -> tuple[str, int] | None:
+        atom = self._at(place)
+        if atom.mark is Mark.ZONE:
+            is_plain = len(atom.value) > 2 and "/" not in atom.value
+            is_one = is_plain or (hours_before and _NO_PLACE.search(atom.value) is None)
+            return (atom.value, place + 1) if is_one else None
+        match = (
+            _IN_BRACKETS.match(self._text, atom.start) if hours_before and self._said(place) == "(" else None
+        )
+        if match is None or ("/" not in match[1] and resolve(match[1], "") == UNKNOWN):
+            return None
+        while self._at(place).end < match.end() and self._at(place) is not _END:
+            place += 1
+        return match[1], place + 1

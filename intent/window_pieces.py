@@ -1,0 +1,192 @@
+"""What was said of one window, piece by piece, and the window it comes to."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from intent import zones
+from intent.clock import HALVES, PARTS, Clock, span, spelled
+from intent.dates import DAY_NAMES, EVERY_DAY, Day, coming, in_days
+from intent.durations import LONGEST_S
+from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+
+AMBIGUOUS = zones.AMBIGUOUS
+DAY = 1440
+"""Minutes."""
+
+_NIGHT_ENDS = 6 * 60
+"""Hours of "tonight" before this are of the next date, unless it is still night."""
+
+Result = tuple[Window | None, str | None]
+"""A window, or the code of a problem; both for a date that is over."""
+
+
+@dataclass(slots=True)
+class Pieces:
+    """What was said, each None or False if it was not."""
+
+    days: tuple[int, ...] | None = None
+    but_days: tuple[int, ...] = ()
+    """Days taken away: "every day except Sunday"."""
+    recurs: bool = False
+    """The days were said to come again: "Fridays", "every Friday"."""
+    daily: str | None = None
+    day: Day | None = None
+    last_day: Day | None = None
+    """The day on which the hours end, if it was said."""
+    day_edge: str | None = None
+    """``after``, ``before``, ``until`` or ``by``, said of the day."""
+    part: str | None = None
+    start: Clock | None = None
+    end: Clock | None = None
+    """Of a range; of a single time ``start`` alone."""
+    edge: str | None = None
+    """The same of the single time."""
+    ends_next_day: bool = False
+    day_came_first: bool = False
+    outside: bool = False
+    all_day: bool = False
+    zone: str | None = None
+    code: str | None = None
+
+    @property
+    def is_until(self) -> bool:
+        """Whether it ends at the time said."""
+        return self.end is None and "until" in {self.edge, self.day_edge}
+
+    @property
+    def has_hours(self) -> bool:
+        """Whether hours were said."""
+        return self.start is not None or self.part is not None or self.all_day
+
+    @property
+    def has_days(self) -> bool:
+        """Whether it was said on which days."""
+        return self.days is not None or self.day is not None or self.daily is not None
+
+
+def window_of(said: Pieces, catalogue: Catalogue) -> Result:
+    """The one window that the pieces can mean."""
+    zone = catalogue.tz if said.zone is None else zones.resolve(said.zone, catalogue.tz)
+    if zone in {zones.UNKNOWN, zones.AMBIGUOUS}:
+        return None, zone
+    if said.code is not None:
+        return None, said.code
+    now = catalogue.now.astimezone(ZoneInfo(zone))
+    if said.is_until and said.day is None:
+        said = replace(said, day=_day_of_until(said, now))
+    if said.day_edge is not None and (said.start is None or said.day_edge != "until") and said.end is None:
+        return None, AMBIGUOUS  # from, before or by a day: no end, or two
+    hours = _hours(said)
+    if isinstance(hours, str):
+        return None, hours
+    if said.day is None:
+        return _recurring(said, hours, zone)
+    return _dated(said, said.day, hours, now)
+
+
+def _day_of_until(said: Pieces, now: datetime) -> Day | None:
+    """ "Until Friday 6 pm" means the coming one, "until midnight" today's; "until 9 am" alone is said of every day."""
+    if said.days is not None and len(said.days) == 1 and not said.recurs:
+        is_today = said.days == (now.weekday(),)
+        is_over = is_today and said.start is not None and (said.start.minutes or 0) <= _minutes(now)
+        return in_days(7) if is_over else coming(said.days[0])
+    midnight = said.start is not None and said.start.minutes == DAY
+    return in_days(0) if midnight and not said.has_days else None
+
+
+# -- hours --------------------------------------------------------------------------------------------
+
+Hours = tuple[int, int]
+
+
+def _hours(said: Pieces) -> Hours | str:
+    part = "evening" if said.part == "tonight" else said.part
+    half = HALVES[part] if part is not None else "night" if said.daily == "night" else None
+    if said.start is not None and said.end is not None:
+        return _range(said, span(said.start, said.end, half))
+    if said.start is not None:
+        return _single(said, said.start if half is None else said.start.in_half(half))
+    return PARTS[part] if part is not None else (0, DAY)
+
+
+def _range(said: Pieces, hours: Hours | str) -> Hours | str:
+    if isinstance(hours, str):
+        return hours
+    first, last = hours
+    if said.ends_next_day and first < last:
+        return AMBIGUOUS  # more than a day
+    if not said.outside:
+        return first, last
+    if said.days is not None or said.day is not None:
+        return AMBIGUOUS  # the other hours of these days, or all other times
+    return (last % DAY, first or DAY) if last - first != DAY else "zero_length"
+
+
+def _single(said: Pieces, clock: Clock) -> Hours | str:
+    """After or before one time; a time alone is a moment, and how long from there is not said."""
+    if clock.minutes is None:
+        return "impossible_time"
+    edge = said.edge or said.day_edge
+    if edge == "until" and clock.minutes == DAY:
+        return 0, DAY
+    if edge not in {"after", "before", "until"} or clock.is_unsure or clock.minutes % DAY == 0:
+        return AMBIGUOUS
+    return (clock.minutes, DAY) if edge == "after" else (0, clock.minutes)
+
+
+# -- windows ------------------------------------------------------------------------------------------
+
+
+def _recurring(said: Pieces, hours: Hours, zone: str) -> Result:
+    days = {day for day in said.days or EVERY_DAY if day not in said.but_days}
+    if not days:
+        return None, "zero_length"
+    names = tuple(DAY_NAMES[day] for day in sorted(days))
+    return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
+
+
+def _dated(said: Pieces, meant: Day, hours: Hours, now: datetime) -> Result:
+    day = meant(now.date())
+    if isinstance(day, str):
+        return None, day
+    if not date.min.year < day.year < date.max.year or (
+        said.days is not None and said.days != (day.weekday(),)
+    ):
+        return None, "impossible_date"
+    if said.is_until and (day == now.date() or not said.day_came_first):
+        return _until(day, hours[1], now)
+    if said.edge == "before" or said.is_until:
+        return None, AMBIGUOUS  # from now, or from the midnight before
+    first, last = hours
+    if said.part == "tonight" and said.start is not None and first < _NIGHT_ENDS <= _minutes(now):
+        day += timedelta(days=1)
+    if said.last_day is not None and said.last_day(now.date()) != day + timedelta(days=last <= first):
+        return None, "several_windows"
+    window = DatedWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now))
+    return window, "past_date" if _moment(day, last + DAY * (last <= first), now) <= now else None
+
+
+def _until(day: date, last: int, now: datetime) -> Result:
+    """From now to a time: hours of today, else so many seconds."""
+    seconds = round((_moment(day, last, now) - now.astimezone(UTC)).total_seconds())
+    if seconds <= 0:
+        return None, "past_date"
+    if day == now.date():
+        return DatedWindow(day.isoformat(), spelled(_minutes(now)), spelled(last), _zone_of(now)), None
+    return (FromNowWindow(float(seconds)), None) if seconds <= LONGEST_S else (None, "too_long")
+
+
+def _moment(day: date, minutes: int, now: datetime) -> datetime:
+    """That time of the clocks in the zone of now."""
+    there = datetime.combine(day, time(), now.tzinfo) + timedelta(minutes=minutes)
+    return there.astimezone(UTC)
+
+
+def _minutes(now: datetime) -> int:
+    return now.hour * 60 + now.minute
+
+
+def _zone_of(now: datetime) -> str:
+    assert isinstance(now.tzinfo, ZoneInfo)
+    return now.tzinfo.key

@@ -1,0 +1,149 @@
+"""Each phrase with the window it means, in short: ``days|date HH:MM-HH:MM [zone]``, ``+seconds`` or ``!problem``.
+
+The words that belong to a window stand in brackets; now is Friday, 20 November 2026, 10:00 UTC.
+"""
+
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import available_timezones
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intent.fold import fold
+from intent.models import DatedWindow, FromNowWindow, RecurringWindow
+from intent.times import PROBLEMS, Said, find, spoken
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+GROUPS = {"daily": DAYS, "weekdays": DAYS[:5], "weekends": DAYS[5:]}
+
+
+def window(short):
+    when, *rest = short.split()
+    if when.startswith("+"):
+        return FromNowWindow(float(when))
+    hours, zone = (rest[0] if rest else "00:00-24:00"), (rest[1] if rest[1:] else "UTC")
+    if when[0].isdigit():
+        return DatedWindow(when, *hours.split("-"), zone)
+    return RecurringWindow(GROUPS.get(when) or tuple(when.split(",")), *hours.split("-"), zone)
+
+
+def expected(marked, shorts):
+    text = fold(re.sub(r"[\[\]]", "", marked)).text
+    spans = re.finditer(r"\[(.+?)\]", fold(marked).text)
+    places = [(m.start() - 2 * n, m.end() - 2 * n - 2) for n, m in enumerate(spans)]
+    results = [(None, short[1:]) if short[0] == "!" else (window(short), None) for short in shorts]
+    return text, [Said(*place, *result) for place, result in zip(places, results, strict=True)]
+
+
+ENGLISH = """
+[9am-9pm] = daily 09:00-21:00
+[9 am to 9 pm] = daily 09:00-21:00
+[9 a.m. to 5 p.m.] = daily 09:00-17:00
+[from 9 to 18] = daily 09:00-18:00
+[from 9 to 5] = daily 09:00-17:00
+[weekdays 9 to 5] = weekdays 09:00-17:00
+[between 22:00 and 06:00] = daily 22:00-06:00
+[22:00–06:00] = daily 22:00-06:00
+[22:00-6:00]: GPU util >= 75% = daily 22:00-06:00
+[10pm until 6am] = daily 22:00-06:00
+[after 18:00] = daily 18:00-24:00
+[before 9am] = daily 00:00-09:00
+[until 9am] = daily 00:00-09:00
+[until 18:00 today] = 2026-11-20 10:00-18:00
+[until tomorrow 9am] = +82800
+[until midnight] = 2026-11-20 10:00-24:00
+[noon to midnight] = daily 12:00-24:00
+[10pm-midnight] = daily 22:00-24:00
+[weekdays] = weekdays
+[on weekdays 9-18] = weekdays 09:00-18:00
+[Mon-Fri 9am to 9pm] = weekdays 09:00-21:00
+[monday to friday] = weekdays
+[fri-mon] = mon,fri,sat,sun
+[on Mondays and Wednesdays] = mon,wed
+[on Mondays, Wednesdays and Fridays] keep p95 TPOT under 50 ms = mon,wed,fri
+TTFT at p99.9 below 6s [on weekends] = weekends
+[Saturday night] = sat 22:00-06:00
+[every day 8am-8pm] = daily 08:00-20:00
+[nightly 1am-4am] = daily 01:00-04:00
+[weekday mornings] = weekdays 06:00-12:00
+[weekday evenings] = weekdays 18:00-24:00
+[weekday nights] = weekdays 22:00-06:00
+[9am-5pm CET] = daily 09:00-17:00 CET
+[9am-5pm UTC+8] = daily 09:00-17:00 Etc/GMT-8
+[9-17 Europe/Berlin] = daily 09:00-17:00 Europe/Berlin
+[9am-5pm Beijing time] = daily 09:00-17:00 Asia/Shanghai
+[9am-5pm PST] = daily 09:00-17:00 America/Los_Angeles
+[9-5 ET] = daily 09:00-17:00 America/New_York
+[on 27 November 2026] = 2026-11-27
+[Nov 27] = 2026-11-27
+[27/11/2026] = 2026-11-27
+[on 2026-11-27] hold p99 TTFT under 1.5 s = 2026-11-27
+[tomorrow] = 2026-11-21
+[tonight] = 2026-11-20 18:00-24:00
+[today 14:00-16:00] = 2026-11-20 14:00-16:00
+[this Friday] = 2026-11-20
+[next Monday] = 2026-11-23
+[for the next two hours] TTFT p95 under 700ms = +7200
+[next 30 min] = +1800
+[for 2 hours from now] = +7200
+[for 2 hours] = +7200
+[outside 9-17] keep cost below $6/h = daily 17:00-09:00
+[every day except Sunday] = mon,tue,wed,thu,fri,sat
+"""
+
+CHINESE = """
+[早上9点到晚上9点] = daily 09:00-21:00
+[9点到18点] = daily 09:00-18:00
+[每天22:00到次日6:00] = daily 22:00-06:00
+[晚上十点到早上六点] = daily 22:00-06:00
+[工作日9:00-18:00] = weekdays 09:00-18:00
+[周一到周五]吞吐不少于1000 tokens/s = weekdays
+[周末]首字延迟p99不高于6秒 = weekends
+[星期六] = sat
+[上午] = daily 06:00-12:00
+[下午两点半到四点] = daily 14:30-16:00
+[接下来两小时] = +7200
+[未来半小时] = +1800
+[今后30分钟] = +1800
+[11月27日] = 2026-11-27
+[明天上午] = 2026-11-21 06:00-12:00
+[本周五] = 2026-11-20
+[除了9点到17点] = daily 17:00-09:00
+[北京时间周一至周五09:00-18:00]，p99首字延迟2秒 = weekdays 09:00-18:00 Asia/Shanghai
+[周三和周五晚上8点到11点]成本不超过每小时10美元 = wed,fri 20:00-23:00
+"""
+
+NO_WINDOW = """
+keep gpu util between 60 and 80 %
+use 2 to 4 GPUs
+p50 to p99
+9 to 5
+within 2 hours
+every 2 hours
+under 2 hours
+2 per hour
+E2E under 2 min
+for 2s
+pause for 50 ms
+for 99% of requests
+keep p99 TTFT < 2s at peak
+"""
+
+
+def lines(table):
+    return [line for line in table.strip().splitlines() if line]
+
+
+@pytest.mark.parametrize("line", lines(ENGLISH) + lines(CHINESE))
+def test_a_phrase_is_read_as_the_window_it_means(line, catalogue):
+    marked, _, short = line.rpartition(" = ")
+    text, said = expected(marked, short.split(" ; "))
+    assert find(text, catalogue) == said
+
+
+@pytest.mark.parametrize("line", lines(NO_WINDOW))
+def test_what_is_no_window_is_left_alone(line, catalogue):
+    assert find(fold(line).text, catalogue) == []
