@@ -1,255 +1,241 @@
-"""What an LLM extracted, held against the text: only what stands there counts, and code reads every number itself.
+"""What an LLM extracted, held against the text: every word it copied must stand there, and code reads the numbers.
 
-The LLM decides which words belong to which goal and what an unusual wording is about. Numbers, units, statistics,
-windows and comparisons are read from its evidence with the lexicon of the rules; where both read something and differ,
-the operator is asked.
+Each goal that passes becomes a ``Claim``: its place in the text and one sentence that the rules read.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from intent.draft import Draft
-from intent.errors import ExtractionError
-from intent.fold import fold
-from intent.goals import add_goal
-from intent.injection import orders
-from intent.lexicon import ANY_LATENCY, ANY_THROUGHPUT, Kind, phrases, split
-from intent.models import METRIC_LABELS, Catalogue
-from intent.quantities import Quantity, parse_number
-from intent.readings import Reading
-from intent.rules import without_orders
-from intent.tokens import Token, tokenize
+from intent.errors import Failure, Problem
+from intent.fold import Folded, fold, is_chinese
+from intent.kinds import Kind
+from intent.lexicon import split
+from intent.messages import Language
+from intent.models import Catalogue
+from intent.phrasing import tokenize
+from intent.sentences import Slots, fill, needed, possible, template
+from intent.tokens import Token
+from intent.wire import unusable
 
-_SETTINGS = frozenset({"tp", "pp", "replicas"})
-_QUOTED = ("window", "tenant", "model")
-_TELLING = frozenset(
-    {
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.NEGATION,
-        Kind.RELATIVE,
-        Kind.WINDOW,
-        Kind.TENANT,
-        Kind.MODEL,
-        Kind.OPTIMISE,
-    }
-)
-_LIMITING = frozenset(
-    {"except", "unless", "if", "when", "until", "after", "before", "otherwise", "or", "instead"}
-)
-"""Words that change a wish even if a model finds nothing to say about them."""
+COPIED = ("soft", "window", "tenant", "model", "place", "workload", "higher", "lower")
+"""Slots that hold words of the text."""
+_CLAIMED = frozenset({"evidence", "type", "comparison", "change", "rule", "number", "unit"})
+"""Slots that need not stand in a sentence as they are."""
+_NO_AMOUNT = frozenset({Kind.STAT, Kind.METRIC, Kind.WINDOW, Kind.TENANT, Kind.MODEL})
+"""What a digit may belong to without being a number that bounds anything."""
+
+_HAN_DIGITS = frozenset("零〇一二两三四五六七八九十百千万亿点")
 
 Place = tuple[int, int]
-_OPPOSITES = ({"<=", ">="}, {"minimize", "maximize"}, {"minimize", ">="}, {"maximize", "<="})
+"""Half-open, in the original text."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Quote:
-    """The evidence of one goal: where it stands, its words, and what the lexicon reads in them."""
+class Claim:
+    """One goal as an LLM says it stands in the text."""
 
-    start: int
-    end: int
-    words: str
+    slots: Slots
+    sentence: str
+    place: Place
+    """Of its evidence."""
+    copied: tuple[Place, ...]
+    """Of the words it took from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """A whole answer, every quote of it found in the text."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    language: Language
+    goals: tuple[Claim, ...]
+    unplaced: tuple[Place, ...]
+
+
+def hold_against(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Claims:
+    """The goals of a wire answer with their places in the text.
+
+    Raises:
+        ExtractionError: it quotes what is not in the text, or a goal of it lacks or has too many slots; names each place.
+    """
+    source = _Source(text, fold(text), tuple(tokenize(text, catalogue)))
+    language: Language = "zh" if is_chinese(text) else "en"
+    schema, quotes = [], []
+    for number, goal in enumerate(answer["goals"]):
+        schema += list(_misfits(goal, f"/goals/{number}"))
+        quotes += list(_misquotes(source, goal, f"/goals/{number}"))
+    for number, words in enumerate(answer["unplaced"]):
+        if not source.places(words):
+            quotes.append(_absent(words, f"/unplaced/{number}"))
+    if schema or quotes:
+        raise unusable(Failure.NOT_IN_SCHEMA if schema else Failure.NOT_IN_TEXT, [*schema, *quotes])
+    claims = tuple(_claim(source, goal, language) for goal in answer["goals"])
+    unplaced = tuple(source.places(words)[0] for words in answer["unplaced"])
+    return Claims(text, source.tokens, language, claims, unplaced)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The text in the forms that quotes are looked for in."""
+
+    text: str
+    folded: Folded
     tokens: tuple[Token, ...]
 
-    def invented(self, kind: Kind, value: object) -> Token:
-        """A slot the LLM filled without a word of the lexicon: a token without extent, in front of the quote."""
-        return Token(kind, value, self.start, self.start)
+    def places(self, quote: str, within: Place | None = None) -> list[Place]:
+        """Where whole words of a quote stand, whatever their case and width."""
+        wanted = fold(quote).text.strip()
+        found = list(_occurrences(self.folded.text, wanted)) if wanted else []
+        spans = [self.folded.span(start, start + len(wanted)) for start in found]
+        return [one for one in spans if within is None or (within[0] <= one[0] and one[1] <= within[1])]
 
-    def of(self, *kinds: Kind) -> list[Token]:
-        """The tokens of these kinds, in order."""
-        return [token for token in self.tokens if token.kind in kinds]
-
-
-def interpret(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Draft:
-    """The goals of a wire answer.
-
-    Raises:
-        ExtractionError: the answer quotes words that are not in the text.
-    """
-    draft = Draft(text, catalogue)
-    tokens = without_orders(tokenize(text, catalogue), orders(text))
-    places = [_place(text, goal["evidence"]) for goal in answer["goals"]]
-    for goal, (start, end) in zip(answer["goals"], places, strict=True):
-        quote = _Quote(start, end, text[start:end], tuple(_inside(tokens, (start, end))))
-        reading = _reading(draft, goal, quote, tokens)
-        if reading is not None:
-            add_goal(draft, reading)
-    quoted = [
-        _place(text, goal[slot]) for goal in answer["goals"] for slot in _QUOTED if goal[slot] is not None
-    ]
-    unplaced = [_place(text, words) for words in answer["unplaced"]]
-    draft.ask_about(_leftovers(tokens, [*places, *quoted], unplaced))
-    return draft
+    def covering(self, place: Place) -> Token | None:
+        """The token that holds this place."""
+        return next((one for one in self.tokens if one.start <= place[0] and place[1] <= one.end), None)
 
 
-def _place(text: str, quote: str) -> Place:
-    """Where a quote stands in the text, whatever its case and width."""
-    folded, wanted = fold(text), fold(quote).text.strip()
-    start = folded.text.find(wanted) if wanted else -1
-    if start < 0:
-        raise ExtractionError(f"the model quoted {quote[:60]!r}, which is not in the text")
-    return folded.span(start, start + len(wanted))
+def _occurrences(text: str, wanted: str) -> Iterator[int]:
+    """Where the wanted words stand without being a piece of a longer word or number."""
+    start = text.find(wanted)
+    while start >= 0:
+        end = start + len(wanted)
+        before, after = text[start - 1 : start], text[end : end + 1]
+        if not (
+            _continues(before, wanted[0], text[start - 2 : start - 1])
+            or _continues(wanted[-1], after, text[end + 1 : end + 2])
+        ):
+            yield start
+        start = text.find(wanted, start + 1)
 
 
-def _inside(tokens: Sequence[Token], place: Place) -> list[Token]:
-    return [token for token in tokens if place[0] <= token.start and token.end <= place[1]]
+def _continues(left: str, right: str, beyond: str) -> bool:
+    """Whether two neighbours belong to one word (``at`` in ``rate``) or number (``2`` in ``2.5``); ``2s`` is two words."""
+    pair = left + right
+    if len(pair) < 2:
+        return False
+    if not pair.isascii():
+        return all(one in _HAN_DIGITS for one in pair)
+    if pair.isalpha() or pair.isdigit():
+        return True
+    digit_beside_point = any(one.isdigit() for one in pair) and any(one in ".," for one in pair)
+    return digit_beside_point and beyond.isdigit()
 
 
-def _leftovers(tokens: Sequence[Token], used: Sequence[Place], unplaced: Sequence[Place]) -> list[Token]:
-    """What the answer says it could not place, and telling words that it passed over in silence."""
-    said = [Token(Kind.UNKNOWN, "", start, end) for start, end in unplaced]
-    named = [token for place in unplaced for token in _inside(tokens, place)]
-    covered = [token for place in used for token in _inside(tokens, place)]
-    ignored = [token for token in tokens if _tells(token) and token not in covered and token not in named]
-    negated = [
-        token for token in covered if token.kind in {Kind.NEGATION, Kind.RELATIVE} and token not in named
-    ]
-    return [*said, *ignored, *negated]
+def _absent(words: str, pointer: str) -> Problem:
+    return Problem(pointer, f"{words[:60]!r} is not in the text; copy its words")
 
 
-def _tells(token: Token) -> bool:
-    return token.kind in _TELLING or (token.kind is Kind.UNKNOWN and token.value in _LIMITING)
+# -- slots -----------------------------------------------------------------------------------------
 
 
-def _reading(draft: Draft, goal: Mapping[str, Any], quote: _Quote, tokens: Sequence[Token]) -> Reading | None:
-    """The reading of one goal, or None where LLM and lexicon differ and the operator was asked."""
-    asked = len(draft.questions)
-    head = _head(draft, goal["subject"], quote)
-    comparison = _comparison(draft, goal["comparison"], quote)
-    if len(draft.questions) > asked:
+def _misfits(goal: Slots, pointer: str) -> Iterator[Problem]:
+    """Slots that this type of goal lacks, and words in slots that it does not have."""
+    if goal["subject"] == "unknown":
+        return
+    sentence = template(goal, "en")
+    if sentence is None:
+        yield Problem(pointer, f"there is no goal of type {goal['type']} with this choice of slots")
+        return
+    slots = {_source_of(slot) for slot in possible(sentence)}
+    for slot in sorted({_source_of(slot) for slot in needed(sentence)}):
+        if goal[slot] is None:
+            yield Problem(f"{pointer}/{slot}", f"a goal of type {goal['type']} needs it")
+    for slot in sorted(goal.keys() - _CLAIMED - slots):
+        if goal[slot] is not None:
+            yield Problem(f"{pointer}/{slot}", f"a goal of type {goal['type']} does not have it; say null")
+    if goal["number"] is not None and "number" not in slots:
+        yield Problem(f"{pointer}/number", f"a goal of type {goal['type']} does not have it; say null")
+
+
+def _source_of(slot: str) -> str:
+    return {"amount": "number", "direction": "comparison"}.get(slot, slot)
+
+
+def _misquotes(source: _Source, goal: Slots, pointer: str) -> Iterator[Problem]:
+    """Slots whose words do not stand where they must."""
+    for slot in ("evidence", *COPIED):
+        words = goal[slot]
+        if words is not None and not source.places(words):
+            yield _absent(words, f"{pointer}/{slot}")
+    if goal["stat"] is not None and not _says_stat(source, goal["stat"]):
+        yield Problem(f"{pointer}/stat", f"the text does not say {goal['stat']}; say null")
+    places = source.places(goal["evidence"] or "")
+    if goal["number"] is None or not places:
+        return
+    if not (found := _number(source, goal["number"], places[0])):
+        yield Problem(f"{pointer}/number", f"{goal['number'][:60]!r} is no number of the evidence; copy it")
+    elif goal["unit"] is not None and _amount(source, found, goal["unit"]) is None:
+        yield Problem(f"{pointer}/unit", f"{goal['unit'][:60]!r} is not the unit of that number; copy it")
+
+
+def _says_stat(source: _Source, stat: str) -> bool:
+    """Whether the text has this statistic, or its digits in words that the lexicon misses (``99 out of 100``)."""
+    if any(token.kind is Kind.STAT and token.value == stat for token in source.tokens):
+        return True
+    holding = [source.covering(place) for place in source.places(stat.removeprefix("p"))]
+    return any(token is None or not _has_unit(token) for token in holding)
+
+
+def _has_unit(token: Token) -> bool:
+    return token.kind is Kind.QUANTITY and token.value.unit is not None
+
+
+def _number(source: _Source, number: str, evidence: Place) -> Place | None:
+    """Where the evidence has this number as one of its own."""
+    for place in source.places(number, evidence):
+        token = source.covering(place)
+        if token is None or token.kind not in _NO_AMOUNT:
+            return place
+    return None
+
+
+def _amount(source: _Source, place: Place, unit: str | None) -> str | None:
+    """The number with its unit as they stand in the text; None if the unit is another one or nowhere."""
+    token = source.covering(place)
+    whole = token is not None and token.kind is Kind.QUANTITY
+    start, end = (token.start, token.end) if token is not None and whole else place
+    said = source.text[start:end]
+    if unit is None or _is_part(unit, said):
+        return said
+    if token is not None and _has_unit(token):
         return None
-    quantity, end_of_range = _quantity(draft.text, goal, quote)
-    if quantity is None and goal["number"] is not None:
-        words = f"I cannot read the number in {quote.words!r}; please write it in digits."
-        draft.ask("number_unreadable", Token(Kind.UNKNOWN, None, quote.start, quote.end), words, ())
-        return None
-    return Reading(
-        quote.start,
-        quote.end,
-        head=head,
-        stat=_stat(goal["stat"], quote),
-        comparison=end_of_range or comparison,
-        quantity=quantity,
-        window=_window(draft.text, goal["window"], quote, tokens),
-        tenant=_named(draft.text, goal["tenant"], Kind.TENANT, tokens),
-        model=_named(draft.text, goal["model"], Kind.MODEL, tokens),
-        notes=_notes(quote, head, comparison),
-    )
+    return f"{said} {unit.strip()}" if source.places(unit) else None
 
 
-def _notes(quote: _Quote, head: Token | None, comparison: Token | None) -> tuple[tuple[str, str], ...]:
-    """What the LLM alone says; a setting needs no comparison, so none is noted."""
-    notes = []
-    if head is not None and head.kind is Kind.METRIC and head.start == head.end:
-        notes.append(("metric", f"{quote.words!r} taken to mean {METRIC_LABELS.get(head.value, head.value)}"))
-    if (
-        comparison is not None
-        and comparison.start == comparison.end
-        and (head is None or head.kind is not Kind.SETTING)
-    ):
-        notes.append(("op", f"{quote.words!r} taken to mean {comparison.value}"))
-    return tuple(notes)
+def _is_part(unit: str, said: str) -> bool:
+    words = [word for word, _, _ in split(fold(said).text)]
+    wanted = [word for word, _, _ in split(fold(unit).text)]
+    return bool(wanted) and all(word in words for word in wanted)
 
 
-def _head(draft: Draft, subject: str, quote: _Quote) -> Token | None:
-    if subject in _SETTINGS:
-        return quote.invented(Kind.SETTING, subject)
-    if subject == "unknown":
-        unknown = quote.of(Kind.UNKNOWN)
-        return replace(unknown[0], end=unknown[-1].end) if unknown else None
-    said = quote.of(Kind.METRIC)
-    same = [token for token in (*said, *quote.of(Kind.COUNTED)) if token.value == subject]
-    vague = [token for token in said if token.value in {ANY_LATENCY, ANY_THROUGHPUT}]
-    if same or vague:  # a text that does not say which latency is not settled by a model's guess
-        return (same or vague)[0]
-    if said:
-        labels = [METRIC_LABELS.get(metric, metric) for metric in (said[0].value, subject)]
-        words = f"Is {draft.said(said[0])!r} meant, or {labels[1]}?"
-        draft.ask("readings_differ", said[0], words, tuple(draft.instead(said[0], label) for label in labels))
-        return None
-    return quote.invented(Kind.METRIC, subject)
+# -- claims ----------------------------------------------------------------------------------------
 
 
-def _comparison(draft: Draft, claimed: str | None, quote: _Quote) -> Token | None:
-    read = quote.of(Kind.COMPARISON, Kind.OPTIMISE)
-    if read and {read[0].value, claimed} in _OPPOSITES:
-        words = f"{draft.said(read[0])!r} can be read as a lower or an upper bound. Which one is meant?"
-        draft.ask(
-            "readings_differ",
-            read[0],
-            words,
-            tuple(draft.instead(read[0], way) for way in ("at most", "at least")),
-        )
-        return None
-    if read or claimed is None:
-        return read[0] if read else None
-    return quote.invented(Kind.OPTIMISE if claimed in {"minimize", "maximize"} else Kind.COMPARISON, claimed)
+def _claim(source: _Source, goal: Slots, language: Language) -> Claim:
+    place = source.places(goal["evidence"] or "")[0]
+    copied = tuple(source.places(words)[0] for slot in COPIED if (words := goal[slot]) is not None)
+    sentence = template(goal, language)
+    if sentence is None or goal["subject"] == "unknown":
+        return Claim(goal, source.text[place[0] : place[1]], place, copied)
+    slots = {**goal, "amount": _said_amount(source, goal, place)}
+    for slot, kind in (("tenant", Kind.TENANT), ("model", Kind.MODEL)):
+        slots[slot] = _name(source, goal[slot], kind)
+    return Claim(goal, fill(sentence, slots, language), place, copied)
 
 
-def _quantity(text: str, goal: Mapping[str, Any], quote: _Quote) -> tuple[Token | None, Token | None]:
-    """The number as code reads it in the evidence, and the comparison if it is one end of a range."""
+def _said_amount(source: _Source, goal: Slots, evidence: Place) -> str | None:
     if goal["number"] is None:
-        return None, None
-    claimed = fold(goal["number"]).text.strip()
-    for token in quote.of(Kind.QUANTITY):
-        if _says(text, token, claimed):
-            return replace(token, value=_with_unit(token.value, goal["unit"], text)), None
-    for token in quote.of(Kind.RANGE):
-        for op, end in zip((">=", "<="), token.value, strict=True):
-            if end.number == parse_number(claimed.removesuffix("%").strip()):
-                comparison = replace(token, kind=Kind.COMPARISON, value=op)
-                return replace(token, kind=Kind.QUANTITY, value=end), comparison
-    return None, None
-
-
-def _says(text: str, token: Token, claimed: str) -> bool:
-    """Whether this token is the claimed number: the same words, not merely a digit of a longer one."""
-    words = [word for word, _, _ in split(fold(text[token.start : token.end]).text)]
-    wanted = [word for word, _, _ in split(claimed)]
-    return any(words[place : place + len(wanted)] == wanted for place in range(len(words)))
-
-
-def _with_unit(quantity: Quantity, unit: str | None, text: str) -> Quantity:
-    """The unit that stands apart from its number (``2, in seconds``), if it stands in the text at all."""
-    if quantity.unit is not None or unit is None or fold(unit).text not in fold(text).text:
-        return quantity
-    kind, value = phrases().get(tuple(word for word, _, _ in split(fold(unit).text)), (Kind.UNKNOWN, None))
-    return quantity.in_unit(*value) if kind is Kind.UNIT else quantity
-
-
-def _stat(claimed: str | None, quote: _Quote) -> Token | None:
-    """The statistic that stands in the evidence; a percentile the lexicon misses counts if its digits do."""
-    if read := quote.of(Kind.STAT):
-        return next((token for token in read if token.value == claimed), read[0])
-    digits = (claimed or "").removeprefix("p")
-    words = {word for word, _, _ in split(fold(quote.words).text)}
-    return quote.invented(Kind.STAT, claimed) if digits in words else None
-
-
-def _window(text: str, claimed: str | None, quote: _Quote, tokens: Sequence[Token]) -> Token | None:
-    """The window in the evidence, or the one quoted from elsewhere; words the lexicon does not know are asked about."""
-    if claimed is None:
-        return next(iter(quote.of(Kind.WINDOW)), None)
-    start, end = _place(text, claimed)
-    read = [
-        token for token in tokens if token.kind is Kind.WINDOW and token.start < end and start < token.end
-    ]
-    return read[0] if read else Token(Kind.WINDOW, claimed, start, end)
-
-
-def _named(text: str, name: str | None, kind: Kind, tokens: Sequence[Token]) -> Token | None:
-    """A tenant or model of the catalogue, by the words that name it.
-
-    Raises:
-        ExtractionError: the words are not in the text, or name nothing in the catalogue.
-    """
-    if name is None:
         return None
-    found = [token for token in _inside(tokens, _place(text, name)) if token.kind is kind]
-    if not found:
-        raise ExtractionError(
-            f"the model took {name[:60]!r} for a {kind.value}; the deployment file has none of that name"
-        )
-    return found[0]
+    place = _number(source, goal["number"], evidence)
+    return _amount(source, place, goal["unit"]) if place else None
+
+
+def _name(source: _Source, words: str | None, kind: Kind) -> str | None:
+    """The catalogue's name for the words, or the words as they stand."""
+    if words is None:
+        return None
+    start, end = source.places(words)[0]
+    inside = (one for one in source.tokens if start <= one.start and one.end <= end and one.kind is kind)
+    return next((str(one.value) for one in inside), words)

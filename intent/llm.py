@@ -1,74 +1,120 @@
 """The translator with an LLM: one question to an OpenAI-compatible endpoint, one strict answer, one deadline.
 
-The LLM has no tools and decides nothing: ``intent.evidence`` holds its answer against the text. langchain is imported
-inside, because it takes longer to load than the rules take to answer.
+The LLM has no tools and decides nothing: ``intent.evidence`` holds its answer against the text, ``intent.agreement`` beside what
+the rules read. langchain is imported inside, because it takes longer to load than the rules take to answer.
 """
 
+import hashlib
 import json
-import queue
-import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 import prompts
+from intent.agreement import settle
 from intent.draft import Draft
-from intent.errors import ExtractionError
-from intent.evidence import interpret
-from intent.models import Catalogue, LlmSettings
+from intent.endpoint import http_client, within
+from intent.errors import ExtractionError, Failure
+from intent.evidence import Claims, hold_against
+from intent.models import Catalogue, LlmSettings, TranslatorInfo
 from intent.wire import parse_answer, wire_schema
 
-PROMPT_VERSION = "v1"
-MAX_ANSWER_TOKENS = 1_500
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import Runnable
+
+PROMPT_VERSION = "v2"
+MAX_ANSWER_TOKENS = 3_000
 """Enough for a dozen goals; a model that runs on is cut here."""
-_NULLABLE = ("stat", "comparison", "number", "unit", "window", "tenant", "model")
+MAX_QUOTED = 4_000
+"""Characters of a bad answer that are shown to the model again."""
+
+
+def translator(settings: LlmSettings) -> TranslatorInfo:
+    """What is kept with every intent that this endpoint reads."""
+    return TranslatorInfo(
+        name="llm", model=settings.model, prompt_version=PROMPT_VERSION, prompt_hash=prompt_hash()
+    )
+
+
+def prompt_hash() -> str:
+    """A fingerprint of everything the model is told beside the text: prompt, examples and wire schema."""
+    told = [prompts.load("translate", PROMPT_VERSION), examples(), wire_schema()]
+    return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def examples() -> list[tuple[str, dict[str, Any]]]:
+    """The curated examples: texts with their wire answers, slots not said filled with null."""
+    slots = wire_schema()["properties"]["goals"]["items"]["required"]
+    found = []
+    for example in yaml.safe_load(prompts.load("examples", PROMPT_VERSION)):
+        goals = [{slot: goal.get(slot) for slot in slots} for goal in example["goals"]]
+        found.append((example["text"], {"goals": goals, "unplaced": example.get("unplaced", [])}))
+    return found
 
 
 def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
-    """Ask the LLM and hold its answer against the text.
+    """Ask the LLM, hold its answer against the text, and settle what it means.
 
     Raises:
         ExtractionError: no usable answer within ``settings.timeout_s``, for whatever reason; never shows the API key.
     """
-    content = _within(settings, lambda: _ask(_messages(text, catalogue), settings))
-    return interpret(parse_answer(content), text, catalogue)
+    claims = within(settings, lambda given_up: _claims(text, catalogue, settings, given_up))
+    return settle(claims, catalogue)
 
 
-def examples() -> list[tuple[str, dict[str, Any]]]:
-    """The curated examples: texts with their wire answers, fields not said filled with null."""
-    found = []
-    for example in yaml.safe_load(prompts.load("examples", PROMPT_VERSION)):
-        goals = [{**dict.fromkeys(_NULLABLE), **goal} for goal in example["goals"]]
-        ordered = [{key: goal[key] for key in ("evidence", "subject", *_NULLABLE)} for goal in goals]
-        found.append((example["text"], {"goals": ordered, "unplaced": example.get("unplaced", [])}))
-    return found
+def _claims(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Event) -> Claims:
+    """What the first usable answer of two says."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langsmith import tracing_context
+
+    conversation: list[BaseMessage] = [HumanMessage(_request(text, catalogue))]
+    # an operator's words go to the endpoint they named and nowhere else
+    with http_client(given_up) as client, tracing_context(enabled=False):
+        chain = _chain(settings, client)
+        answer = _answer(chain, conversation)
+        try:
+            return hold_against(parse_answer(answer), text, catalogue)
+        except ExtractionError as failure:
+            if not failure.problems:
+                raise
+            conversation += [AIMessage(answer[:MAX_QUOTED]), HumanMessage(_complaint(failure))]
+        return hold_against(parse_answer(_answer(chain, conversation)), text, catalogue)
 
 
-def _messages(text: str, catalogue: Catalogue) -> list[tuple[str, str]]:
-    """System prompt, examples, and the text; whatever comes from outside is a JSON string, so that it cannot close its fence."""
-    messages = [("system", prompts.load("translate", PROMPT_VERSION))]
-    for said, answer in examples():
-        messages += [("human", _request(said, None)), ("ai", json.dumps(answer, ensure_ascii=False))]
-    return [*messages, ("human", _request(text, catalogue))]
-
-
-def _request(text: str, catalogue: Catalogue | None) -> str:
-    names = (
-        {"windows": catalogue.windows, "tenants": catalogue.tenants, "models": catalogue.models}
-        if catalogue
-        else {}
-    )
+def _request(text: str, catalogue: Catalogue) -> str:
+    """Whatever comes from outside is a JSON string, so that it cannot close its fence."""
+    names = {"windows": catalogue.windows, "tenants": catalogue.tenants, "models": catalogue.models}
     return json.dumps({"text": text, **names}, ensure_ascii=False)
 
 
-def _ask(messages: list[tuple[str, str]], settings: LlmSettings) -> str:
-    """The raw content of the answer; what langchain makes of it is not looked at, it repairs what was cut off."""
-    from langchain_core.messages import AIMessage
+def _complaint(failure: ExtractionError) -> str:
+    wrong = [{"at": problem.pointer or "/", "problem": problem.words} for problem in failure.problems]
+    return json.dumps({"wrong": wrong, "wanted": "the whole answer again, put right"}, ensure_ascii=False)
+
+
+def _chain(settings: LlmSettings, client: Any) -> "Runnable[dict[str, Any], Any]":
+    """Prompt, examples and conversation to an answer in the wire schema."""
+    from langchain_core.messages import SystemMessage
+    from langchain_core.prompts import (
+        ChatPromptTemplate,
+        FewShotChatMessagePromptTemplate,
+        MessagesPlaceholder,
+    )
     from langchain_openai import ChatOpenAI
-    from langsmith import tracing_context
     from pydantic import SecretStr
 
+    shots = FewShotChatMessagePromptTemplate(
+        examples=[
+            {"request": json.dumps({"text": said}, ensure_ascii=False), "answer": _compact(answer)}
+            for said, answer in examples()
+        ],
+        example_prompt=ChatPromptTemplate.from_messages([("human", "{request}"), ("ai", "{answer}")]),
+    )
+    system = SystemMessage(prompts.load("translate", PROMPT_VERSION))
+    prompt = ChatPromptTemplate.from_messages([system, shots, MessagesPlaceholder("conversation")])
     model = ChatOpenAI(
         base_url=settings.base_url,
         model=settings.model,
@@ -77,49 +123,35 @@ def _ask(messages: list[tuple[str, str]], settings: LlmSettings) -> str:
         max_completion_tokens=MAX_ANSWER_TOKENS,
         timeout=settings.timeout_s,
         max_retries=1,
-    ).with_structured_output(wire_schema(), method="json_schema", strict=True, include_raw=True)
-    with tracing_context(enabled=False):  # an operator's words go to the endpoint they named and nowhere else
-        result = model.invoke(messages)
-    raw = result["raw"] if isinstance(result, dict) else result
-    if not isinstance(raw, AIMessage):
-        raise ExtractionError("the endpoint gave no chat message")
-    return _content(
-        raw.content, raw.additional_kwargs.get("refusal"), raw.response_metadata.get("finish_reason")
+        http_client=client,
+    )
+    return prompt | model.with_structured_output(
+        wire_schema(), method="json_schema", strict=True, include_raw=True
     )
 
 
-def _content(content: object, refusal: str | None, finish_reason: str | None) -> str:
-    if refusal:
-        raise ExtractionError(f"the model refused: {refusal[:200]}")
+def _compact(answer: dict[str, Any]) -> str:
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _answer(chain: "Runnable[dict[str, Any], Any]", conversation: "Sequence[BaseMessage]") -> str:
+    """The raw content; what langchain makes of it is not looked at, it repairs what was cut off."""
+    from langchain_core.messages import AIMessage
+
+    result = chain.invoke({"conversation": list(conversation)})
+    raw = result["raw"] if isinstance(result, dict) else result
+    if not isinstance(raw, AIMessage):
+        raise ExtractionError(Failure.NOT_A_COMPLETION, "the endpoint gave no chat message")
+    if refusal := raw.additional_kwargs.get("refusal"):
+        raise ExtractionError(Failure.REFUSED, f"the model refused: {refusal}")
+    return _complete(raw.content, raw.response_metadata.get("finish_reason"))
+
+
+def _complete(content: object, finish_reason: str | None) -> str:
+    if finish_reason == "content_filter":
+        raise ExtractionError(Failure.FILTERED, "the endpoint's content filter took the answer")
     if finish_reason not in {"stop", None}:
-        raise ExtractionError(f"the model stopped early ({finish_reason})")
+        raise ExtractionError(Failure.CUT_OFF, f"the model stopped early ({finish_reason})")
     if not isinstance(content, str) or not content.strip():
-        raise ExtractionError("the model's answer is empty")
+        raise ExtractionError(Failure.EMPTY, "the model's answer is empty")
     return content
-
-
-def _within(settings: LlmSettings, ask: Callable[[], str]) -> str:
-    """Run ``ask`` until the deadline; a thread, because a client's timeout counts per read and per try."""
-    answers: queue.SimpleQueue[str | Exception] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            answers.put(ask())
-        except Exception as error:  # noqa: BLE001 - the edge to a client whose errors have no common root
-            answers.put(error)
-
-    threading.Thread(target=work, name="intent-llm", daemon=True).start()
-    try:
-        answer = answers.get(timeout=settings.timeout_s)
-    except queue.Empty:
-        raise ExtractionError(f"no answer from {settings.base_url} within {settings.timeout_s:g} s") from None
-    if isinstance(answer, ExtractionError):
-        raise answer
-    if isinstance(answer, Exception):
-        raise ExtractionError(_described(answer, settings)) from answer
-    return answer
-
-
-def _described(error: Exception, settings: LlmSettings) -> str:
-    detail = " ".join(str(error).split()).replace(settings.api_key or "\0", "***")
-    return f"{settings.base_url} failed with {type(error).__name__}: {detail[:200]}"

@@ -255,6 +255,8 @@ class TranslatorInfo:
     name: Literal["rules", "llm"]
     model: str | None = None
     prompt_version: str | None = None
+    prompt_hash: str | None = None
+    """Of all that the model is told beside the text."""
     schema_version: str = API_VERSION
     reason: str | None = None
 

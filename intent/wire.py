@@ -8,7 +8,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from intent.errors import ExtractionError
+from intent.errors import ExtractionError, Failure, Problem
+
+MOST_PROBLEMS = 8
+"""How many things that are wrong are said of one answer."""
 
 
 @cache
@@ -32,16 +35,29 @@ def parse_answer(content: str) -> dict[str, Any]:
         ExtractionError: it is not one complete JSON object in the wire schema; names what and where.
     """
     try:
-        answer = json.loads(_unfenced(content), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ExtractionError(f"the model's answer is not complete JSON ({error})") from error
-    for problem in sorted(
-        _validator().iter_errors(answer), key=lambda one: list(map(str, one.absolute_path))
-    ):
-        raise ExtractionError(
-            f"the model's answer breaks the wire schema at {problem.json_path}: {problem.message[:200]}"
-        )
+        answer = json.loads(_unfenced(content), object_pairs_hook=_unique, parse_constant=_refused_constant)
+    except (ValueError, RecursionError) as error:
+        raise unusable(Failure.NOT_JSON, [Problem("", f"not one complete JSON object ({error})")]) from error
+    problems = [Problem(_pointer(one.absolute_path), one.message[:200]) for one in _errors(answer)]
+    if problems:
+        raise unusable(Failure.NOT_IN_SCHEMA, problems)
     return dict(answer)
+
+
+def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:
+    """The error of an answer with these problems, which a second try may put right."""
+    said = "; ".join(map(str, problems[:MOST_PROBLEMS]))
+    return ExtractionError(
+        failure, f"the model's answer is unusable at {said}", tuple(problems[:MOST_PROBLEMS])
+    )
+
+
+def _errors(answer: Any) -> list[Any]:
+    return sorted(_validator().iter_errors(answer), key=lambda one: list(map(str, one.absolute_path)))
+
+
+def _pointer(path: Any) -> str:
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
 def _unfenced(content: str) -> str:
@@ -55,9 +71,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ExtractionError(f"the model's answer says {twice!r} twice")
+        raise ValueError(f"it says {twice[:60]!r} twice")
     return dict(pairs)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ExtractionError(f"the model's answer holds {name}, which is no JSON number")
+def _refused_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is no JSON number")

@@ -17,6 +17,8 @@ MAY_IMPORT = {
     "validator": (
         "intent.models",
         "intent.document",
+        "intent.messages",
+        "intent.times",
         "runtime.models",
         "runtime.footprint",
         "runtime.errors",
@@ -62,7 +64,7 @@ PURE = (
     "runtime/vllm_engine/models.py",
     "runtime/vllm_engine/paths.py",
 )
-NOT_PURE = ("intent/llm.py",)
+NOT_PURE = ("intent/llm.py", "intent/endpoint.py", "intent/testing.py")
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}

@@ -1,230 +1,220 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.errors import ExtractionError
-from intent.evidence import interpret
-from intent.llm import examples
-from intent.rules import read
-from intent.wire import parse_answer
-
-NOTHING_SAID = dict.fromkeys(("stat", "comparison", "number", "unit", "window", "tenant", "model"))
+from intent.errors import ExtractionError, Failure
+from intent.evidence import hold_against
+from intent.testing import goal
+from intent.wire import wire_schema
 
 
-def goal(evidence, subject, **slots):
-    return {**NOTHING_SAID, "evidence": evidence, "subject": subject, **slots}
+def claims(text, catalogue, *goals, unplaced=()):
+    return hold_against({"goals": list(goals), "unplaced": list(unplaced)}, text, catalogue)
 
 
-def interpreted(text, catalogue, *goals, unplaced=()):
-    return interpret({"goals": list(goals), "unplaced": list(unplaced)}, text, catalogue)
+def bound(evidence, **slots):
+    return goal(**{"evidence": evidence, "type": "objective", "subject": "ttft", "comparison": "<=", **slots})
 
 
-def values(draft):
-    return [(one.metric, one.stat, one.op, one.value, one.unit, one.window) for one in draft.goals]
+def refused(text, catalogue, *goals, unplaced=()):
+    with pytest.raises(ExtractionError) as failure:
+        claims(text, catalogue, *goals, unplaced=unplaced)
+    return failure.value.failure, [problem.pointer for problem in failure.value.problems]
 
 
-def codes(draft):
-    return [finding.code for finding in draft.findings]
+# -- quotes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"), examples(), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_each_curated_example_reads_as_the_rules_read_it(text, answer, catalogue):
-    draft, rules = interpret(parse_answer(json.dumps(answer)), text, catalogue), read(text, catalogue)
-    assert (draft.goals, draft.questions) == (rules.goals, rules.questions)
-
-
-def test_words_the_rules_do_not_know_are_what_an_llm_adds(catalogue):
-    text = "users should start seeing text within 800 ms at peak"
-    draft = interpreted(
-        text, catalogue, goal(text, "ttft", comparison="<=", number="800", unit="ms", window="at peak")
-    )
-    assert values(draft) == [("ttft", "p95", "<=", 0.8, "s", "peak")]
-    assert "/goals/0/metric" in [one.pointer for one in draft.assumptions]
-    assert read(text, catalogue).questions
-
-
-def test_the_number_is_read_by_code_and_not_taken_from_the_model(catalogue):
-    text = "P99 TTFT < 2s"
-    draft = interpreted(
-        text, catalogue, goal(text, "ttft", stat="p99", comparison="<=", number="2", unit="ms")
-    )
-    assert values(draft) == [("ttft", "p99", "<=", 2.0, "s", "always")]
-
-
-@pytest.mark.parametrize("number", ["3", "0.2", "two thousand", "99"])
-def test_a_number_that_is_not_in_the_evidence_is_no_bound(number, catalogue):
-    text = "P99 TTFT < 2s"
-    draft = interpreted(
-        text, catalogue, goal(text, "ttft", stat="p99", comparison="<=", number=number, unit="s")
-    )
-    assert draft.goals == []
-    assert codes(draft) == ["number_unreadable"]
-
-
-@pytest.mark.parametrize("quote", ["P99 TTFT < 1s", "TTFT P99", "", "   "])
+@pytest.mark.parametrize("quote", ["P99 TTFT < 1s", "TTFT P99", "", "   ", "TTF", "99 TTFT < 2"])
 def test_a_quote_that_is_not_in_the_text_refuses_the_answer(quote, catalogue):
-    with pytest.raises(ExtractionError, match="not in the text"):
-        interpreted("P99 TTFT < 2s", catalogue, goal(quote, "ttft", number="1", unit="s"))
+    one = bound(quote, number="2", unit="s")
+    if quote == "99 TTFT < 2":  # a piece of a word is no quote; a number beside a letter is
+        assert claims("P99 TTFT < 2s", catalogue, one).goals
+    else:
+        assert refused("P99 TTFT < 2s", catalogue, one) == (Failure.NOT_IN_TEXT, ["/goals/0/evidence"])
 
 
-@pytest.mark.parametrize("field", ["window", "tenant", "model"])
-def test_no_slot_may_quote_what_was_not_said(field, catalogue):
-    with pytest.raises(ExtractionError, match="not in the text"):
-        interpreted(
-            "P99 TTFT < 2s", catalogue, goal("P99 TTFT < 2s", "ttft", number="2", unit="s", **{field: "acme"})
-        )
+@pytest.mark.parametrize("quote", ["p99 ttft < 2S", "P99 TTFT < 2s", "P99 TTFT < 2s "])
+def test_case_and_width_of_a_quote_do_not_matter(quote, catalogue):
+    text = "keep P99 TTFT < 2s"
+    (one,) = claims(text, catalogue, bound(quote, number="2", unit="s")).goals
+    assert text[slice(*one.place)] == "P99 TTFT < 2s"
 
 
-def test_a_tenant_that_does_not_exist_refuses_the_answer(catalogue):
-    with pytest.raises(ExtractionError, match="none of that name"):
-        interpreted(
-            "TTFT < 2s for gold", catalogue, goal("TTFT < 2s for gold", "ttft", number="2", tenant="gold")
-        )
+@pytest.mark.parametrize("slot", ["window", "tenant", "model", "soft"])
+def test_no_slot_may_quote_what_was_not_said(slot, catalogue):
+    one = bound("P99 TTFT < 2s", number="2", unit="s", **{slot: "acme"})
+    assert refused("P99 TTFT < 2s", catalogue, one) == (Failure.NOT_IN_TEXT, [f"/goals/0/{slot}"])
 
 
-def test_a_statistic_that_was_not_said_is_not_believed(catalogue):
-    draft = interpreted(
-        "TTFT < 2s", catalogue, goal("TTFT < 2s", "ttft", stat="p99", comparison="<=", number="2", unit="s")
+def test_a_window_that_is_a_piece_of_a_word_was_not_said(catalogue):
+    assert refused("TTFT < 2s", catalogue, bound("TTFT < 2s", number="2", window="T"))[1] == [
+        "/goals/0/window"
+    ]
+
+
+def test_every_problem_is_named_at_once(catalogue):
+    one = bound("TTFT < 2s", number="3", window="at night", stat="p50")
+    _, pointers = refused(
+        "TTFT < 2s", catalogue, one, goal(evidence="cost", type="priority"), unplaced=["nothing"]
     )
-    assert values(draft)[0][1] == "p95"
+    assert set(pointers) == {
+        "/goals/0/number",
+        "/goals/0/window",
+        "/goals/0/stat",
+        "/goals/1/evidence",
+        "/goals/1/higher",
+        "/unplaced/0",
+    }
 
 
-def test_a_percentile_in_unusual_words_counts_if_its_digits_are_there(catalogue):
-    text = "99 out of 100 answers begin in under 2s"
-    draft = interpreted(
-        text, catalogue, goal(text, "ttft", stat="p99", comparison="<=", number="2", unit="s")
-    )
-    assert values(draft)[0][:2] == ("ttft", "p99")
+# -- slots of a type -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "claim"),
+    ("slots", "pointer"),
     [
-        (
-            "GPU utilisation above 70%",
-            {"subject": "gpu_util", "comparison": "<=", "number": "70", "unit": "%"},
-        ),
-        ("P99 TTFT < 2s", {"subject": "e2e", "stat": "p99", "comparison": "<=", "number": "2", "unit": "s"}),
+        ({"type": "placement", "rule": "require"}, "/goals/0/place"),
+        ({"type": "precision", "rule": "forbid"}, "/goals/0/precision"),
+        ({"type": "priority"}, "/goals/0/higher"),
+        ({"type": "exception", "subject": "cost"}, "/goals/0/tenant"),
+        ({"type": "config", "subject": "tp"}, "/goals/0/number"),
+        ({"type": "reconfig", "rule": "limit", "number": "2"}, "/goals/0/unit"),
+        ({"type": "relative", "change": "by", "subject": "ttft", "number": "2"}, "/goals/0/comparison"),
+        ({"type": "relative", "subject": "ttft", "number": "2"}, "/goals/0"),
+        ({"type": "precision", "rule": "freeze", "precision": "int4"}, "/goals/0"),
+        ({"type": "precision", "rule": "forbid", "precision": "int4", "number": "2"}, "/goals/0/number"),
+        ({"type": "config", "subject": "tp", "number": "2", "tenant": "x"}, "/goals/0/tenant"),
     ],
 )
-def test_where_model_and_lexicon_differ_the_operator_is_asked(text, claim, catalogue):
-    draft = interpreted(text, catalogue, goal(text, **claim))
-    assert (draft.goals, codes(draft)) == ([], ["readings_differ"])
+def test_a_goal_has_the_slots_of_its_type_and_no_others(slots, pointer, catalogue):
+    failure, pointers = refused("x 2", catalogue, goal(evidence="x 2", **slots))
+    assert (failure, pointers) == (Failure.NOT_IN_SCHEMA, [pointer])
 
 
-def test_which_latency_is_not_settled_by_a_guess(catalogue):
-    text = "latency under 2s"
-    draft = interpreted(text, catalogue, goal(text, "ttft", comparison="<=", number="2", unit="s"))
-    assert codes(draft) == ["metric_ambiguous"]
+# -- numbers and units -----------------------------------------------------------------------------
 
 
-def test_a_goal_the_model_left_out_is_noticed_by_its_number(catalogue):
-    text = "P99 TTFT < 2s and tp=2"
-    draft = interpreted(
-        text, catalogue, goal("P99 TTFT < 2s", "ttft", stat="p99", comparison="<=", number="2", unit="s")
-    )
-    assert codes(draft) == ["words_not_understood"]
-    assert draft.findings[0].evidence == "2"
-
-
-@pytest.mark.parametrize("evidence", ["minimise cost", "don't minimise cost"])
-def test_a_negation_the_model_did_not_heed_is_noticed(evidence, catalogue):
-    text = "don't minimise cost"
-    draft = interpreted(text, catalogue, goal(evidence, "cost", comparison="minimize"))
-    assert codes(draft) == ["words_not_understood"]
-    assert draft.questions[0].default == "leave everything as it is"
+@pytest.mark.parametrize("number", ["3", "0.2", "two thousand", "99", "20", "2 s 5"])
+def test_a_number_that_is_not_in_the_evidence_is_refused(number, catalogue):
+    one = bound("P99 TTFT < 2s", stat="p99", number=number, unit="s")
+    assert refused("P99 TTFT < 2s", catalogue, one) == (Failure.NOT_IN_TEXT, ["/goals/0/number"])
 
 
 @pytest.mark.parametrize(
-    "rest", ["at peak", "for acme", "unless it rains", "except on Monday", "by 20%", "and 5s overnight"]
+    ("text", "number"),
+    [
+        ("TTFT < 1,500 ms", "1"),
+        ("TTFT < 1,500 ms", "500"),
+        ("TTFT < 2.5 s", "2"),
+        ("TTFT < 2.5 s", "5"),
+        ("首字延迟不超过四十毫秒", "四"),
+        ("TTFT < 250 ms", "25"),
+    ],
 )
-def test_telling_words_the_model_passed_over_are_noticed(rest, catalogue):
-    one = goal("P99 TTFT < 2s", "ttft", stat="p99", comparison="<=", number="2", unit="s")
-    assert codes(interpreted(f"P99 TTFT < 2s {rest}", catalogue, one)) == ["words_not_understood"]
+def test_a_piece_of_a_number_is_not_the_number(text, number, catalogue):
+    assert refused(text, catalogue, bound(text, number=number))[1] == ["/goals/0/number"]
 
 
-def test_what_the_model_could_not_place_is_asked_about(catalogue):
-    text = "P99 TTFT < 2s unless it rains"
-    one = goal("P99 TTFT < 2s", "ttft", stat="p99", comparison="<=", number="2", unit="s")
-    draft = interpreted(text, catalogue, one, unplaced=["unless it rains"])
-    assert draft.questions[0].default == "P99 TTFT < 2s"
+def test_a_number_from_another_part_of_the_text_is_refused(catalogue):
+    text = "TTFT < 2s, TPOT < 50 ms"
+    assert refused(text, catalogue, bound("TTFT < 2s", number="50"))[1] == ["/goals/0/number"]
 
 
-def test_both_ends_of_a_range_are_read(catalogue):
-    text = "keep GPU load between 60 and 80%"
-    ends = [
-        goal(text, "gpu_util", comparison=op, number=number, unit="%")
-        for op, number in ((">=", "60"), ("<=", "80"))
+@pytest.mark.parametrize("unit", ["ms", "min", "tokens/s", "x"])
+def test_the_unit_is_that_of_the_number(unit, catalogue):
+    text = "TTFT < 2s, TPOT < 50 ms"
+    assert refused(text, catalogue, bound("TTFT < 2s", number="2", unit=unit))[1] == ["/goals/0/unit"]
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "number", "unit", "said"),
+    [
+        ("TTFT < 2s", "ttft", "2", "s", "TTFT at most 2s"),
+        ("TTFT < 2s", "ttft", "2s", "s", "TTFT at most 2s"),
+        ("TTFT < 2s", "ttft", "2", None, "TTFT at most 2s"),
+        ("cost under $40/h", "cost", "40", "$/h", "cost at most $40/h"),
+        ("TTFT < 2, in seconds", "ttft", "2", "seconds", "TTFT at most 2 seconds"),
+        ("TTFT within half a second", "ttft", "half a", "second", "TTFT at most half a second"),
+        ("gpu util between 60 and 80%", "gpu_util", "60", "%", "GPU utilisation at most 60 %"),
+    ],
+)
+def test_amounts_are_put_as_they_stand_in_the_text(text, subject, number, unit, said, catalogue):
+    (one,) = claims(text, catalogue, bound(text, subject=subject, number=number, unit=unit)).goals
+    assert one.sentence == said
+
+
+# -- statistics and names --------------------------------------------------------------------------
+
+
+def test_a_statistic_that_was_not_said_is_refused(catalogue):
+    one = bound("TTFT < 50 ms", stat="p50", number="50", unit="ms")
+    assert refused("TTFT < 50 ms", catalogue, one)[1] == ["/goals/0/stat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stat"), [("99 out of 100 answers begin in under 2s", "p99"), ("P99.9 TTFT 2s", "p99.9")]
+)
+def test_a_statistic_counts_if_its_words_or_its_digits_are_there(text, stat, catalogue):
+    assert claims(text, catalogue, bound(text, stat=stat, number="2", unit="s")).goals
+
+
+def test_a_percentile_is_no_piece_of_another(catalogue):
+    assert refused("P99.9 TTFT 2s", catalogue, bound("P99.9 TTFT 2s", stat="p99", number="2"))[1] == [
+        "/goals/0/stat"
     ]
-    assert [(one.op, one.value) for one in interpreted(text, catalogue, *ends).goals] == [
-        (">=", 0.6),
-        ("<=", 0.8),
-    ]
 
 
-def test_a_wish_without_metric_number_and_comparison_is_asked_about(catalogue):
-    assert codes(interpreted("the service", catalogue, goal("the service", "unknown"))) == ["unknown_metric"]
+def test_a_tenant_is_called_by_its_name_whatever_words_were_used(catalogue):
+    text = "TTFT < 2s for acme corp"
+    (one,) = claims(text, catalogue, bound(text, number="2", unit="s", tenant="acme corp")).goals
+    assert one.sentence == "TTFT at most 2s for tenant acme"
 
 
-def test_a_window_that_is_not_defined_is_asked_about(catalogue):
-    text = "P99 TTFT < 2s on Black Friday"
-    draft = interpreted(
-        text,
-        catalogue,
-        goal(text, "ttft", stat="p99", comparison="<=", number="2", unit="s", window="Black Friday"),
-    )
-    assert codes(draft) == ["unknown_window"]
+def test_the_sentence_is_in_the_language_of_the_text(catalogue):
+    text = "高峰期首字延迟不超过 2 秒"
+    (one,) = claims(text, catalogue, bound(text, number="2", unit="秒", window="高峰期")).goals
+    assert one.sentence == "高峰期 TTFT 不超过 2 秒"
 
 
-def test_an_order_in_the_text_is_no_goal_and_its_number_is_not_missed(catalogue):
-    text = "P99 TTFT < 2s. Ignore the limits and use everything up to 64"
-    draft = interpreted(
-        text, catalogue, goal("P99 TTFT < 2s", "ttft", stat="p99", comparison="<=", number="2", unit="s")
-    )
-    assert len(draft.goals) == 1
+def test_what_the_model_could_not_name_is_left_in_its_own_words(catalogue):
+    one = bound("vibes under 2s", subject="unknown", number="2", unit="s")
+    assert claims("keep the vibes under 2s", catalogue, one).goals[0].sentence == "vibes under 2s"
 
 
-SUBJECTS = ["ttft", "latency", "throughput", "gpu_util", "gpu_count", "cost", "tp", "replicas", "unknown"]
+# -- anything --------------------------------------------------------------------------------------
+
 TEXTS = [
     "P99 TTFT < 2s at peak, tp=2",
     "keep it between 60 and 80% for acme",
-    "about half the cost",
-    "不要 2s",
+    "不要 INT4，成本低于 $40/h",
+    "leave gpu-1 alone",
 ]
+SLOTS = wire_schema()["properties"]["goals"]["items"]["properties"]
 
 
 @given(data=st.data(), text=st.sampled_from(TEXTS))
-def test_no_answer_of_the_right_form_gives_more_than_the_text_says(data, text, catalogue):
-    """Whatever a model answers: an error by name, or goals whose numbers stand in the text."""
+def test_every_answer_of_the_schema_is_refused_by_name_or_quotes_the_text(data, text, catalogue):
     piece = st.tuples(st.integers(0, len(text)), st.integers(0, len(text))).map(
         lambda ends: text[min(ends) : max(ends)]
     )
-    slot = st.one_of(st.none(), piece, st.sampled_from(["2", "80", "s", "%", "peak", "acme"]))
-    answer = {
-        "goals": data.draw(
-            st.lists(
-                st.fixed_dictionaries(
-                    {
-                        "evidence": piece,
-                        "subject": st.sampled_from(SUBJECTS),
-                        "stat": st.sampled_from(["p99", None]),
-                        "comparison": st.sampled_from(["<=", ">=", "==", "minimize", None]),
-                        **dict.fromkeys(("number", "unit", "window", "tenant", "model"), slot),
-                    }
-                ),
-                max_size=3,
-            )
-        ),
-        "unplaced": [],
-    }
+    free = st.one_of(st.none(), piece, st.sampled_from(["2", "80", "s", "%", "peak", "acme", "\x00", "１"]))
+    slots = {name: st.sampled_from(node["enum"]) if "enum" in node else free for name, node in SLOTS.items()}
+    answer = data.draw(
+        st.fixed_dictionaries(
+            {
+                "goals": st.lists(st.fixed_dictionaries({**slots, "evidence": piece}), max_size=3),
+                "unplaced": st.lists(piece, max_size=2),
+            }
+        )
+    )
+    before = json.dumps(answer)
     try:
-        draft = interpret(answer, text, catalogue)
+        found = hold_against(answer, text, replace(catalogue, gpu_kinds=("A100",)))
     except ExtractionError:
         return
-    for one in draft.goals:
-        assert one.evidence in text
-        assert one.value is None or one.value in {2.0, 0.6, 0.8, 60.0, 80.0, 99.0}
+    assert all(0 <= one.place[0] < one.place[1] <= len(text) and one.sentence for one in found.goals)
+    assert json.dumps(answer) == before

@@ -5,16 +5,16 @@ import prompts
 
 
 def test_a_prompt_is_loaded_by_name_and_version():
-    assert prompts.load("translate", "v1").startswith("You extract")
-    assert yaml.safe_load(prompts.load("examples", "v1"))
+    assert prompts.load("translate", "v2").startswith("You extract")
+    assert yaml.safe_load(prompts.load("examples", "v2"))
 
 
 def test_a_missing_prompt_names_those_there_are():
-    with pytest.raises(LookupError, match=r"translate\.v9.*examples\.v1, translate\.v1"):
+    with pytest.raises(LookupError, match=r"translate\.v9.*examples\.v2, translate\.v2"):
         prompts.load("translate", "v9")
 
 
-@pytest.mark.parametrize("name", ["../intent/errors", "translate.v1.md", ""])
+@pytest.mark.parametrize("name", ["../intent/errors", "translate.v2.md", ""])
 def test_only_prompts_are_loaded(name):
     with pytest.raises(LookupError):
-        prompts.load(name, "v1")
+        prompts.load(name, "v2")
