@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from intent.errors import DocumentError
-from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent, RecurringWindow
+from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent, RecurringWindow, Window
 
 _GOALS = {kind.__dataclass_fields__["type"].default: kind for kind in get_args(Goal)}
 _KEYS = (
@@ -20,6 +20,12 @@ def to_document(intent: Intent) -> dict[str, Any]:
     """The JSON document of an intent; ``null`` in a goal means "not said"."""
     body = _encoded(intent)
     return {"apiVersion": API_VERSION, "kind": "Intent", **{key: body[key] for key in _KEYS}}
+
+
+def goal_document(goal: Goal) -> dict[str, Any]:
+    """The JSON form of one goal."""
+    encoded: dict[str, Any] = _encoded(goal)
+    return encoded
 
 
 def from_document(document: Mapping[str, Any]) -> Intent:
@@ -35,6 +41,18 @@ def from_document(document: Mapping[str, Any]) -> Intent:
             raise DocumentError(f"/{key}", f"must be {expected!r}, not {document.get(key)!r}")
     body = {key: value for key, value in document.items() if key not in {"apiVersion", "kind"}}
     return _object(Intent, body, "")
+
+
+def window_of(data: Any, pointer: str) -> Window:
+    """A window that was said, from its JSON form.
+
+    Raises:
+        DocumentError: it has other keys or types than a window has.
+    """
+    if not isinstance(data, Mapping):
+        raise DocumentError(pointer, "must be an object")
+    window: Window = _window(data, pointer)
+    return window
 
 
 # -- writing ---------------------------------------------------------------------------------------
