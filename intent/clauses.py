@@ -1,20 +1,28 @@
-"""Tokens to clauses: one clause per goal (or per goals that share their bound), windows said once handed on.
+"""Tokens to clauses: one clause per goal (or per goals that share their bound), with what was said once handed on.
 
-Conventions: a window that leads a sentence covers it; one behind a goal belongs to that goal alone, but to TP and PP
-said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is one
+Conventions: a window, tenant or model that leads a sentence covers it; one behind a goal belongs to that goal alone, but to TP and
+PP said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is one
 clause with two metrics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from intent.lexicon import Kind
+from intent.kinds import Kind
 from intent.tokens import Token
 
 HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
-_AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
-_SILENT = frozenset({Kind.FILLER, Kind.ORDER})
-_OPENERS = frozenset({Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.COMPARISON, *_AMOUNTS})
+AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
+SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
+_SILENT = frozenset({Kind.FILLER, Kind.ORDER, Kind.LIST})
+_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT})
+_BULLETS = frozenset({"-", "*", "•", "·"})
+_OPENERS = frozenset(
+    {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.NEGATION,
+     Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, *AMOUNTS}
+)  # fmt: skip
+
+Scope = Mapping[Kind, tuple[Token, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +31,39 @@ class Clause:
 
     tokens: tuple[Token, ...]
     opens_sentence: bool = False
-    joined_by_and: bool = False
-    runs_on: bool = False
-    """Nothing separates it from the clause before."""
+    joint: str | None = None
+    """What stands before it: ``and``, ``,``, ``:``, ``;`` or ``.``; None where nothing separates it from the one before."""
+    start: int = 0
+    """Where its words begin in the text, fillers included."""
     repeats: bool = False
-    """Only a window, for the goals of the clause before."""
-    scope: Token | None = field(default=None)
-    """The window that covers the clause unless it names its own."""
+    """Only windows or tenants, for the goals of the clause before."""
+    scope: Scope = field(default_factory=dict)
+    """What covers the clause unless it names its own."""
 
     def of(self, *kinds: Kind) -> list[Token]:
         """The tokens of these kinds, in order."""
         return [token for token in self.tokens if token.kind in kinds]
 
+    def first(self, *kinds: Kind) -> Token | None:
+        """The first token of these kinds."""
+        return next((token for token in self.tokens if token.kind in kinds), None)
+
     def has(self, *kinds: Kind) -> bool:
         """Whether a token of these kinds stands in it."""
-        return bool(self.of(*kinds))
+        return self.first(*kinds) is not None
 
     def is_only(self, *kinds: Kind) -> bool:
         """Whether it consists of such tokens alone."""
         return all(token.kind in kinds for token in self.tokens)
+
+    def covered_by(self, kind: Kind) -> tuple[Token, ...]:
+        """Its own windows, tenants or models, else those that cover it."""
+        return tuple(self.of(kind)) or tuple(self.scope.get(kind, ()))
+
+    @property
+    def is_bare_scope(self) -> bool:
+        """Whether it says only when or for whom."""
+        return self.has(*SCOPES) and self.is_only(*SCOPES, *_HARMLESS)
 
 
 def clauses(tokens: Sequence[Token]) -> list[Clause]:
@@ -52,29 +74,61 @@ def clauses(tokens: Sequence[Token]) -> list[Clause]:
 def _segments(tokens: Sequence[Token]) -> list[Clause]:
     """Cut at commas, ``and`` and full stops, and where a second goal begins without any of them."""
     found: list[Clause] = []
-    current = Clause((), opens_sentence=True)
+    current = Clause((), opens_sentence=True, joint=".")
     for place, token in enumerate(tokens):
         if token.kind in {Kind.JOIN, Kind.STOP}:
             found.append(current)
             stop = token.kind is Kind.STOP or (current.opens_sentence and not current.tokens)
-            current = Clause((), opens_sentence=stop, joined_by_and=token.value in {"and", "&", "as well as"})
-        elif token.kind not in _SILENT:
-            if _begins_another(current, token, tokens[place + 1 :]):
+            kept = not current.tokens and (token.kind is Kind.JOIN and stop or current.joint == ":")
+            joint = current.joint if kept else token.value
+            current = Clause((), opens_sentence=stop, joint=joint, start=token.end)
+        elif token.kind not in _SILENT and token.value not in _BULLETS:
+            if _begins_another(current, token, tokens[place + 1 : place + 8]):
                 found.append(current)
-                current = Clause((), runs_on=True)
+                current = Clause(())
             current = replace(current, tokens=(*current.tokens, token))
-    return [clause for clause in [*found, current] if clause.tokens]
+    return [clause for clause in [*found, current] if clause.tokens and not _is_bullet(clause)]
+
+
+def _is_bullet(clause: Clause) -> bool:
+    """``1.`` in front of an item."""
+    only = clause.tokens[0]
+    number = only.kind is Kind.QUANTITY and only.value.unit is None and only.value.number < 20
+    return clause.opens_sentence and len(clause.tokens) == 1 and number
 
 
 def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
-    complete = clause.has(*HEADS) and clause.has(Kind.OPTIMISE, *_AMOUNTS)
-    if not complete:
+    if not _is_complete(clause):
         return False
-    if token.kind is Kind.STAT:
-        return any(later.kind is Kind.METRIC for later in following[:2])
+    if token.kind in {Kind.STAT, *SCOPES}:
+        return _leads_another(clause, token, following)
     if token.kind is Kind.COMPARISON:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
-        return clause.has(Kind.COMPARISON) and any(later.kind in _AMOUNTS for later in following[:2])
-    return token.kind in _OPENERS
+        return clause.has(Kind.COMPARISON) and any(later.kind in AMOUNTS for later in following[:2])
+    if token.kind is Kind.SOFT:
+        return any(later.kind in AMOUNTS for later in following[:2])
+    if token.kind is Kind.QUANTITY and clause.has(Kind.FACTOR, Kind.NOW, Kind.BY, Kind.EXCEPT, Kind.PRIORITY):
+        return False
+    if token.kind is Kind.COUNTED:
+        return False
+    return token.kind in _OPENERS and not (token.kind is Kind.METRIC and clause.has(Kind.EXCEPT, Kind.PRIORITY))
+
+
+def _is_complete(clause: Clause) -> bool:
+    if clause.has(Kind.METRIC, Kind.SETTING):
+        return clause.has(Kind.OPTIMISE, *AMOUNTS)
+    if clause.has(Kind.COUNTED):
+        return clause.has(Kind.OPTIMISE) or any(token.value.unit is None for token in clause.of(Kind.QUANTITY))
+    return clause.has(Kind.PRECISION, Kind.CHEAPEST) or any(
+        token.value.unit not in {None, "ratio", "s", "points"} for token in clause.of(Kind.QUANTITY)
+    )
+
+
+def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+    """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
+    said = [later for later in following if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
+    if token.kind is Kind.STAT:
+        return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
+    return clause.has(token.kind) and any(later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in said[:1])
 
 
 def _merged(segments: Iterable[Clause]) -> list[Clause]:
@@ -82,55 +136,84 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
     merged: list[Clause] = []
     for segment in segments:
         last = merged[-1] if merged else None
-        waits = last is not None and last.is_only(Kind.METRIC, Kind.STAT) and not segment.opens_sentence
-        if (
-            last is not None
-            and waits
-            and segment.has(Kind.METRIC, Kind.STAT, *_AMOUNTS)
-            and not segment.has(Kind.OPTIMISE)
-        ):
+        if last is not None and segment.is_only(Kind.SOFT) and not segment.opens_sentence:
+            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
+        elif last is not None and last.is_only(Kind.SOFT) and not segment.opens_sentence:
+            merged[-1] = replace(segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint)
+        elif last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         else:
             merged.append(segment)
     return merged
 
 
+def _waits(last: Clause, segment: Clause) -> bool:
+    """Whether a clause is a metric whose bound comes next, or an exception whose extent does."""
+    if last.has(Kind.EXCEPT) and not last.has(*AMOUNTS) and not segment.opens_sentence:
+        return segment.is_only(*AMOUNTS, Kind.COMPARISON, Kind.MORE, Kind.CHANGE, Kind.BY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.ONLY)
+    waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE)
+    if not waiting or (segment.opens_sentence and segment.joint != ":"):
+        return False
+    if last.has(*SCOPES):
+        return segment.has(*AMOUNTS) and not segment.has(Kind.METRIC, Kind.SETTING, *SCOPES)
+    if segment.is_only(*SCOPES):
+        return segment.joint != "and"
+    return segment.has(Kind.METRIC, Kind.STAT, *AMOUNTS)
+
+
 def _scoped(segments: Sequence[Clause]) -> list[Clause]:
-    """Hand windows that stand alone to the clauses they cover."""
+    """Hand what stands alone or leads to the clauses it covers."""
     result: list[Clause] = []
-    scope: Token | None = None
+    scope: dict[Kind, tuple[Token, ...]] = {}
+    listing = False
     for place, segment in enumerate(segments):
-        if segment.opens_sentence:
-            scope = None
         following = segments[place + 1] if place + 1 < len(segments) else None
-        if not segment.is_only(Kind.WINDOW):
-            if segment.tokens[0].kind is Kind.WINDOW:
-                scope = segment.tokens[0]
-            result.append(replace(segment, scope=scope))
+        if segment.opens_sentence and segment.joint == "." and not listing:
+            scope = {}
+        if not segment.is_bare_scope:
+            scope |= _leading(segment)
+            result.append(replace(segment, scope=dict(scope)))
         elif _leads(segment, following):
-            scope = segment.tokens[-1]
-        elif result and not result[-1].has(Kind.WINDOW):
+            scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
+            listing = following is not None and following.joint in {":", "."}
+        elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
             result[-1] = replace(result[-1], tokens=result[-1].tokens + segment.tokens)
         else:
             result.append(replace(segment, repeats=bool(result)))
-    for place in range(len(result) - 2, -1, -1):
-        clause, after = result[place], result[place + 1]
-        if _one_wish(clause, after) and not (clause.scope or clause.has(Kind.WINDOW)):
-            result[place] = replace(clause, scope=next(iter(after.of(Kind.WINDOW)), after.scope))
-    return result
+    return _shared_by_topologies(result)
 
 
-def _one_wish(clause: Clause, after: Clause) -> bool:
-    """Whether a window said with the second was said of both: ``tp 2 pp 2 at peak`` is one topology."""
-    settings = all(
-        one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after)
-    )
-    return (after.runs_on or settings) and not after.opens_sentence
+def _leading(segment: Clause) -> Scope:
+    """The windows, tenants and models at the front of a clause."""
+    found: dict[Kind, tuple[Token, ...]] = {}
+    if segment.has(Kind.EXCEPT, Kind.PRIORITY):
+        return found
+    for token in segment.tokens:
+        if token.kind in SCOPES:
+            found[token.kind] = (*found.get(token.kind, ()), token)
+        elif token.kind not in _HARMLESS:
+            break
+    return found
 
 
 def _leads(segment: Clause, following: Clause | None) -> bool:
-    if following is None or following.opens_sentence:
+    if following is None or (following.opens_sentence and segment.joint != ":" and following.joint == "."):
         return False
-    if segment.opens_sentence:
+    if segment.opens_sentence or following.joint == ":":
         return True
-    return not segment.joined_by_and and following.has(*HEADS) and not following.has(Kind.WINDOW)
+    kinds = [kind for kind in SCOPES if segment.has(kind)]
+    return segment.joint != "and" and following.has(*HEADS) and not following.has(*kinds)
+
+
+def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
+    """``tp 2 pp 2 at peak`` is one topology: a window said with the second was said of both."""
+    for place in range(len(result) - 2, -1, -1):
+        clause, after = result[place], result[place + 1]
+        if _is_one_topology(clause, after) and not clause.covered_by(Kind.WINDOW) and after.covered_by(Kind.WINDOW):
+            result[place] = replace(clause, scope={**clause.scope, Kind.WINDOW: after.covered_by(Kind.WINDOW)})
+    return result
+
+
+def _is_one_topology(clause: Clause, after: Clause) -> bool:
+    settings = all(one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after))
+    return (after.joint is None or settings) and not after.opens_sentence

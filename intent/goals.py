@@ -1,4 +1,4 @@
-"""Readings to goals: the one place that decides what words mean and which defaults hold.
+"""Readings to goals: the one place that decides what a bound means and which defaults hold.
 
 A slot that a documented default covers is assumed and said so; one that could mean two things becomes a question.
 """
@@ -6,22 +6,14 @@ A slot that a documented default covers is assumed and said so; one that could m
 from dataclasses import replace
 from typing import Any
 
+from intent import scopes
 from intent.draft import Draft
-from intent.lexicon import ANY_LATENCY, ANY_THROUGHPUT, STATS, Kind
-from intent.models import (
-    DEFAULT_STAT,
-    HIGHER_IS_BETTER,
-    LATENCIES,
-    LOWER_IS_BETTER,
-    METRIC_LABELS,
-    Config,
-    Goal,
-    Objective,
-)
+from intent.english import STATS
+from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.models import DEFAULT_STAT, HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Config, Goal, Objective
 from intent.quantities import PER_USER, Quantity, normalise
 from intent.questions import (
-    AT,
-    SETTING_LABELS,
+    SIDES,
     ask_bound,
     ask_bound_or_optimum,
     ask_comparison,
@@ -35,36 +27,32 @@ from intent.questions import (
     ask_stat,
     ask_unit,
     ask_whole,
-    ask_window,
 )
 from intent.readings import Reading
 from intent.tokens import Token
+
+SETTINGS = frozenset({"tp", "pp", "replicas"})
+_OF_THE_SERVICE = frozenset({"cost", "gpu_util", "gpu_count", "reconfig_pause"})
+"""Metrics that a tenant named for an earlier goal does not have."""
 
 
 def add_goal(draft: Draft, reading: Reading) -> None:
     """Append the goal of one reading with its assumptions, or the question that keeps it from being one."""
     mark = len(draft.assumptions)
-    for slot, words in reading.notes:
-        draft.assume(slot, words)
     goal = _goal(draft, reading)
-    if goal is None or any(_same(goal, one) for one in draft.goals):
+    if goal is None:
         del draft.assumptions[mark:]
     else:
-        draft.goals.append(goal)
-
-
-def _same(a: Goal, b: Goal) -> bool:
-    """Whether two goals mean the same, whatever the words."""
-    return replace(a, evidence="") == replace(b, evidence="")
+        draft.add(goal)
 
 
 def _goal(draft: Draft, reading: Reading) -> Goal | None:
-    if reading.head is not None and reading.head.value in SETTING_LABELS:
+    if reading.head is not None and reading.head.value in SETTINGS:
         return _config(draft, reading, reading.head)
-    metric = _metric(draft, reading)
+    metric = metric_of(draft, reading)
     if metric is None:
         return None
-    if reading.comparison is not None and reading.comparison.kind is Kind.OPTIMISE:
+    if reading.comparison is not None and reading.comparison.kind in {Kind.OPTIMISE, Kind.CHEAPEST}:
         return _optimisation(draft, reading, metric, reading.comparison)
     return _bound(draft, reading, metric)
 
@@ -72,7 +60,8 @@ def _goal(draft: Draft, reading: Reading) -> Goal | None:
 # -- the metric ------------------------------------------------------------------------------------
 
 
-def _metric(draft: Draft, reading: Reading) -> str | None:
+def metric_of(draft: Draft, reading: Reading) -> str | None:
+    """The metric of a reading, or None if it could be two or none and was asked about."""
     head, unit = reading.head, _unit(reading)
     if head is None or head.kind is Kind.UNKNOWN:
         ask_metric(draft, reading)
@@ -91,12 +80,12 @@ def _metric(draft: Draft, reading: Reading) -> str | None:
 def _throughput(draft: Draft, reading: Reading) -> str | None:
     """Tokens or requests, as the unit says."""
     unit = _unit(reading)
-    if unit is not None:
+    if unit is not None and unit != "ratio":
         return "throughput_req" if unit == "requests/s" else "throughput_tok"
-    if reading.quantity is not None:
+    if reading.quantity is not None and unit is None:
         ask_unit(draft, reading.quantity, ANY_THROUGHPUT)
         return None
-    draft.assume("metric", "throughput counted in tokens")
+    draft.assume("metric", "assumed_tokens")
     return "throughput_tok"
 
 
@@ -108,13 +97,14 @@ def _unit(reading: Reading) -> str | None:
 
 
 def _optimisation(draft: Draft, reading: Reading, metric: str, said: Token) -> Goal | None:
-    if metric in (LOWER_IS_BETTER if said.value == "maximize" else HIGHER_IS_BETTER):
+    wish = "minimize" if said.kind is Kind.CHEAPEST else str(said.value)
+    if metric in (LOWER_IS_BETTER if wish == "maximize" else HIGHER_IS_BETTER):
         ask_optimum(draft, metric, said)
         return None
     if reading.quantity is not None:
         ask_bound_or_optimum(draft, metric, said, reading.quantity)
         return None
-    return _objective(draft, reading, metric, {"op": said.value})
+    return _objective(draft, reading, metric, {"op": wish})
 
 
 def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
@@ -122,46 +112,54 @@ def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
     if amount is None:
         ask_bound(draft, reading, metric)
         return None
-    quantity = _normalised(draft, reading, metric, amount)
+    quantity = normalised(draft, reading, metric, amount)
     op = _operator(draft, reading, metric, amount) if quantity else None
     if quantity is None or op is None:
         return None
     if metric == "gpu_count" and quantity.value != int(quantity.value):
-        ask_whole(draft, amount, METRIC_LABELS[metric])
+        ask_whole(draft, amount, metric)
         return None
     return _objective(draft, reading, metric, {"op": op, "value": quantity.value, "unit": quantity.unit})
 
 
 def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Goal | None:
-    window, stat = _window(draft, reading), _stat(draft, reading, metric)
-    if window is None or stat is False:
+    common = scoped(draft, reading, metric)
+    stat = stat_of(draft, reading, metric)
+    if common is None or stat is False:
         return None
-    common = _common(draft, reading)
-    return Objective(metric=metric, stat=stat, window=window, **common, **bound)  # type: ignore[arg-type] # closed tables
+    return Objective(metric=metric, stat=stat, soft=reading.soft, **common, **bound)  # type: ignore[arg-type] # closed tables
 
 
-def _common(draft: Draft, reading: Reading) -> dict[str, Any]:
-    """Evidence and names, which every goal has; spelling corrections are noted on the way."""
+def scoped(draft: Draft, reading: Reading, metric: str | None) -> dict[str, Any] | None:
+    """Evidence, window and names, which every goal has; None if a name was asked about."""
     for token in (reading.head, reading.stat, reading.comparison, reading.quantity, reading.window):
         if token is not None and token.misspelt:
             was, taken = token.misspelt
-            draft.assume("evidence", f"understood {was!r} as {taken!r}")
+            draft.assume("evidence", "assumed_spelling", was=was, taken=taken)
+    window = scopes.window(draft, reading.window)
+    tenant = scopes.tenant(draft, reading.tenant)
+    if metric in _OF_THE_SERVICE and Kind.TENANT in reading.inherited:
+        tenant = None
+    if window is None or tenant is False:
+        return None
     return {
         "evidence": draft.text[reading.start : reading.end],
-        "tenant": reading.tenant.value if reading.tenant else None,
+        "window": window,
+        "tenant": tenant,
         "model": reading.model.value if reading.model else None,
     }
 
 
-def _normalised(draft: Draft, reading: Reading, metric: str, amount: Token) -> Quantity | None:
+def normalised(draft: Draft, reading: Reading, metric: str, amount: Token) -> Quantity | None:
+    """The quantity in the metric's unit; None if it cannot be and was asked about."""
     said: Quantity = amount.value
     quantity = normalise(metric, said)
     if quantity is None and said.unit in {None, "USD"}:
         ask_unit(draft, amount, metric)
     elif quantity is None:
         ask_impossible_unit(draft, reading, metric, amount)
-    elif said.unit is None and metric == "gpu_util":
-        draft.assume("unit", f"{said.number:g} read as {quantity.value * 100:g} %")
+    elif said.unit is None and metric != "gpu_count":
+        draft.assume("unit", "assumed_percent", number=f"{said.number:g}", percent=f"{quantity.value * 100:g}")
     return quantity
 
 
@@ -169,23 +167,25 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
     """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
     said, per_user = reading.comparison, _unit(reading) == PER_USER
     if metric == "gpu_count":
-        return _counted_operator(said)
+        return _counted_operator(said, reading.direction)
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
     if said is None or said.value == "==":
-        if good is None:
+        if good is None and reading.direction is None:
             ask_comparison(draft, said, amount)
-        else:
-            draft.assume("op", f"{AT[_turned(good) if per_user else good]} {draft.said(amount)}")
-        return good
+            return None
+        if reading.direction is None or (good is not None and reading.direction != good):
+            side = _turned(good or ">=") if per_user else good or ">="
+            draft.assume("op", "assumed_op", side=draft.say(SIDES[side]), said=draft.said(amount))
+        return good or reading.direction
     op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
-    op = _turned(op) if per_user else op  # a rate per user bounds its inverse
+    op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
     if good is not None and op != good:
         ask_direction(draft, metric, said, amount)
         return None
     return str(op)
 
 
-def _counted_operator(said: Token | None) -> str:
+def _counted_operator(said: Token | None, direction: str | None) -> str:
     if said is None:
         return "=="
     return {"better": "<=", "worse": ">="}.get(said.value, str(said.value))
@@ -195,7 +195,7 @@ def _turned(op: str) -> str:
     return {"<=": ">=", ">=": "<="}[op]
 
 
-def _stat(draft: Draft, reading: Reading, metric: str) -> Any:
+def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
     """The statistic, None for one reading of the whole service, False if it is not measured and was asked about."""
     if reading.stat is not None:
         if reading.stat.value in STATS:
@@ -204,41 +204,28 @@ def _stat(draft: Draft, reading: Reading, metric: str) -> Any:
         return False
     if metric not in LATENCIES:
         return None
-    draft.assume("stat", f"{DEFAULT_STAT.upper()}, as no percentile was said")
+    draft.assume("stat", "assumed_stat", stat=DEFAULT_STAT.upper())
     return DEFAULT_STAT
 
 
-# -- windows and settings --------------------------------------------------------------------------
-
-
-def _window(draft: Draft, reading: Reading) -> str | None:
-    """The window's name; None if the deployment file does not define it and it was asked about."""
-    if reading.window is None:
-        draft.assume("window", "at all times, as no window was said")
-        return "always"
-    name = str(reading.window.value)
-    if name == "always" or name in draft.catalogue.windows:
-        return name
-    ask_window(draft, reading.window)
-    return None
+# -- settings --------------------------------------------------------------------------------------
 
 
 def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
-    amount, said, label = reading.quantity, reading.comparison, SETTING_LABELS[head.value]
+    amount, said, key = reading.quantity, reading.comparison, str(head.value)
     if amount is None:
-        ask_degree(draft, head, label)
+        ask_degree(draft, head, key)
         return None
     quantity: Quantity = amount.value
     if quantity.unit is not None or quantity.number != int(quantity.number):
-        ask_whole(draft, amount, label)
+        ask_whole(draft, amount, key)
         return None
     if said is not None and said.value not in {"<=", ">=", "=="}:
-        ask_fixed_or_most(draft, said, amount, label)
+        ask_fixed_or_most(draft, said, amount, key)
         return None
-    window = _window(draft, reading)
-    if window is None:
+    common = scoped(draft, replace(reading, tenant=None), None)  # a topology serves every tenant of its model
+    if common is None:
         return None
-    common = _common(draft, reading)
-    del common["tenant"]  # a topology serves every tenant of its model
+    del common["tenant"]
     op = said.value if said else "=="
-    return Config(key=head.value, op=op, value=int(quantity.number), window=window, **common)  # type: ignore[arg-type] # checked above
+    return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

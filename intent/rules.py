@@ -1,73 +1,203 @@
-"""The translator without an LLM: tokens, clauses, readings, goals. Pure; what it cannot place it asks about."""
+"""The translator without an LLM: tokens, clauses, goals. Pure; what it cannot place it asks about."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from intent.clauses import HEADS, Clause, clauses
-from intent.draft import EXAMPLES, NOTHING, Draft
-from intent.fold import is_chinese
+from intent.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
+from intent.draft import Draft
+from intent.exceptions import add_exception, is_exception
 from intent.goals import add_goal
 from intent.injection import orders
-from intent.lexicon import Kind
-from intent.models import Catalogue, Finding
-from intent.readings import Reading, bind
-from intent.tokens import Token, tokenize
+from intent.kinds import Kind
+from intent.models import Catalogue
+from intent.phrasing import tokenize
+from intent.placements import add_placements
+from intent.precisions import add_precisions
+from intent.priorities import add_priorities, is_priority
+from intent.questions import ask_number, ask_time, ask_wish
+from intent.readings import Reading, bind, extent, is_idle, united
+from intent.reconfigs import add_reconfigs, is_reconfig
+from intent.relatives import Change, add_relative, change_in
+from intent.relatives import leftovers as unchanged
+from intent.tokens import Token
 
-_WISHES = {
-    "fast": (
-        "What should be fast: the first token, each next token, or all tokens together?",
-        ("minimise TTFT", "minimise TPOT", "maximise token throughput"),
-    ),
-    "cheap": (
-        "Should the cost be as low as it can be, or under a bound?",
-        ("minimise cost", "cost at most 10 USD/h"),
-    ),
-}
+_TELLING = frozenset({*HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.OPTIMISE, Kind.CHEAPEST, Kind.RECONFIG, Kind.EXCEPT})
+"""Kinds that a clause without a wish does not have."""
+
+
+_INTERROGATIVES = frozenset("is are does did was were has have will am should".split())
+_PREPOSITIONS = frozenset("for of in on at with to during from by without under over after before per 对 针对 在 给 为".split())
+_EXCLUDING = frozenset(
+    {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for", "but not",
+     "not counting", "not including", "除了", "除", "不包括", "exclude"}
+)  # fmt: skip
+"""Words that exclude a tenant, wherever in the sentence they stand."""
 
 
 def read(text: str, catalogue: Catalogue) -> Draft:
     """Everything the rules understand of a text, and questions about the rest."""
     draft = Draft(text, catalogue)
-    if is_chinese(text):
-        words = "The built-in rules read English; name an LLM in the deployment file for other languages."
-        draft.findings.append(Finding("language_unsupported", "/text", f"{words} {EXAMPLES}"))
-        return draft
-    leftovers: list[Token] = []
-    previous: tuple[Reading, ...] = ()
     tokens = without_orders(tokenize(text, catalogue), orders(text))
-    if _unreadable(draft, tokens):
+    if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
+        ask_number(draft, unreadable)
         return draft
-    for clause in clauses(tokens):
-        if _is_goal(clause, previous):
-            bound = bind(clause, previous)
-            for reading in bound.readings:
-                add_goal(draft, reading)
-            previous = bound.readings or previous
-            leftovers += bound.leftovers
-        elif wish := next(iter(clause.of(Kind.VAGUE)), None):
-            words, options = _WISHES[wish.value]
-            draft.ask("wish_without_metric", wish, words, options)
-        else:
-            leftovers += clause.tokens
-    draft.ask_about(leftovers)
+    reader = _Reader(draft)
+    for clause in _without_reasons(clauses(tokens)):
+        reader.take(clause)
+    draft.ask_about(reader.leftovers)
     return draft
 
 
-def _is_goal(clause: Clause, previous: Sequence[Reading]) -> bool:
-    if clause.repeats or clause.has(*HEADS):
+@dataclass
+class _Reader:
+    """Goes from clause to clause and remembers what an ellipsis may repeat."""
+
+    draft: Draft
+    previous: tuple[Reading, ...] = ()
+    change: Change | None = None
+    ranking: Clause | None = None
+    ranked_from: tuple[int, int] = (0, 0)
+    """Goals and assumptions there were before the ranking."""
+    waiting: Clause | None = None
+    """An exception said before its bound."""
+    leftovers: list[Token] = field(default_factory=list)
+
+    def take(self, clause: Clause) -> None:
+        """Read one clause."""
+        ranking, self.ranking = self.ranking, None
+        if _is_report(clause, self.draft.text):
+            self._background(clause)
+        elif impossible := clause.first(Kind.BAD_TIME):
+            ask_time(self.draft, impossible)
+        elif self._is_chatter(clause):
+            pass
+        elif _continues(ranking, clause):
+            goals, assumptions = self.ranked_from
+            del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
+            self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))  # type: ignore[union-attr] # checked
+        elif is_exception(clause, self.draft.goals):
+            self._except(clause)
+        elif is_priority(clause):
+            self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
+            self._rank(clause)
+        elif is_reconfig(clause):
+            self.leftovers += add_reconfigs(self.draft, clause)
+        elif clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR):
+            self.leftovers += add_reconfigs(self.draft, clause)
+        elif clause.has(Kind.SELECTOR):
+            self.leftovers += add_placements(self.draft, clause)
+        elif clause.has(Kind.PRECISION, Kind.QUANTISE):
+            self.leftovers += add_precisions(self.draft, clause)
+        elif self._is_bound(clause):
+            self._bound(clause)
+        elif wish := clause.first(Kind.VAGUE):
+            ask_wish(self.draft, wish)
+        else:
+            self.leftovers += [token for token in clause.tokens if not is_idle(token)]
+
+    def _except(self, clause: Clause) -> None:
+        """An exception; one that comes before its bound waits for it."""
+        told = [token for token in clause.tokens if token.kind in {Kind.EXCEPT, Kind.TENANT}]
+        excluding = any(token.value in _EXCLUDING for token in clause.of(Kind.EXCEPT))
+        rest = [token for token in clause.tokens if token not in told]
+        if excluding and clause.has(Kind.TENANT) and not self.draft.goals and (clause.has(*AMOUNTS) or not clause.has(Kind.METRIC)):
+            self.waiting = replace(clause, tokens=tuple(told), scope={})
+            if clause.has(*AMOUNTS):
+                self.take(replace(clause, tokens=tuple(rest), scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
+        else:
+            self.leftovers += add_exception(self.draft, united(clause))
+
+    def _rank(self, clause: Clause) -> None:
+        self.leftovers += add_priorities(self.draft, clause)
+        self.ranking = clause
+
+    def _bound(self, clause: Clause) -> None:
+        change = change_in(self._with_head(clause)) or (self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None)
+        bound = bind(clause, self.previous, self.draft.text)
+        for reading in bound.readings:
+            if change is None:
+                add_goal(self.draft, reading)
+            else:
+                add_relative(self.draft, reading, change)
+        self.change = change
+        self.previous = bound.readings or self.previous
+        if self.waiting and self.draft.goals:
+            waiting, self.waiting = self.waiting, None
+            self.leftovers += add_exception(self.draft, waiting)
+        self.leftovers += unchanged(bound.leftovers) if change else bound.leftovers
+
+    def _with_head(self, clause: Clause) -> Clause:
+        """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
+        head = self.previous[-1].head if self.previous and clause.has(Kind.CHANGE, Kind.FACTOR) else None
+        if head is None or clause.has(Kind.METRIC, Kind.VAGUE):
+            return clause
+        return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
+
+    def _background(self, clause: Clause) -> None:
+        """What was or is: no wish, but the metric that the next clause may leave out."""
+        heads = clause.of(Kind.METRIC)
+        if heads:
+            self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
+
+    def _is_chatter(self, clause: Clause) -> bool:
+        """Unknown words alone, in front of every wish or as a signature, that no preposition ties to one."""
+        if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
+            return False
+        said = self.draft.text[clause.start : clause.tokens[0].end].split()
+        tied = any(word.lower() in _PREPOSITIONS for word in said[:1])
+        return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
+
+    def _is_bound(self, clause: Clause) -> bool:
+        if clause.repeats or clause.has(*HEADS, Kind.CHEAPEST):
+            return True
+        if clause.has(*AMOUNTS):
+            known = clause.has(Kind.COMPARISON) or not any(not is_idle(token) for token in clause.of(Kind.UNKNOWN))
+            return known or (not self.previous and _has_unit(clause))
+        if self.previous and clause.has(Kind.STAT) and clause.is_only(Kind.STAT, Kind.ALLOW, *SCOPES):
+            return False
+        if self.previous and clause.has(Kind.FACTOR):
+            return True
+        return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
+
+
+def _continues(ranking: Clause | None, clause: Clause) -> bool:
+    """``..., then throughput``: the next side of an order that the clause before began."""
+    if ranking is None or clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
+        return False
+    link = clause.tokens[0]
+    linked = link.kind is Kind.PRIORITY and link.value == "over"
+    return linked and clause.has(Kind.METRIC, Kind.QUALITY, Kind.TENANT)
+
+
+def _is_report(clause: Clause, text: str) -> bool:
+    """Whether a clause asks or tells what is or was."""
+    if clause.has(Kind.REPORT):
         return True
-    if clause.has(Kind.QUANTITY, Kind.RANGE):
-        return (
-            clause.has(Kind.COMPARISON)
-            or not clause.has(Kind.UNKNOWN)
-            or (not previous and _has_unit(clause))
-        )
-    return clause.has(Kind.UNIT) and clause.has(Kind.OPTIMISE) and not previous
+    first = text[clause.start :].split(maxsplit=1)[:1]
+    return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
+
+
+def _without_reasons(found: Sequence[Clause]) -> list[Clause]:
+    """Clauses without what only says why, as long as it says nothing that could be a wish."""
+    kept = []
+    for clause in found:
+        place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
+        if place is None:
+            kept.append(clause)
+        elif any(token.kind in _TELLING for token in clause.tokens[place:]):
+            kept.append(clause)
+        elif place:
+            kept.append(replace(clause, tokens=clause.tokens[:place]))
+    return kept
 
 
 def _has_unit(clause: Clause) -> bool:
-    """Whether a number says what it counts; ``9am to 5pm`` does not."""
+    """Whether a number says what it counts."""
     return clause.has(Kind.RANGE) or any(token.value.unit for token in clause.of(Kind.QUANTITY))
+
+
+def _is_unreadable(token: Token) -> bool:
+    return token.kind is Kind.UNKNOWN and str(token.value)[0].isdigit()
 
 
 def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -> list[Token]:
@@ -80,8 +210,7 @@ def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -
             stretch.append(token)
             continue
         ordered = any(one.kind is Kind.ORDER for one in stretch)
-        says_more = any(one.kind in {*HEADS, Kind.QUANTITY, Kind.RANGE} for one in stretch)
-        if not ordered or says_more:
+        if not ordered or any(one.kind in _TELLING for one in stretch):
             kept += stretch
         kept += [token] if token else []
         stretch = []
@@ -90,17 +219,3 @@ def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -
 
 def _inside(token: Token, places: Sequence[tuple[int, int]]) -> bool:
     return any(start < token.end and token.start < end for start, end in places)
-
-
-def _unreadable(draft: Draft, tokens: Sequence[Token]) -> bool:
-    """Ask about digits that could be two numbers (``1,5``) or none (``1e400``)."""
-    for token in tokens:
-        if token.kind is Kind.UNKNOWN and token.value[0].isdigit():
-            said = draft.said(token)
-            numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
-            options = (*(draft.instead(token, number) for number in numbers), NOTHING, draft.without([token]))
-            draft.ask(
-                "number_unreadable", token, f"{said!r} is not a number I can read. What is meant?", options
-            )
-            return True
-    return False

@@ -1,12 +1,14 @@
 """The one entry: words to an Intent, by an LLM where one is named and by the rules otherwise or when it fails."""
 
+import unicodedata
 from dataclasses import replace
 
-from intent.draft import EXAMPLES, Draft
+from intent.draft import Draft
 from intent.errors import ExtractionError
 from intent.fold import is_chinese
 from intent.injection import orders
-from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, TranslatorInfo
+from intent.messages import Language, say
+from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules import read
 
 MAX_CHARACTERS = 2_000
@@ -28,28 +30,38 @@ def translate(text: str, catalogue: Catalogue, llm: LlmSettings | None = None) -
 def _draft(text: str, catalogue: Catalogue, llm: LlmSettings | None) -> tuple[Draft, TranslatorInfo]:
     if llm is None:
         return read(text, catalogue), TranslatorInfo(name="rules")
-    from intent.llm import PROMPT_VERSION, extract  # langchain costs 1.5 s to import
+    from intent.llm import extract, translator  # langchain costs 1.5 s to import
 
     try:
         draft = extract(text, catalogue, llm)
     except ExtractionError as failure:
         return read(text, catalogue), TranslatorInfo(name="rules", reason=str(failure))
-    return draft, TranslatorInfo(name="llm", model=llm.model, prompt_version=PROMPT_VERSION)
+    return draft, translator(llm)
 
 
 def _refused(text: str) -> Finding | None:
+    language: Language = "zh" if is_chinese(text[:MAX_CHARACTERS]) else "en"
     if not text.strip():
-        return Finding("text_empty", "/text", f"There is no text. {EXAMPLES}")
+        return Finding("text_empty", "/text", say("intent", language, "text_empty", examples=say("intent", language, "examples")))
     if len(text) > MAX_CHARACTERS:
-        words = f"The text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read."
-        return Finding("text_too_long", "/text", words, suggestion="Say the goals in a sentence or two.")
+        words = say("intent", language, "text_too_long", length=len(text), most=MAX_CHARACTERS)
+        return Finding("text_too_long", "/text", words, suggestion=say("intent", language, "text_too_long_hint"))
+    if unreadable := _named(text, {"Cs", "Cn", "Co"}):
+        return Finding("text_unreadable", "/text", say("intent", language, "text_unreadable", which=unreadable))
     return None
 
 
+def _named(text: str, categories: set[str]) -> str:
+    """The characters of these Unicode categories, by their code points."""
+    found = dict.fromkeys(one for one in text if unicodedata.category(one) in categories and one not in "\n\r\t")
+    return ", ".join(f"U+{ord(one):04X}" for one in list(found)[:5])
+
+
 def _refusal(text: str, finding: Finding) -> Intent:
+    readable = text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
     return Intent(
-        text=text[:MAX_CHARACTERS],
-        language="en",
+        text=readable,
+        language="zh" if is_chinese(readable) else "en",
         goals=(),
         translator=TranslatorInfo(name="rules"),
         outcome=Outcome.OUT_OF_SCOPE,
@@ -61,15 +73,32 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
     findings = tuple(draft.findings)
     if places := orders(draft.text):
         said = draft.text[places[0][0] : places[0][1]]
-        words = "These words give the system an order; no text can move a limit or approve itself. A person must approve."
-        findings = (Finding("injection_suspected", "/text", words, evidence=said), *findings)
+        findings = (Finding("injection_suspected", "/text", draft.say("injection_suspected"), evidence=said), *findings)
+    questions = tuple(draft.questions[:1])
+    if hidden := _named(draft.text, {"Cc", "Cf"}):
+        words = draft.say("hidden_characters", which=hidden)
+        findings = (*findings, Finding("hidden_characters", "/text", words))
+        if draft.goals and not questions and _disguises(draft.text):
+            questions = (Question(words, (_visible(draft.text), draft.say("nothing")), _visible(draft.text)),)
     intent = Intent(
         text=draft.text,
-        language="zh" if is_chinese(draft.text) else "en",
+        language=draft.language,
         goals=tuple(draft.goals),
         translator=translator,
         assumptions=tuple(draft.assumptions),
         findings=findings,
-        questions=tuple(draft.questions[:1]),
+        questions=questions,
     )
     return replace(intent, outcome=intent.understood)
+
+
+def _disguises(text: str) -> bool:
+    """Whether the text holds controls, or marks that turn its reading direction: it may look like another."""
+    return any(unicodedata.category(one) == "Cc" and one not in "\n\r\t" for one in text) or any(
+        unicodedata.bidirectional(one) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"} for one in text
+    )
+
+
+def _visible(text: str) -> str:
+    shown = (" " if unicodedata.category(one) == "Cc" else one for one in text if unicodedata.category(one) != "Cf")
+    return " ".join("".join(shown).split())
