@@ -4,7 +4,7 @@ What an LLM's goals mean is read by the rules, from one sentence each: units, wi
 meaning. An LLM adds words that the rules do not know; it never settles what the text itself leaves open.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,7 @@ from intent.rules import read
 from intent.sentences import join, spoken, wording
 from intent.tokens import Token
 
-NOT_UNDERSTOOD = frozenset(
-    {"words_not_understood", "not_understood", "unknown_metric", "wish_without_metric", "number_unreadable"}
-)
+NOT_UNDERSTOOD = frozenset({"words_not_understood", "unknown_metric", "number_unreadable"})
 """What the rules ask where words are strange to them; any other question of theirs is about what was said."""
 
 _SILENT = frozenset({Kind.FILLER, Kind.JOIN, Kind.LIST, Kind.STOP, Kind.UNKNOWN, Kind.ORDER, Kind.REPORT})
@@ -43,6 +41,10 @@ _WEIGHTY = frozenset(
 """Words that a goal must say as the text says them."""
 
 
+_Weight = tuple[Kind, Any]
+"""A word's kind and meaning."""
+
+
 def settle(claims: Claims, catalogue: Catalogue) -> Draft:
     """The goals both readings come to, or the one question that is open."""
     rules = read(claims.text, catalogue)
@@ -54,18 +56,16 @@ def settle(claims: Claims, catalogue: Catalogue) -> Draft:
     if asking is not None:
         same = open_point == _asked_first(asking.draft)
         return rules if same else _asked(claims, catalogue, readings, asking)
-    draft = Draft(claims.text, catalogue)
-    for reading in readings:
-        if reading.goal is not None:
-            _add(draft, reading, reading.goal)
-    strange = [Token(Kind.UNKNOWN, "", *one.claim.place) for one in readings if one.goal is None]
+    draft = _told(claims, readings, catalogue)
     if rules.questions and not draft.goals:
         return rules
-    if rules.goals and not rules.questions:
-        _compare(claims, draft, rules)
-    else:
+    strange = [Token(Kind.UNKNOWN, "", *one.claim.place) for one in readings if one.goal is None]
+    if rules.questions or not rules.goals:
         strange += _passed_over(claims, readings, catalogue)
-        _note_additions(claims, draft, readings, catalogue)
+    elif _meanings(draft.goals) == _meanings(rules.goals):
+        draft = rules
+    else:
+        _ask_which(claims, draft, rules)
     if not draft.questions:
         draft.ask_about([*strange, *_unplaced(claims)])
     return draft
@@ -101,16 +101,35 @@ class _Reading:
         return goal.type != slots["type"] or claimed not in {None, meant}
 
 
-def _add(draft: Draft, reading: _Reading, goal: Goal) -> None:
-    """Append a goal with its own evidence; assumptions and findings of its sentence come along."""
-    number = len(draft.goals)
-    start, end = reading.claim.place
-    quote = draft.text[start:end]
-    draft.goals.append(replace(goal, evidence=quote))
-    for one in reading.draft.assumptions:
-        draft.assumptions.append(replace(one, pointer=_renumbered(one.pointer, number)))
-    for finding in reading.draft.findings:
-        draft.findings.append(replace(finding, pointer=_renumbered(finding.pointer, number), evidence=quote))
+def _told(claims: Claims, readings: Sequence[_Reading], catalogue: Catalogue) -> Draft:
+    """The LLM's goals with their own evidence; assumptions and findings of their sentences come along."""
+    draft = Draft(claims.text, catalogue)
+    own = _weights(claims.tokens)
+    for reading in readings:
+        number, goal = len(draft.goals), reading.goal
+        if goal is None or _meanings([goal]) <= _meanings(draft.goals):
+            continue
+        start, end = reading.claim.place
+        quote = draft.text[start:end]
+        draft.goals.append(replace(goal, evidence=quote))
+        for one in (*reading.draft.assumptions, *_additions(claims, reading, own, catalogue)):
+            draft.assumptions.append(replace(one, pointer=_renumbered(one.pointer, number)))
+        for finding in reading.draft.findings:
+            pointer = _renumbered(finding.pointer, number)
+            draft.findings.append(replace(finding, pointer=pointer, evidence=quote))
+    return draft
+
+
+def _additions(
+    claims: Claims, reading: _Reading, own: Sequence[_Weight], catalogue: Catalogue
+) -> Iterator[Assumption]:
+    """What the LLM understood and no word of the lexicon says."""
+    quote = claims.text[slice(*reading.claim.place)]
+    for token in tokenize(reading.claim.sentence, catalogue):
+        if token.kind in _SLOTS and (token.kind, token.value) not in own:
+            meaning = reading.claim.sentence[token.start : token.end]
+            words = wording("taken_to_mean", claims.language, quote=quote, meaning=meaning)
+            yield Assumption(f"/goals/0/{_SLOTS[token.kind]}", words)
 
 
 def _renumbered(pointer: str, number: int) -> str:
@@ -139,10 +158,8 @@ def _asked(claims: Claims, catalogue: Catalogue, readings: Sequence[_Reading], a
 # -- both could read -------------------------------------------------------------------------------
 
 
-def _compare(claims: Claims, draft: Draft, rules: Draft) -> None:
-    """Ask which reading is meant where they differ."""
-    if _meanings(draft.goals) == _meanings(rules.goals):
-        return
+def _ask_which(claims: Claims, draft: Draft, rules: Draft) -> None:
+    """Ask which of the two readings is meant."""
     options = [
         text for goals in (rules.goals, draft.goals) if (text := _reads_back(goals, claims, draft.catalogue))
     ]
@@ -178,9 +195,9 @@ def _passed_over(claims: Claims, readings: Sequence[_Reading], catalogue: Catalo
     ]
 
 
-def _weights(tokens: Iterable[Token]) -> list[tuple[Kind, Any]]:
+def _weights(tokens: Iterable[Token]) -> list[_Weight]:
     """What must be said alike; a range is its two ends."""
-    found = []
+    found: list[_Weight] = []
     for token in tokens:
         if token.kind is Kind.RANGE:
             found += [(Kind.QUANTITY, end) for end in token.value]
@@ -191,20 +208,6 @@ def _weights(tokens: Iterable[Token]) -> list[tuple[Kind, Any]]:
 
 def _overlaps(token: Token, places: Iterable[Place]) -> bool:
     return any(start < token.end and token.start < end for start, end in places)
-
-
-def _note_additions(claims: Claims, draft: Draft, readings: Sequence[_Reading], catalogue: Catalogue) -> None:
-    """Mark what an LLM understood and no word of the lexicon says."""
-    own = _weights(claims.tokens)
-    for number, reading in enumerate(one for one in readings if one.goal is not None):
-        for token in tokenize(reading.claim.sentence, catalogue):
-            slot = _SLOTS.get(token.kind)
-            if slot is None or (token.kind, token.value) in own:
-                continue
-            quote = claims.text[slice(*reading.claim.place)]
-            word = reading.claim.sentence[token.start : token.end]
-            words = wording("taken_to_mean", claims.language, quote=quote, meaning=word)
-            draft.assumptions.append(Assumption(f"/goals/{number}/{slot}", words))
 
 
 def _unplaced(claims: Claims) -> list[Token]:
