@@ -31,8 +31,9 @@ _CHINESE = dict(zip("零〇一二两三四五六七八九", (0, 0, 1, 2, 2, 3, 4
 _CHINESE_POWERS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
 _CHINESE_RUN = re.compile("[零〇一二两三四五六七八九十百千万亿点]+")
 _LONGEST_RUN = 12
+_DIGIT = r"[\d零〇一二两三四五六七八九十百]"
 _MAGNITUDES = (
-    (r"\dk|\d k|thousand|千", 1e3), (r"\d ?m(?![a-z])|million|百万", 1e6), (r"\d ?b(?![a-z])|billion", 1e9),
+    (rf"{_DIGIT} ?k|thousand|千", 1e3), (rf"{_DIGIT} ?m(?![a-z])|million|百万", 1e6), (rf"{_DIGIT} ?b(?![a-z])|billion", 1e9),
     ("百|hundred", 100.0), ("万", 1e4), ("亿", 1e8),
 )  # fmt: skip
 _TIMES = (
@@ -125,7 +126,8 @@ class Said:
         if stat in {None, "mean", "p95"} or (stat == "p50" and _MEDIAN.search(self._text)):
             return True
         share = float(str(stat)[1:])
-        return _is_among(share, self.numbers) or _is_among(share / 100, self._shares())
+        digits = float(str(stat)[1:].replace(".", ""))  # p999 is what some call p99.9
+        return bool({share, digits} & self.numbers) or _is_among(share / 100, self._shares())
 
     def has_window(self, window: dict[str, Any]) -> bool:
         """Its hours, date and length are said."""
@@ -222,7 +224,8 @@ def _sections(run: str) -> float:
             section, digit = section + (digit or 1) * _CHINESE_POWERS[one], 0.0
         else:
             total, section, digit = (total + (section + digit or 1)) * _CHINESE_POWERS[one], 0.0, 0.0
-    return total + section + digit
+    short = len(run) > 1 and run[-1] in _CHINESE and run[-2] in "百千万"  # 一千二 is 1200
+    return total + section + digit * (_CHINESE_POWERS[run[-2]] / 10 if short else 1)
 
 
 def _is_among(value: float, candidates: Iterable[float]) -> bool:

@@ -15,7 +15,8 @@ def test_every_number_of_the_corpus_is_found_in_its_text():
     ("text", "number"),
     [
         ("1,500 ms", 1500), ("0.35", 0.35), (".5s", 0.5), ("two hundred and fifty", 250), ("one point five", 1.5),
-        ("twenty five thousand", 25_000), ("一千五百", 1500), ("百分之四十", 40), ("三点五", 3.5), ("两万三", 20_003),
+        ("twenty five thousand", 25_000), ("一千五百", 1500), ("百分之四十", 40), ("三点五", 3.5),
+        ("两万三", 23_000), ("一千二", 1200), ("二十三", 23),
         ("a third", 1 / 3), ("twice", 2),
     ],
 )  # fmt: skip
@@ -35,6 +36,7 @@ def test_numbers_are_read_in_digits_and_words(text, number):
         ("99% of TTFT under 2s", {"stat": "p99"}, []),
         ("nine out of ten TTFT under 2s", {"stat": "p90"}, []),
         ("median TTFT 2s", {"stat": "p50"}, []),
+        ("p999 TTFT 2s", {"stat": "p99.9"}, []),
         ("TTFT 2s for the next 30 minutes", {"window": {"from": "now", "duration_s": 1800.0}}, []),
         ("TTFT 2s for a while", {"window": {"from": "now", "duration_s": 1800.0}}, ["window"]),
         ("TTFT 2s from 9 to 6pm", {"window": {"days": [], "start": "09:00", "end": "18:00", "tz": "UTC"}}, []),
@@ -49,6 +51,7 @@ def test_a_number_nobody_said_is_named(text, change, wrong):
 @pytest.mark.parametrize(
     ("text", "goal"),
     [
+        ("三k tok/s", {"type": "objective", "metric": "throughput_tok", "op": ">=", "value": 3000, "unit": "tokens/s"}),
         ("cut it by 20%", {"type": "relative", "metric": "ttft", "op": "<=", "factor": 0.8}),
         ("500 % more", {"type": "relative", "metric": "throughput_tok", "op": ">=", "factor": 6}),
         ("提升三成", {"type": "relative", "metric": "throughput_tok", "op": ">=", "factor": 1.3}),
