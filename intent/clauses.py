@@ -16,6 +16,8 @@ AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
 SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
 _SILENT = frozenset({Kind.FILLER, Kind.ORDER, Kind.LIST})
 _HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT})
+_LONGEST = 60
+"""More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
 _BULLETS = frozenset({"-", "*", "•", "·"})
 _OPENERS = frozenset(
     {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.NEGATION,
@@ -98,6 +100,8 @@ def _is_bullet(clause: Clause) -> bool:
 
 
 def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+    if len(clause.tokens) >= _LONGEST:
+        return True
     if not _is_complete(clause):
         return False
     if token.kind in {Kind.STAT, *SCOPES}:
@@ -165,19 +169,23 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
     """Hand what stands alone or leads to the clauses it covers."""
     result: list[Clause] = []
     scope: dict[Kind, tuple[Token, ...]] = {}
+    alone: set[Kind] = set()
     listing = False
     for place, segment in enumerate(segments):
         following = segments[place + 1] if place + 1 < len(segments) else None
         if segment.opens_sentence and segment.joint == "." and not listing:
             scope = {}
+        if segment.opens_sentence and segment.joint == ";" and not listing:
+            scope = {kind: said for kind, said in scope.items() if kind is Kind.WINDOW or kind in alone}
         if not segment.is_bare_scope:
             scope |= _leading(segment)
             result.append(replace(segment, scope=dict(scope)))
         elif _leads(segment, following):
             scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
+            alone = {kind for kind in SCOPES if segment.has(kind)}
             listing = following is not None and following.joint in {":", "."}
         elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
-            result[-1] = replace(result[-1], tokens=result[-1].tokens + segment.tokens)
+            result[-1] = replace(result[-1], tokens=(*result[-1].tokens, *segment.of(*SCOPES)))
         else:
             result.append(replace(segment, repeats=bool(result)))
     return _shared_by_topologies(result)
@@ -186,8 +194,8 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
 def _leading(segment: Clause) -> Scope:
     """The windows, tenants and models at the front of a clause."""
     found: dict[Kind, tuple[Token, ...]] = {}
-    if segment.has(Kind.EXCEPT, Kind.PRIORITY):
-        return found
+    if segment.has(Kind.EXCEPT, Kind.PRIORITY, Kind.SELECTOR):
+        return {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
     for token in segment.tokens:
         if token.kind in SCOPES:
             found[token.kind] = (*found.get(token.kind, ()), token)
@@ -198,6 +206,8 @@ def _leading(segment: Clause) -> Scope:
 
 def _leads(segment: Clause, following: Clause | None) -> bool:
     if following is None or (following.opens_sentence and segment.joint != ":" and following.joint == "."):
+        return False
+    if following.opens_sentence and not segment.opens_sentence and following.joint == ";":
         return False
     if segment.opens_sentence or following.joint == ":":
         return True

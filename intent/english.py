@@ -444,7 +444,7 @@ _TABLES: Mapping[Kind, Mapping[Any, Any]] = {
     },
     Kind.BECAUSE: {
         None: (
-            "because", "since", "so that", "so", "as the customers", "due to", "because of", "otherwise people", "given that", "in order to",
+            "because", "since", "so that", "as the customers", "due to", "because of", "otherwise people", "given that", "in order to",
             "for the demo", "to keep customers happy", "thanks to", "as we promised", "per the contract", "according to", "as agreed with",
             "as discussed", "as promised", "as agreed", "in case", "per our sla", "as per",
         ),
@@ -521,6 +521,7 @@ _NUMBER_WORDS = {
 }  # fmt: skip
 
 _FILLERS = _words(
+    "so us "
     "a an the this that these those it its it's is are be been being will shall should must would do "
     "i we you he she our my your they them their there all any each every both keep keeps keeping kept hold holds holding "
     "held stay stays staying remain remains make makes sure ensure ensures guarantee guarantees guaranteed maintain maintained "
@@ -546,7 +547,7 @@ _FILLERS = _words(
     "above-mentioned following follows please-keep make-sure what-ever whatever happens matter matters "
     "higher-is-better allowed-to experience experiences suffer complain complaining angry happy unhappy dashboards tokens token tps-wise "
     "precision weights format formats numerics dtype quantisation-level kv cache data type types "
-    "for-all hour-by-hour today-and-tomorrow time times long short tonight's i'd i'm we'd we're we'll it'll let's they'd you'd we've i've "
+    "for-all hour-by-hour today-and-tomorrow time times tonight's i'd i'm we'd we're we'll it'll let's they'd you'd we've i've "
     "under-load again more-over therefore thus hence instead-of sometime much many lot lots bit little quite too either-way "
     "minimum-wise up down out back through per-se onwards forward around-here going-forward "
     "default bare regardless respectively everything total aggregate combined altogether sum overall fleet wide fleet-wide globally global service-wide "
@@ -555,7 +556,7 @@ _FILLERS = _words(
     "operations operation ops sre oncall on-call request-level user-level p-level customers' users' user's customer's "
     "decree wish wishes desire constraint constraints condition conditions criteria criterion target's value's "
     "let-s keep-it do-not-exceed shape configuration config setup layout "
-    "us me him her everyone's damn hell bloody freaking um uh er hmm anything something nothing's thing things folks' friends colleagues guys' thanks! cheers! hiya greetings regards! sincerely yours best! inference serving deployment cluster platform stack discussion procurement meeting call review agreement contractually per-contract clients' customer's sake ask asks asked asking told tell us said says mention mentioned discussed agreed confirmed decided approved-by according stick happens going keeping letting simple simply kindly honest honestly obviously clearly frankly finally initially firstly secondly thirdly lastly next really truly fully entirely completely totally generally normally typically consistently reliably constantly continuously permanently currently-running within-limits fine-tuned strictly firmly tightly closely exactly-as tonight's week's month's quarter q1 q2 q3 q4 launch release rollout go-live event demo campaign sale sales season holiday holidays traffic's wave surge finance's cfo cto ceo vp pm pms sres engineers engineer ops' devops manager managers leadership exec execs stakeholders legal compliance goodness sake ensure-that so-called i'll you'll they'll "
+    "us me him her so-called everyone's damn hell bloody freaking um uh er hmm anything something nothing's thing things folks' friends colleagues guys' thanks! cheers! hiya greetings regards! sincerely yours best! inference serving deployment cluster platform stack discussion procurement meeting call review agreement contractually per-contract clients' customer's sake ask asks asked asking told tell us said says mention mentioned discussed agreed confirmed decided approved-by according stick happens going keeping letting simple simply kindly honest honestly obviously clearly frankly finally initially firstly secondly thirdly lastly next really truly fully entirely completely totally generally normally typically consistently reliably constantly continuously permanently currently-running within-limits fine-tuned strictly firmly tightly closely exactly-as tonight's week's month's quarter q1 q2 q3 q4 launch release rollout go-live event demo campaign sale sales season holiday holidays traffic's wave surge finance's cfo cto ceo vp pm pms sres engineers engineer ops' devops manager managers leadership exec execs stakeholders legal compliance goodness sake ensure-that so-called i'll you'll they'll "
 )  # fmt: skip
 
 

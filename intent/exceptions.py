@@ -8,7 +8,8 @@ from intent.clauses import Clause
 from intent.draft import Draft
 from intent.goals import metric_of, normalised
 from intent.kinds import ANY_LATENCY, EVERYONE, Kind
-from intent.models import LATENCIES, METRIC_LABELS, Goal, Objective, TenantException, Window
+from intent.models import LATENCIES, METRIC_LABELS, UNITS, Goal, Objective, TenantException, Window
+from intent.phrasing import FALL
 from intent.questions import label
 from intent.readings import Reading, extent, is_idle
 from intent.tokens import Token
@@ -104,11 +105,19 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
     said = amount.value
     if clause.has(Kind.TIMES) and said.unit is None:  # 超一倍 is twice the bound
         return None, None, 2.0 if said.number == 1 else said.number
-    if said.unit == "ratio" and metric not in {"gpu_util", "availability", "error_rate", "quality_loss"}:
-        return None, None, float(f"{1 + said.value:.12g}")
+    if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
+        sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
+        return None, None, float(f"{1 + sign * said.value:.12g}")
     reading = Reading(*extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric))
     quantity = normalised(draft, reading, metric, amount)
     return (quantity.value, quantity.unit, None) if quantity else None
+
+
+def _is_share(draft: Draft, clause: Clause) -> bool:
+    """Whether a percentage is one of the bound, not the new bound: ``by up to 20%``, ``最多 20%``."""
+    return clause.has(Kind.BY, Kind.MORE, Kind.CHANGE) or any(
+        token.value == "<=" and draft.said(token)[:1] >= "一" for token in clause.of(Kind.COMPARISON)
+    )
 
 
 def _ask(draft: Draft, clause: Clause, tenant: str) -> None:

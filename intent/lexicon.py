@@ -41,10 +41,13 @@ def split(text: str) -> Iterator[tuple[str, int, int]]:
     """
     for match in _WORD.finditer(text):
         start, end = match.span()
+        if match["sign"]:
+            yield MINUS, start, end
+            continue
         before, after = text[start - 1 : start], text[end : end + 1]
         if match[0] == "-" and (before.isalpha() or after.isalpha()) and before.strip() and after.strip():
             continue
-        yield MINUS if match["sign"] else match[0], start, end
+        yield match[0], start, end
 
 
 def words(phrase: str) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ Rewrite = tuple[list[Token], int]
 Rule = Callable[[Sequence[Token]], Rewrite | None]
 """Looks at the front of the tokens; None leaves the first as it is."""
 
+FALL = "fall below"
+"""The value of an ``EXCEPT`` that goes below a bound."""
 REACH = 16
 """How many tokens a rule may look ahead."""
 
@@ -26,7 +28,7 @@ REACH = 16
 def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = scan(text, catalogue)
-    for rule in (_numbers, _gpus, _quantities, _half_more, _ratios, _complements, _shares, _ranges, _negations, _permissions):
+    for rule in (_glosses, partial(_hours, text), _numbers, _gpus, _quantities, _half_more, _ratios, _complements, _shares, _ranges, _negations, _permissions):
         tokens = list(_rewritten(tokens, rule))
     tokens = list(_rewritten(tokens, partial(_strangers, text)))
     return _listed(tokens)
@@ -60,6 +62,16 @@ def _skip(tokens: Sequence[Token], start: int, *kinds: Kind) -> int:
     while start < len(tokens) and tokens[start].kind in kinds:
         start += 1
     return start
+
+
+def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
+    """``首字延迟（TTFT）``, ``latency (TTFT)``: one metric, said twice or more exactly."""
+    if tokens[0].kind is not Kind.METRIC or len(tokens) < 4:
+        return None
+    opens, inner, closes = tokens[1:4]
+    if (opens.value, closes.value) != ("(", ")") or inner.kind is not Kind.METRIC:
+        return None
+    return _joined(tokens[:4], Kind.METRIC, inner.value)
 
 
 # -- numbers and quantities ------------------------------------------------------------------------
@@ -220,9 +232,14 @@ def _percentile(share: Quantity) -> str:
     return f"p{share.value * 100:.6g}"
 
 
+_OF = frozenset("of the all our any every each 的 all".split())
+
+
 def _of_requests(tokens: Sequence[Token]) -> int:
     """How many tokens say ``of all requests``; 0 if they do not."""
-    place = _skip(tokens, 0, Kind.FILLER)
+    place = 0
+    while place < len(tokens) and tokens[place].value in _OF:
+        place += 1
     if place < min(5, len(tokens)) and (
         (tokens[place].kind is Kind.THING and tokens[place].value == "requests") or tokens[place].kind is Kind.AUDIENCE
     ):
@@ -314,6 +331,16 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     place = _skip(tokens, 1, Kind.FILLER, Kind.MAY)
     if _kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=":
         return _joined(tokens[: place + 1], Kind.EXCEPT, "exceed")
+    if _kinds(tokens[place:], Kind.CHANGE, Kind.COMPARISON) and tokens[place + 1].value == "<=":
+        return _joined(tokens[: place + 2], Kind.EXCEPT, FALL)
+    return None
+
+
+def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``every day 14:30 to 19:00``: the hours say the days as well."""
+    every = text[tokens[0].start : tokens[0].end].lower().startswith(("every", "each", "daily"))
+    if _kinds(tokens, Kind.PERIOD, Kind.WINDOW) and tokens[0].value == "day" and every and not isinstance(tokens[1].value, str):
+        return _joined(tokens[:2], Kind.WINDOW, tokens[1].value)
     return None
 
 
@@ -325,7 +352,7 @@ def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
             end = _skip(tokens, 1, Kind.UNKNOWN)
             return [replace(_spanning(tokens[1:end], Kind.TENANT, None))], end
         return None
-    if text[first.start : first.end].lower() in {"node", "节点", "host"} and _kinds(tokens[1:], Kind.UNKNOWN):
+    if text[first.start : first.end].lower() in {"node", "节点", "host"} and _is_name(tokens[1:2]):
         return _joined(tokens[:2], Kind.SELECTOR, f"node:{tokens[1].value}")
     if first.kind is not Kind.UNKNOWN or not str(first.value)[:1].isalpha():
         return None
@@ -333,6 +360,10 @@ def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     if end <= 4 and _kinds(tokens[end:], Kind.AUDIENCE):
         return _joined(tokens[:end], Kind.TENANT, None)[0] + [tokens[end]], end + 1
     return None
+
+
+def _is_name(tokens: Sequence[Token]) -> bool:
+    return _kinds(tokens, Kind.UNKNOWN) or (_kinds(tokens, Kind.FILLER) and len(str(tokens[0].value)) == 1)
 
 
 # -- lists -----------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def _continues(ranking: Clause | None, clause: Clause) -> bool:
 def _is_report(clause: Clause, text: str) -> bool:
     """Whether a clause asks or tells what is or was."""
     if clause.has(Kind.REPORT):
-        return True
+        return not (clause.has(Kind.LIMITING) and clause.has(*AMOUNTS))
     first = text[clause.start :].split(maxsplit=1)[:1]
     return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
 

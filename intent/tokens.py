@@ -3,6 +3,7 @@
 Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.phrasing`` then joins tokens to quantities and the like.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from intent.kinds import Kind
 from intent.models import Catalogue
 from intent.numbers import han_number
 from intent.quantities import parse_number
-from intent.times import find
+from intent.times import Said, find
 
 SIMILAR_ENOUGH = 85
 """Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
@@ -26,6 +27,8 @@ KNOWN_GPUS = (
 )  # fmt: skip
 """Kinds that people name, whether a deployment has them or not."""
 
+_REFERENCE = "reference"
+_MENTION = re.compile(r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b")
 Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
 
 
@@ -56,13 +59,26 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     vocabulary = lexicon.vocabulary() | {word for name in names for word in name}
     tokens: list[Token] = []
     after = 0
-    for said in find(folded.text, catalogue):
+    for said in sorted([*find(folded.text, catalogue), *_references(folded.text)], key=lambda one: one.start):
+        if said.start < after:
+            continue
         tokens += _phrases(_words(folded, after, said.start, vocabulary), names)
         start, end = folded.span(said.start, said.end)
-        kind = Kind.WINDOW if said.problem is None else Kind.REPORT if said.problem == "past_date" else Kind.BAD_TIME
-        tokens.append(Token(kind, said.window if said.problem is None else said.problem, start, end))
+        tokens.append(Token(*_meaning(said), start, end))
         after = said.end
     return tokens + _phrases(_words(folded, after, len(folded.text), vocabulary), names)
+
+
+def _references(text: str) -> list[Said]:
+    """Tickets, addresses and people that are mentioned: they say nothing of a goal."""
+    return [Said(match.start(), match.end(), None, _REFERENCE) for match in _MENTION.finditer(text)]
+
+
+def _meaning(said: Said) -> tuple[Kind, Any]:
+    if said.problem is None:
+        return Kind.WINDOW, said.window
+    kinds = {_REFERENCE: Kind.FILLER, "past_date": Kind.REPORT}
+    return kinds.get(said.problem, Kind.BAD_TIME), said.problem
 
 
 class _Key:
