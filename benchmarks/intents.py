@@ -114,7 +114,7 @@ def _answer(utterance: Utterance, deployment: Deployment, llm: LlmSettings | Non
     start_s = time.perf_counter()
     intent = translate(utterance.text, catalogue, llm)
     translated_s = time.perf_counter()
-    checked = usecases.check(intent, deployment)
+    checked = usecases.check(intent, deployment, NOW)
     times.translate_s.append(translated_s - start_s)
     times.validate_s.append(time.perf_counter() - translated_s)
     return answer_of(checked)

@@ -82,7 +82,7 @@ def hostile_strings(
 def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile) -> None:
     start_s = time.perf_counter()
     try:
-        intent = usecases.check(translate(text, catalogue), deployment)
+        intent = usecases.check(translate(text, catalogue), deployment, NOW)
     except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
         found.raised.append({"text": text, "raised": repr(problem)})
         return

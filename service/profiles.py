@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import platform
+from functools import cache
 from pathlib import Path
 
 from selector.calibrate import KIND as CPU
@@ -14,6 +15,7 @@ from selector.models import CpuSamples, Profile
 from selector.profiles import load
 from service.deployment import Deployment
 from service.errors import DeploymentError
+from validator.models import Speed
 
 
 def load_profiles(deployment: Deployment, folder: Path) -> dict[str, Profile]:
@@ -49,6 +51,21 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
     profile = fit_cpu(CpuSamples(**measure(checkpoint)))
     _write(file, json.dumps(profile.to_mapping(), indent=2))
     return profile
+
+
+def speeds(deployment: Deployment) -> dict[str, Speed]:
+    """Device kind to its peaks by the data sheet; kinds whose profile is measured have none."""
+    known = {kind: _speed(deployment.profiles.get(kind, kind)) for kind in deployment.cluster.kinds}
+    return {kind: speed for kind, speed in known.items() if speed}
+
+
+@cache
+def _speed(name: str) -> Speed | None:
+    try:
+        profile = load(name)
+    except ProfileError:
+        return None
+    return Speed(profile.memory_bytes_s, max(profile.flops_s.values()))
 
 
 def _fingerprint(checkpoint: Path) -> str:

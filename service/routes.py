@@ -146,4 +146,4 @@ def _checked(document: dict[str, Any], parts: Composition) -> Intent:
     except DocumentError as error:
         where = f"/intent{error.pointer}"
         raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail(where, error.problem)]) from error
-    return usecases.check(intent, parts.serving.deployment)
+    return usecases.check(intent, parts.serving.deployment, datetime.now(UTC))

@@ -22,7 +22,9 @@ from selector.search import select
 from service.deployment import Deployment
 from service.documents import infeasible_document
 from service.errors import Code, Detail, RefusedError
+from service.profiles import speeds
 from service.windows import covers, moment
+from validator.models import Site
 from validator.validate import validate
 
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -45,7 +47,7 @@ def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: d
     """
     if _NO_CHARACTER.search(text):
         return _damaged(text)
-    return check(translate_text(text, deployment.catalogue(now), llm), deployment)
+    return check(translate_text(text, deployment.catalogue(now), llm), deployment, now)
 
 
 def clock(said: str | None, deployment: Deployment) -> datetime:
@@ -76,10 +78,18 @@ def _damaged(text: str) -> Intent:
     )
 
 
-def check(intent: Intent, deployment: Deployment) -> Intent:
-    """An intent with outcome, findings and read-back as this deployment sees them."""
-    models = {deployment.model.spec.name: deployment.model.spec}
-    return validate(intent, deployment.limits, deployment.cluster, models)
+def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
+    """An intent with outcome, findings and read-back as this deployment sees them at ``now``."""
+    site = Site(
+        cluster=deployment.cluster,
+        models={deployment.model.spec.name: deployment.model.spec},
+        now=now,
+        limits=deployment.limits,
+        tenants=tuple(deployment.tenants),
+        windows=deployment.windows,
+        speeds=speeds(deployment),
+    )
+    return validate(intent, site)
 
 
 def plan(

@@ -1,12 +1,15 @@
-"""What goals bound: their intervals, whether two of them can hold at once, and the devices they ask for. Pure."""
+"""What goals bound: their intervals, whether two of them hold at once, and the devices they ask for. Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from intent.models import Config, Goal, Objective
+from intent.models import Config, Goal, Objective, Placement
+from validator.models import Site
+from validator.overlap import defined, overlap
 
-_HOURS = {"USD/h": 1.0, "USD/day": 24.0, "USD/month": 730.0}
+HOURS = {"USD/h": 1.0, "USD/day": 24.0, "USD/month": 730.0}
+"""Unit of cost to the hours it is for; a price per token has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,27 +19,26 @@ class Interval:
     low: float
     high: float
 
+    def disjoint(self, other: "Interval") -> bool:
+        """Whether no value lies in both."""
+        return max(self.low, other.low) > min(self.high, other.high)
+
+
+def bounded(op: str, value: float) -> Interval:
+    """What a comparison with a value allows."""
+    return Interval(
+        value if op in {">=", "=="} else -math.inf,
+        value if op in {"<=", "=="} else math.inf,
+    )
+
 
 def interval(goal: Objective | Config) -> Interval:
     """The values a bound allows; costs per day or month as costs per hour, optimisations everything."""
     if goal.value is None:
         return Interval(-math.inf, math.inf)
-    hours = _HOURS.get(goal.unit or "", 1.0) if isinstance(goal, Objective) else 1.0
-    value = goal.value / hours
-    low = value if goal.op in {">=", "=="} else -math.inf
-    high = value if goal.op in {"<=", "=="} else math.inf
-    return Interval(low, high)
-
-
-def overlap(a: Goal, b: Goal) -> bool:
-    """Whether both hold at some time for some request: nothing said covers everything, two other names nothing in common."""
-    if a.window != b.window and "always" not in (a.window, b.window):
-        return False
-    return all(_same(getattr(a, name, None), getattr(b, name, None)) for name in ("tenant", "model"))
-
-
-def _same(a: str | None, b: str | None) -> bool:
-    return a is None or b is None or a == b
+    return bounded(
+        goal.op, goal.value / (HOURS.get(goal.unit or "", 1.0) if isinstance(goal, Objective) else 1.0)
+    )
 
 
 def satisfies(value: float, goal: Objective | Config) -> bool:
@@ -45,22 +47,55 @@ def satisfies(value: float, goal: Objective | Config) -> bool:
     return allowed.low <= value <= allowed.high
 
 
-def devices_asked(goals: Sequence[Goal]) -> Iterator[tuple[int, int]]:
+def hard(goal: Goal) -> bool:
+    """Whether a goal must hold; what is only preferred yields, and so never clashes."""
+    return not (goal.rule == "prefer" if isinstance(goal, Placement) else getattr(goal, "soft", False))
+
+
+def together(a: Goal, b: Goal, site: Site) -> bool:
+    """Whether both hold at some time for some request: nothing said covers everything, two other names nothing in common."""
+    return all(_alike(a, b, name) for name in ("tenant", "model")) and overlap(
+        a.window, b.window, site.windows, site.now
+    )
+
+
+def _alike(a: Goal, b: Goal, name: str) -> bool:
+    one, other = getattr(a, name, None), getattr(b, name, None)
+    return one is None or other is None or one == other
+
+
+def covers(a: Goal, b: Goal, site: Site) -> bool:
+    """Whether ``a`` holds whenever and for whomever ``b`` does (as far as their words show)."""
+    for name in ("tenant", "model"):
+        if getattr(a, name, None) not in {None, getattr(b, name, None)}:
+            return False
+    window = defined(a.window, site.windows)
+    return window == "always" or window == defined(b.window, site.windows)
+
+
+def devices_asked(goals: Sequence[Goal], site: Site) -> Iterator[tuple[int, int]]:
     """Goal index to the least number of devices asked for so far: TP and PP of the same time are multiplied."""
     for number, goal in enumerate(goals):
         if isinstance(goal, Config) and goal.op != "<=" and goal.key in {"tp", "pp"}:
-            yield number, goal.value * max((one.value for one in _partners(goal, goals[:number])), default=1)
-        elif isinstance(goal, Objective) and goal.metric == "gpu_count" and goal.op in {">=", "=="}:
-            yield number, int(goal.value or 0)
+            partners = _partners(goal, goals[:number], site)
+            yield number, goal.value * max((one.value for one in partners), default=1)
+        elif (
+            isinstance(goal, Objective)
+            and goal.metric == "gpu_count"
+            and goal.op in {">=", "=="}
+            and hard(goal)
+        ):
+            asked = goal.value if goal.value is not None and math.isfinite(goal.value) else 0
+            yield number, math.ceil(asked)
 
 
-def _partners(goal: Config, earlier: Sequence[Goal]) -> Iterator[Config]:
+def _partners(goal: Config, earlier: Sequence[Goal], site: Site) -> Iterator[Config]:
     """The PP wishes beside a TP wish, and the other way round."""
     for one in earlier:
         if (
             isinstance(one, Config)
             and {one.key, goal.key} == {"tp", "pp"}
             and one.op != "<="
-            and overlap(one, goal)
+            and together(one, goal, site)
         ):
             yield one

@@ -2,36 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 
-from intent.models import Config, Finding, Goal
-from runtime.models import Limits
+from intent.models import Config, Finding, Goal, PrecisionRule
 from validator.intervals import devices_asked, satisfies
+from validator.models import Site
+from validator.precisions import left_by, named, permitted
+from validator.words import Words
 
 
-def check(goals: Sequence[Goal], limits: Limits) -> Iterator[Finding]:
+def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
     """One finding for each goal that no allowed topology can meet."""
-    allowed = {"tp": limits.allowed_tp, "pp": limits.allowed_pp}
     for number, goal in enumerate(goals):
         if isinstance(goal, Config):
-            degrees = allowed.get(goal.key)
-            if degrees is not None and not any(satisfies(degree, goal) for degree in degrees):
-                yield _finding(
-                    number,
-                    goal,
-                    f"{goal.key.upper()} {goal.value} is not allowed; allowed are {_listed(degrees)}",
-                )
-    if limits.max_gpus is not None:
-        for number, asked in devices_asked(goals):
-            if asked > limits.max_gpus:
-                yield _finding(
-                    number, goals[number], f"{asked} devices are asked for; the limit is {limits.max_gpus}"
+            yield from _degree(number, goal, site, words)
+        elif isinstance(goal, PrecisionRule):
+            yield from _format(number, goal, site, words)
+    most = site.limits.max_gpus
+    if most is not None:
+        for number, asked in devices_asked(goals, site):
+            if asked > most:
+                place = f"/goals/{number}/value"
+                yield words.finding(
+                    "over_device_limit", place, goals[number], "devices_allowed", devices=asked, most=most
                 )
 
 
-def _listed(values: Sequence[object]) -> str:
-    return ", ".join(map(str, values))
+def _degree(number: int, goal: Config, site: Site, words: Words) -> Iterator[Finding]:
+    allowed = {"tp": site.limits.allowed_tp, "pp": site.limits.allowed_pp}.get(goal.key)
+    if allowed is not None and not any(satisfies(degree, goal) for degree in allowed):
+        facts = {"setting": words.setting(goal.key), "value": goal.value, "possible": words.listed(allowed)}
+        yield words.finding("over_limit", f"/goals/{number}/value", goal, "can_be", **facts)
 
 
-def _finding(number: int, goal: Goal, message: str) -> Finding:
-    return Finding(
-        "over_limit", f"/goals/{number}/value", f"{message} (limits of the deployment file)", goal.evidence
-    )
+def _format(number: int, goal: PrecisionRule, site: Site, words: Words) -> Iterator[Finding]:
+    """A rule that leaves nothing that is allowed, or allows what is not."""
+    allowed = permitted(site.limits)
+    wanted = named(goal) if goal.rule == "allow" else left_by(goal)
+    if not wanted & allowed:
+        listed = words.listed(site.limits.allowed_precisions or ())
+        yield words.finding(
+            "precision_not_allowed", f"/goals/{number}/value", goal, "formats_allowed", formats=listed
+        )

@@ -1,46 +1,37 @@
-"""The sentence an operator confirms: rendered from the checked goals by code, in the units that were said.
+"""The sentence an operator confirms: rendered from the checked goals by code, in the operator's language and units.
 
-The rules translator reads it back to the same goals; ``(assumed)`` stands behind every default.
+One clause per goal, each with its own window. The rules translator reads it back to the same goals: what stands in marks
+(``(assumed)``, ``（默认）``) or square brackets is for people alone.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from intent.models import (
-    METRIC_LABELS,
+    HIGHER_IS_BETTER,
     Config,
-    DatedWindow,
-    FromNowWindow,
     Goal,
     Intent,
     Objective,
-    RecurringWindow,
-    Window,
+    Placement,
+    PrecisionRule,
+    Priority,
+    ReconfigRule,
+    Relative,
+    TenantException,
 )
-
-_OPS = {"<=": "at most", ">=": "at least", "==": "exactly"}
-_WINDOWS = {
-    "always": "at all times",
-    "peak": "at peak",
-    "off_peak": "off-peak",
-    "overnight": "overnight",
-    "business_hours": "during business hours",
-}
-_SPOKEN = {
-    "s": (("s", 1.0), ("ms", 1e3), ("min", 1 / 60), ("h", 1 / 3600)),
-    "tokens/s": (("tokens/s", 1.0), ("tokens/min", 60.0), ("tokens/h", 3600.0)),
-    "requests/s": (("requests/s", 1.0), ("requests/min", 60.0), ("requests/h", 3600.0)),
-    "ratio": (("%", 100.0),),
-}
-"""Normalised unit to the units people say, with what the value is multiplied by."""
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
+from validator.words import Words, name, plain
 
 
 def render(intent: Intent) -> str:
-    """One clause per goal, joined to a text; empty without goals."""
-    clauses = [_goal(goal, _assumed(intent, number)) for number, goal in enumerate(intent.goals)]
-    sentence = "; ".join(clauses)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    """The read-back of goals that have the form of the schema; empty without goals."""
+    words = Words(intent.language)
+    clauses = [
+        _Clause(words, goal, _assumed(intent, number)).text() for number, goal in enumerate(intent.goals)
+    ]
+    sentence = words.say("clauses.separator").join(clauses)
+    return f"{sentence[0].upper()}{sentence[1:]}{words.say('clauses.end')}" if sentence else ""
 
 
 def _assumed(intent: Intent, number: int) -> dict[str, str]:
@@ -53,69 +44,176 @@ def _assumed(intent: Intent, number: int) -> dict[str, str]:
     }
 
 
-def _goal(goal: Goal, assumed: dict[str, str]) -> str:
-    if isinstance(goal, Objective):
-        words = _objective(goal, assumed)
-    elif isinstance(goal, Config):
-        label = goal.key if goal.key == "replicas" else goal.key.upper()
-        words = ["run with", label, *([_OPS[goal.op]] if goal.op != "==" else []), str(goal.value)]
-    else:
-        return f"{goal.type}: {goal.evidence!r}"
-    words += [f"for {kind} {name}" for kind in ("tenant", "model") if (name := getattr(goal, kind, None))]
-    words.append(_marked(_window(goal.window), "window", assumed))
-    if "evidence" in assumed:
-        words.append(f"[{assumed['evidence']}]")
-    return " ".join(words)
+@dataclass(slots=True)
+class _Clause:
+    """One goal in words; remembers which of its assumptions were marked in place."""
+
+    words: Words
+    goal: Goal
+    assumed: dict[str, str]
+    marked: set[str] = field(default_factory=set)
+
+    def text(self) -> str:
+        """Body, scope, window and what is left to note."""
+        window = self.mark(self.words.window(self.goal.window), "window")
+        facts = {"body": _BODIES[type(self.goal)](self.goal, self), "scope": self._scope(), "window": window}
+        note = "; ".join(text for slot, text in self.assumed.items() if slot not in self.marked)
+        return self.words.say("clause", **facts) + (f" [{note}]" if note else "")
+
+    def mark(self, words: str, *slots: str) -> str:
+        """Words with the mark of a default, where what they say is one."""
+        self.marked.update(slots)
+        return words + self.words.say("assumed") if not self.assumed.keys().isdisjoint(slots) else words
+
+    def _scope(self) -> str:
+        """For whom; an exception names its tenant itself."""
+        parts = []
+        for slot, key in (("tenant", "scope.tenant"), ("model", "scope.model")):
+            if slot not in self.marked and (said := getattr(self.goal, slot, None)):
+                parts.append(self.mark(self.words.say(key, name=name(said)), slot))
+        return "".join(parts)
 
 
-def _marked(words: str, slot: str, assumed: dict[str, str]) -> str:
-    return f"{words} (assumed)" if slot in assumed else words
+# -- bounds ----------------------------------------------------------------------------------------
 
 
-def _objective(goal: Objective, assumed: dict[str, str]) -> list[str]:
-    label = _marked(METRIC_LABELS[goal.metric], "metric", assumed)
-    stat = (
-        [_marked(goal.stat if goal.stat == "mean" else goal.stat.upper(), "stat", assumed)]
-        if goal.stat
-        else []
-    )
+def _measured(goal: Objective | Relative, clause: _Clause) -> dict[str, str]:
+    """Statistic and metric."""
+    stat = ""
+    if goal.stat:
+        said = clause.words.say("mean") if goal.stat == "mean" else goal.stat.upper()
+        stat = f"{clause.mark(said, 'stat')} "
+    return {"stat": stat, "metric": clause.mark(clause.words.metric(goal.metric), "metric")}
+
+
+def _objective(goal: Objective, clause: _Clause) -> str:
+    words, facts = clause.words, _measured(goal, clause)
+    facts["soft"] = words.say("soft") if goal.soft else ""
+    facts["op"] = clause.mark(words.op(goal.op), "op")
     if goal.value is None:
-        return [_marked(goal.op.replace("mize", "mise"), "op", assumed), *stat, label]
-    amount = _marked(_amount(goal.value, goal.unit or "", goal.evidence), "unit", assumed)
-    return [*stat, label, _marked(_OPS[goal.op], "op", assumed), amount]
+        return words.say("clause.optimum", **facts)
+    amount = clause.mark(words.amount(goal.value, goal.unit, goal.evidence), "value", "unit")
+    return words.say("clause.bound", amount=amount, **facts)
 
 
-def _amount(value: float, unit: str, evidence: str) -> str:
-    """The value in the unit in which the operator's own number appears, else in one that reads well."""
-    said = {_plain(float(number.replace(",", ""))) for number in _NUMBER.findall(evidence)}
-    units = _SPOKEN.get(unit, ((unit, 1.0),))
-    for name, factor in units:
-        if _plain(value * factor) in said:
-            return _with_unit(_plain(value * factor), name)
-    name, factor = units[1] if unit == "s" and abs(value) < 1 else units[0]
-    return _with_unit(_plain(value * factor), name)
+def _relative(goal: Relative, clause: _Clause) -> str:
+    words, facts = clause.words, _measured(goal, clause)
+    way = {"<=": "clause.reduce", ">=": "clause.raise"}.get(goal.op)
+    if goal.factor is not None:
+        if way and (percent := _percent(goal.factor, goal.op)):
+            return words.say(way, amount=f"{percent} %", **facts)
+        facts["op"] = clause.mark(words.op(goal.op), "op")
+        return words.say("clause.times_now", factor=plain(goal.factor), **facts)
+    delta = goal.delta or 0.0
+    amount = clause.mark(_difference(abs(delta), goal, words), "delta", "unit")
+    if way and (delta < 0 if goal.op == "<=" else delta > 0):
+        return words.say(way, amount=amount, **facts)
+    facts["op"] = clause.mark(words.op(goal.op), "op")
+    return words.say("clause.below_now" if delta < 0 else "clause.above_now", amount=amount, **facts)
 
 
-def _plain(value: float) -> str:
-    text = f"{value:.12g}"
-    return text if "e" not in text else f"{value:.15f}".rstrip("0").rstrip(".")
+def _percent(factor: float, op: str) -> str | None:
+    """By how much per cent the value changes; None where that is the wrong way, or no number to read."""
+    right_way = 0.01 <= factor < 1 if op == "<=" else 1 < factor <= 100
+    percent = plain(abs(factor - 1) * 100)
+    back = 1 - float(percent) / 100 if op == "<=" else 1 + float(percent) / 100
+    return percent if right_way and plain(back) == plain(factor) else None
 
 
-def _with_unit(number: str, unit: str) -> str:
-    return number if unit == "gpus" else f"{number} {unit}"
+def _difference(delta: float, goal: Relative, words: Words) -> str:
+    """A difference of two percentages is in points: 10 % more of 50 % would be 55 %."""
+    if goal.unit == "ratio":
+        return words.say("points", number=plain(delta * 100))
+    return words.amount(delta, goal.unit, goal.evidence)
 
 
-def _window(window: Window) -> str:
-    match window:
-        case str():
-            return _WINDOWS.get(window, f"in window {window}")
-        case RecurringWindow(days, start, end, tz):
-            return f"{_listed(days)} {start} to {end} ({tz})"
-        case DatedWindow(date, start, end, tz):
-            return f"on {date} {start} to {end} ({tz})"
-        case FromNowWindow(duration_s):
-            return f"for the next {_amount(duration_s, 's', '')}"
+def _exception(goal: TenantException, clause: _Clause) -> str:
+    words = clause.words
+    facts = {
+        "tenant": clause.mark(name(goal.tenant), "tenant"),
+        "metric": clause.mark(words.metric(goal.metric), "metric"),
+    }
+    if goal.limit is not None:
+        down = goal.metric in HIGHER_IS_BETTER
+        amount = clause.mark(words.amount(goal.limit, goal.unit, goal.evidence), "limit", "unit")
+        return words.say("clause.down_to" if down else "clause.up_to", amount=amount, **facts)
+    if goal.factor is None:
+        return words.say("clause.exempt", **facts)
+    for op, key in ((">=", "clause.exceed_by"), ("<=", "clause.fall_by")):
+        if percent := _percent(goal.factor, op):
+            return words.say(key, amount=f"{percent} %", **facts)
+    return words.say("clause.times_bound", factor=plain(goal.factor), **facts)
 
 
-def _listed(days: Sequence[str]) -> str:
-    return "every day" if len(days) == 7 else ", ".join(days)
+# -- the other wishes ------------------------------------------------------------------------------
+
+
+def _precision(goal: PrecisionRule, clause: _Clause) -> str:
+    keys = {
+        "require": "clause.require",
+        "forbid": "clause.forbid",
+        "allow": "clause.allow",
+        "min": "clause.least",
+    }
+    words = clause.words
+    value = clause.mark(words.say("full") if goal.value == "full" else goal.value, "value")
+    return clause.mark(words.say(keys[goal.rule], value=value), "rule")
+
+
+def _placement(goal: Placement, clause: _Clause) -> str:
+    keys = {"require": "clause.only_on", "prefer": "clause.rather_on", "forbid": "clause.off"}
+    words = clause.words
+    place = clause.mark(words.place(goal.selector), "selector")
+    workload = clause.mark(_workload(goal.workload, words), "workload") if goal.workload else ""
+    if goal.rule == "freeze":
+        said = words.say("clause.frozen_for" if workload else "clause.frozen", place=place, workload=workload)
+    else:
+        said = words.say(keys[goal.rule], place=place, workload=f"{workload} " if workload else "")
+    return clause.mark(said, "rule")
+
+
+def _workload(workload: str, words: Words) -> str:
+    kind, _, tenant = workload.partition(":")
+    if kind == "tenant" and tenant:
+        return words.say("tenant", name=name(tenant))
+    return words.say("rest") if workload == "rest" else name(workload)
+
+
+def _priority(goal: Priority, clause: _Clause) -> str:
+    words = clause.words
+    higher = clause.mark(words.side(goal.higher), "higher")
+    lower = clause.mark(words.side(goal.lower) if goal.lower else words.say("everything_else"), "lower")
+    return words.say("clause.priority", higher=higher, lower=lower)
+
+
+def _config(goal: Config, clause: _Clause) -> str:
+    words = clause.words
+    facts = {
+        "setting": clause.mark(words.setting(goal.key), "key"),
+        "value": clause.mark(str(goal.value), "value"),
+    }
+    if goal.op == "==" and "op" not in clause.assumed:
+        return words.say("clause.setting", **facts)
+    return words.say("clause.setting_bound", op=clause.mark(words.op(goal.op), "op"), **facts)
+
+
+def _reconfig(goal: ReconfigRule, clause: _Clause) -> str:
+    words = clause.words
+    if goal.rule == "forbid":
+        return clause.mark(words.say("clause.no_reconfiguration"), "rule")
+    number = plain(goal.value or 0.0)
+    key = {"1/h": "clause.per_hour", "1/day": "clause.per_day"}[goal.unit or "1/h"]
+    times = words.say("reconfiguration" if number == "1" else "reconfigurations")
+    return words.say(key, number=clause.mark(number, "value"), times=times)
+
+
+_BODIES: Mapping[type[Goal], Callable[[Any, _Clause], str]] = {
+    Objective: _objective,
+    Relative: _relative,
+    TenantException: _exception,
+    PrecisionRule: _precision,
+    Placement: _placement,
+    Priority: _priority,
+    Config: _config,
+    ReconfigRule: _reconfig,
+}

@@ -1,15 +1,20 @@
 """The strict domain schema: every intent document that leaves the validator has this form."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from intent.document import to_document
 from intent.models import Finding, Intent
+from validator.words import Words
+
+MOST_CHARACTERS = 200
+"""Of a wrong value, shown in a message."""
 
 
 @cache
@@ -20,18 +25,70 @@ def domain_schema() -> dict[str, Any]:
     return loaded
 
 
-@cache
-def _validator() -> Draft202012Validator:
-    return Draft202012Validator(domain_schema())
-
-
-def check(intent: Intent) -> Iterator[Finding]:
+def check(intent: Intent, words: Words) -> Iterator[Finding]:
     """One finding for each place where the document breaks the schema, in document order."""
-    problems = _validator().iter_errors(to_document(intent))
-    for problem in sorted(problems, key=lambda one: [str(part) for part in one.absolute_path]):
-        pointer = "".join(f"/{_escaped(str(part))}" for part in problem.absolute_path)
-        yield Finding("schema_violation", pointer, f"{pointer or '/'}: {problem.message[:300]}")
+    problems = sorted(errors(to_document(intent)), key=lambda one: [str(part) for part in one[0]])
+    for path, problem in problems:
+        pointer = "".join(f"/{_escaped(str(part))}" for part in path)
+        yield Finding("schema_violation", pointer, f"{pointer or '/'}: {_said(problem, words)}")
+
+
+def errors(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], ValidationError]]:
+    """Path and error of everything that breaks the schema.
+
+    Each goal is checked by the schema of its own type: a tenth of the time of asking every type whether it is meant.
+    """
+    goals = document["goals"]
+    for problem in _frame().iter_errors({**document, "goals": []}):
+        yield tuple(problem.absolute_path), problem
+    for number, goal in enumerate(goals):
+        for problem in _goal(goal["type"]).iter_errors(goal):
+            yield ("goals", number, *problem.absolute_path), problem
+
+
+@cache
+def _frame() -> Draft202012Validator:
+    return Draft202012Validator(_flat(domain_schema()))
+
+
+@cache
+def _goal(kind: str) -> Draft202012Validator:
+    return Draft202012Validator(_flat(domain_schema()["$defs"][kind]))
+
+
+def _flat(schema: Any) -> Any:
+    """A schema with what it refers to written out: following references takes most of the time."""
+    if isinstance(schema, list):
+        return [_flat(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _flat(domain_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]])
+    return {key: _flat(value) for key, value in schema.items() if key != "$defs"}
+
+
+def _said(problem: ValidationError, words: Words) -> str:
+    """What is wrong, in the operator's language."""
+    shown = json.dumps(problem.instance, ensure_ascii=False, default=str)[:MOST_CHARACTERS]
+    expected = json.dumps(problem.validator_value, ensure_ascii=False)[:MOST_CHARACTERS]
+    key = _KEYS.get(str(problem.validator), "schema.other")
+    return words.say(key, shown=shown, expected=expected)
 
 
 def _escaped(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
+
+
+_KEYS = {
+    "additionalProperties": "schema.keys",
+    "required": "schema.keys",
+    "type": "schema.type",
+    "enum": "schema.choice",
+    "const": "schema.choice",
+    "pattern": "schema.pattern",
+    "minLength": "schema.short",
+    "minItems": "schema.short",
+    "maxLength": "schema.long",
+    "maxItems": "schema.long",
+    "exclusiveMinimum": "schema.small",
+}

@@ -1,49 +1,72 @@
 """The one entry: an intent in, the same intent with outcome, findings and read-back out. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
-from intent.models import Finding, Intent, Outcome
-from runtime.models import Cluster, Limits, ModelSpec
-from validator import bounds, conflicts, inventory, schema
-from validator import limits as allowed
+from intent.models import Finding, Goal, Intent, Outcome
+from validator import (
+    bounds,
+    capacity,
+    conflicts,
+    inventory,
+    limits,
+    memory,
+    names,
+    placements,
+    precisions,
+    priorities,
+    schema,
+    windows,
+)
+from validator.models import Site
 from validator.readback import render
+from validator.words import Words
 
 
-def validate(intent: Intent, limits: Limits, cluster: Cluster, models: Mapping[str, ModelSpec]) -> Intent:
+def validate(intent: Intent, site: Site) -> Intent:
     """Check an intent against schema, physics, itself, the deployment's limits and its inventory.
 
-    What was unclear stays a question, whatever else is found: rules applied to an uncertain reading prove nothing.
-    Checking twice changes nothing.
+    A document without the right form is out of scope. What was unclear stays a question, whatever else is found: rules
+    applied to an uncertain reading prove nothing. A name that nobody has becomes the question, if there is none yet.
+    Then a conflict outweighs what is infeasible. Checking twice changes nothing.
     """
-    checked = _checked(intent, limits, cluster, models)
-    new = tuple(finding for _, finding in checked if finding not in intent.findings)
-    outcome = intent.understood
-    if outcome is Outcome.OK and checked:
-        outcome = checked[0][0]
-    result = replace(intent, outcome=outcome, findings=(*intent.findings, *new))
-    return replace(result, readback=render(result))
+    words = Words(intent.language)
+    if broken := tuple(schema.check(intent, words)):
+        return replace(_with(intent, broken), outcome=Outcome.OUT_OF_SCOPE, readback="")
+    site = replace(site, windows={**site.windows, **intent.windows})
+    missing = tuple(names.unknown(intent.goals, site))
+    asked = names.question(intent, missing, words)
+    unnamed = tuple(names.findings(missing, intent.goals, words))
+    clashes = tuple(_conflicts(intent.goals, site, words))
+    impossible = tuple(_impossible(intent.goals, site, words))
+    questions = intent.questions or ((asked,) if asked else ())
+    checked = replace(_with(intent, (*unnamed, *clashes, *impossible)), questions=questions)
+    outcome = checked.understood
+    if outcome is Outcome.OK and (unnamed or clashes or impossible):
+        outcome = Outcome.CONFLICT if clashes else Outcome.INFEASIBLE
+    return replace(checked, outcome=outcome, readback=render(checked))
 
 
-def _checked(
-    intent: Intent, limits: Limits, cluster: Cluster, models: Mapping[str, ModelSpec]
-) -> list[tuple[Outcome, Finding]]:
-    """Findings with the outcome each brings, the one that decides first."""
-    if broken := list(schema.check(intent)):
-        return [(Outcome.OUT_OF_SCOPE, finding) for finding in broken]
-    goals = intent.goals
-    clashes = conflicts.check(goals)
-    impossible = [
-        *bounds.check(goals),
-        *inventory.check(goals, cluster, models),
-        *allowed.check(goals, limits),
-    ]
-    return [
-        *((Outcome.CONFLICT, finding) for finding in clashes),
-        *((Outcome.INFEASIBLE, finding) for finding in _first_per_place(impossible)),
-    ]
+def _with(intent: Intent, found: Sequence[Finding]) -> Intent:
+    """With what is new."""
+    new = tuple(finding for finding in found if finding not in intent.findings)
+    return replace(intent, findings=(*intent.findings, *new)) if new else intent
 
 
-def _first_per_place(findings: list[Finding]) -> list[Finding]:
-    """One finding for one place: what is impossible anywhere need not be called over the limit as well."""
-    return list({finding.pointer: finding for finding in reversed(findings)}.values())[::-1]
+def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+    """What the goals do to one another."""
+    return chain.from_iterable(
+        rule.check(goals, site, words) for rule in (conflicts, precisions, placements, priorities)
+    )
+
+
+def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+    """What cannot be at all: one finding for one place, what is impossible anywhere before what is not allowed here."""
+    rules = (windows, inventory, limits, memory, capacity)
+    found = chain(bounds.check(goals, words), *(rule.check(goals, site, words) for rule in rules))
+    places: set[str] = set()
+    for finding in found:
+        if finding.pointer not in places:
+            places.add(finding.pointer)
+            yield finding

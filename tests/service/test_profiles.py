@@ -6,6 +6,7 @@ from service import profiles
 from service.deployment import load
 from service.errors import DeploymentError
 from service.testing import DEPLOYMENT, SAMPLES, write_deployment
+from validator.models import Speed
 
 
 @pytest.fixture
@@ -73,3 +74,12 @@ def test_a_kind_without_a_profile_is_named(tmp_path):
 
     with pytest.raises(DeploymentError, match=r"profiles\.H900"):
         profiles.load_profiles(load(write_deployment(tmp_path, text)), tmp_path)
+
+
+def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):
+    text = DEPLOYMENT.replace("kind: CPU", "kind: Big")
+    named = text.replace("limits: {", "profiles: {Big: a100-80gb}\nlimits: {")
+
+    assert profiles.speeds(load(write_deployment(tmp_path, named))) == {"Big": Speed(2.039e12, 312e12)}
+    assert profiles.speeds(load(write_deployment(tmp_path, text))) == {}
+    assert profiles.speeds(load(write_deployment(tmp_path))) == {}

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from intent.models import DatedWindow, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
 from selector.calibrate import fit_cpu
 from service import usecases
 from service.deployment import load
@@ -75,3 +77,25 @@ def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_
 
 def test_a_fresh_plan_may_be_applied(deployment):
     usecases.approve(document(), None, deployment, usecases.Situation(deployment.model.start, generation=4))
+
+
+def checked(deployment, *goals, now=MONDAY):
+    return usecases.check(Intent("x", "en", goals, TranslatorInfo("rules")), deployment, now)
+
+
+def test_an_intent_is_checked_against_what_the_deployment_says(deployment):
+    high = Objective("gpu_util", ">=", "high", value=0.8, unit="ratio", window="peak")
+    low = Objective("gpu_util", "<=", "low", value=0.7, unit="ratio", window=evening("17:00"))
+    assert checked(deployment, high, low).outcome is Outcome.CONFLICT
+    assert checked(deployment, high, replace(low, window=evening("18:00"))).outcome is Outcome.OK
+    assert checked(deployment, replace(high, tenant="nobody")).findings[0].code == "unknown_tenant"
+
+
+def test_an_intent_is_checked_at_its_moment(deployment):
+    sunday = Objective("ttft", "<=", "x", "p99", 2.0, "s", DatedWindow("2026-01-04", "09:00", "17:00", "UTC"))
+    assert checked(deployment, sunday).findings[0].code == "window_over"
+    assert checked(deployment, sunday, now=MONDAY - timedelta(days=2)).outcome is Outcome.OK
+
+
+def evening(start):
+    return RecurringWindow(("mon",), start, "20:00", "UTC")

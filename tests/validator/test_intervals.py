@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import Config, Objective, RecurringWindow
-from validator.intervals import Interval, devices_asked, interval, overlap, satisfies
+from intent.models import Config, Objective, Placement, RecurringWindow
+from validator.intervals import Interval, covers, devices_asked, hard, interval, satisfies, together
 
 
 def bound(value=2.0, **said):
@@ -21,32 +22,60 @@ def test_costs_compare_by_the_hour():
     assert interval(Objective("cost", "<=", "x", value=48.0, unit="USD/day")).high == 2.0
 
 
-def test_windows_overlap_if_equal_or_always():
-    late = RecurringWindow(("fri",), "22:00", "06:00", "UTC")
-    assert overlap(bound(), bound(window="peak"))
-    assert overlap(bound(window=late), bound(window=late))
-    assert not overlap(bound(window="peak"), bound(window="overnight"))
+def test_goals_hold_together_in_windows_that_overlap(site):
+    late = RecurringWindow(("fri",), "20:00", "06:00", "UTC")
+    assert together(bound(), bound(window="peak"), site)
+    assert together(bound(window="peak"), bound(window=late), site)
+    assert not together(bound(window="peak"), bound(window="overnight"), site)
 
 
-def test_a_name_overlaps_with_itself_and_with_none():
-    assert overlap(bound(tenant="acme"), bound())
-    assert not overlap(bound(tenant="acme"), bound(tenant="initech"))
-    assert not overlap(Config("tp", "==", 2, "x", model="a"), Config("tp", "==", 4, "x", model="b"))
+def test_a_name_holds_together_with_itself_and_with_none(site):
+    assert together(bound(tenant="acme"), bound(), site)
+    assert not together(bound(tenant="acme"), bound(tenant="initech"), site)
+    assert not together(Config("tp", "==", 2, "x", model="a"), Config("tp", "==", 4, "x", model="b"), site)
 
 
-def test_tp_and_pp_of_the_same_time_multiply():
+def test_a_general_goal_covers_a_special_one_and_not_the_other_way_round(site):
+    special = bound(window="peak", tenant="acme")
+    assert covers(bound(), special, site)
+    assert covers(special, special, site)
+    assert not covers(special, bound(), site)
+    assert not covers(bound(window="overnight"), special, site)
+    assert covers(bound(window="month_end"), bound(window="peak"), site)
+
+
+def test_what_is_preferred_is_not_hard():
+    assert hard(bound())
+    assert not hard(bound(soft=True))
+    assert hard(Placement("require", "node:a", "x"))
+    assert not hard(Placement("prefer", "node:a", "x"))
+
+
+def test_tp_and_pp_of_the_same_time_multiply(site):
     goals = [Config("tp", "==", 2, "x"), Config("pp", "==", 4, "x"), Config("pp", "<=", 9, "x")]
-    assert list(devices_asked(goals)) == [(0, 2), (1, 8)]
+    assert list(devices_asked(goals, site)) == [(0, 2), (1, 8)]
     apart = [Config("tp", "==", 2, "x", window="peak"), Config("pp", "==", 4, "x", window="overnight")]
-    assert list(devices_asked(apart)) == [(0, 2), (1, 4)]
+    assert list(devices_asked(apart, site)) == [(0, 2), (1, 4)]
 
 
-def test_a_number_of_gpus_asks_for_itself():
-    assert list(devices_asked([Objective("gpu_count", ">=", "x", value=3.0, unit="gpus")])) == [(0, 3)]
-    assert list(devices_asked([Objective("gpu_count", "<=", "x", value=3.0, unit="gpus")])) == []
+def test_a_number_of_gpus_asks_for_itself(site):
+    count = Objective("gpu_count", ">=", "x", value=3.0, unit="gpus")
+    assert list(devices_asked([count], site)) == [(0, 3)]
+    assert list(devices_asked([replace(count, op="<=")], site)) == []
+    assert list(devices_asked([replace(count, soft=True)], site)) == []
 
 
 @given(st.integers(1, 64), st.integers(1, 64), st.sampled_from(["<=", ">=", "=="]))
 def test_satisfying_is_what_the_comparison_says(value, degree, op):
     expected = {"<=": degree <= value, ">=": degree >= value, "==": degree == value}[op]
     assert satisfies(degree, Config("tp", op, value, "x")) is expected
+
+
+OPS = st.sampled_from(["<=", ">=", "=="])
+
+
+@given(st.integers(0, 8), OPS, st.integers(0, 8), OPS)
+def test_bounds_are_disjoint_exactly_when_no_value_satisfies_both(one, op, other, other_op):
+    a, b = Config("tp", op, one, "x"), Config("tp", other_op, other, "x")
+    shared = any(satisfies(value, a) and satisfies(value, b) for value in range(-1, 10))
+    assert interval(a).disjoint(interval(b)) is not shared

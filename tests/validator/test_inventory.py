@@ -2,33 +2,43 @@ from dataclasses import replace
 
 import pytest
 
-from intent.models import Config, Objective
+from intent.models import Config, Objective, Placement
 from runtime.models import Cluster, Gpu, Link, Node
 from validator.inventory import check
+from validator.words import Words
 
 
-def node(name, kind, first, count):
-    gpus = tuple(Gpu(index, kind, 10**9) for index in range(first, first + count))
-    return Node(name, gpus, Link("shared-memory", 1e9, 1e-5))
+def cluster(*counts, kind="CPU"):
+    """One node for each count."""
+    nodes, first = [], 0
+    for number, count in enumerate(counts):
+        gpus = tuple(Gpu(index, kind, 10**9) for index in range(first, first + count))
+        nodes.append(Node(f"n{number}", gpus, Link("shared-memory", 1e9, 1e-5)))
+        first += count
+    return Cluster(tuple(nodes))
 
 
-def found(goals, cluster, models):
-    return [(finding.code, finding.pointer) for finding in check(goals, cluster, models)]
+def found(site, en, *goals):
+    return [(finding.code, finding.pointer) for finding in check(goals, site, en)]
 
 
 @pytest.mark.parametrize(
     ("goal", "code"),
     [
-        (Config("tp", "==", 16, "x"), "too_few_devices"),
+        (Config("tp", "==", 16, "x"), "too_few_for_tp"),
         (Config("tp", "==", 3, "x"), "tp_does_not_divide"),
-        (Config("tp", ">=", 5, "x"), "too_few_devices"),
+        (Config("tp", ">=", 5, "x"), "too_few_for_tp"),
         (Config("pp", "==", 9, "x"), "more_stages_than_layers"),
-        (Config("pp", "==", 5, "x"), "too_few_devices"),
+        (Config("pp", "==", 5, "x"), "too_few_for_pp"),
         (Config("replicas", "==", 2, "x"), "replicas_unsupported"),
+        (Objective("gpu_count", ">=", "x", value=5.0, unit="gpus"), "too_few_devices"),
     ],
 )
-def test_a_setting_that_cannot_be_is_found(goal, code, cluster, models):
-    assert found([goal], cluster, {"counting": models["counting"]}) == [(code, "/goals/0/value")]
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_setting_that_cannot_be_is_found(goal, code, language, site):
+    (finding,) = check([goal], site, Words(language))
+    assert (finding.code, finding.pointer) == (code, "/goals/0/value")
+    assert finding.suggestion
 
 
 @pytest.mark.parametrize(
@@ -40,65 +50,51 @@ def test_a_setting_that_cannot_be_is_found(goal, code, cluster, models):
         Config("pp", "==", 4, "x"),
         Config("pp", "<=", 80, "x"),
         Config("replicas", "<=", 3, "x"),
+        Config("tp", "==", 16, "x", model="nobody"),
         Objective("gpu_count", "==", "x", value=4.0, unit="gpus"),
+        Placement("forbid", "gpu:gpu-1", "x"),
+        Placement("require", "node:local", "x"),
     ],
 )
-def test_a_setting_that_can_be_passes(goal, cluster, models):
-    assert found([goal], cluster, {"counting": models["counting"]}) == []
+def test_a_setting_that_can_be_passes(goal, site, en):
+    assert found(site, en, goal) == []
 
 
-def test_the_message_says_what_there_is_and_what_could_be(cluster, models):
-    (finding,) = check([Config("tp", "==", 16, "tp=16")], cluster, {"counting": models["counting"]})
+def test_the_message_says_what_there_is_and_what_could_be(site, en):
+    (finding,) = check([Config("tp", "==", 16, "tp=16")], site, en)
     assert "has 4" in finding.message
     assert finding.suggestion == "TP can be 1, 2, 4"
 
 
-def test_tp_stays_on_devices_of_one_kind_on_one_node(mixed, models):
-    assert found([Config("tp", "==", 6, "x")], mixed, {"counting": models["counting"]}) == [
-        ("too_few_devices", "/goals/0/value")
+def test_a_workload_that_is_kept_off_every_device_is_found(site, en):
+    assert found(site, en, Placement("forbid", "node:local", "x", "batch")) == [
+        ("no_device_left", "/goals/0/selector")
     ]
 
 
-def test_tp_of_a_model_is_bounded_by_the_devices_of_a_node(models):
-    small = Cluster((node("a", "CPU", 0, 2), node("b", "CPU", 2, 2)))
-    (finding,) = check([Config("tp", "==", 4, "x")], small, {"counting": models["counting"]})
-    assert (finding.code, finding.suggestion) == ("too_few_devices", "TP can be 1, 2")
+def test_tp_stays_on_devices_of_one_kind_on_one_node(site, en):
+    two_nodes = replace(site, cluster=cluster(2, 2))
+    (finding,) = check([Config("tp", "==", 4, "x")], two_nodes, en)
+    assert (finding.code, finding.suggestion) == ("too_few_for_tp", "TP can be 1, 2")
+    node = Node("a", (Gpu(0, "A100", 10**9), Gpu(1, "L40S", 10**9)), Link("pcie", 1e9, 1e-5))
+    assert found(replace(site, cluster=Cluster((node,))), en, Config("tp", "==", 2, "x"))
 
 
-def test_tp_divides_the_kv_heads_and_not_only_the_heads(cluster, models):
-    grouped = replace(models["counting"], num_heads=12, num_kv_heads=6)
-    assert found([Config("tp", "==", 4, "x")], cluster, {"grouped": grouped}) == [
-        ("tp_does_not_divide", "/goals/0/value")
-    ]
-    assert found([Config("tp", "==", 3, "x")], cluster, {"grouped": grouped}) == []
+def test_tp_divides_the_kv_heads_and_not_only_the_heads(site, en):
+    grouped = replace(site.models["counting"], num_heads=12, num_kv_heads=6)
+    heads = replace(site, models={"grouped": grouped})
+    assert found(heads, en, Config("tp", "==", 4, "x")) == [("tp_does_not_divide", "/goals/0/value")]
+    assert found(heads, en, Config("tp", "==", 3, "x")) == []
 
 
-def test_tp_and_pp_together_need_their_product(cluster, models):
-    goals = [Config("tp", "==", 4, "x"), Config("pp", "==", 2, "x")]
-    assert found(goals, cluster, {"counting": models["counting"]}) == [("too_few_devices", "/goals/1/value")]
-    assert (
-        found(
-            [Config("tp", "==", 4, "x", window="peak"), Config("pp", "==", 2, "x", window="overnight")],
-            cluster,
-            models,
-        )
-        == []
-    )
+def test_tp_and_pp_together_need_their_product(site, en):
+    tp, pp = Config("tp", "==", 4, "x", window="peak"), Config("pp", "==", 2, "x", window="overnight")
+    assert found(site, en, tp, replace(pp, window="peak")) == [("too_few_devices", "/goals/1/value")]
+    assert found(site, en, tp, pp) == []
 
 
-def test_more_gpus_than_there_are_is_found(cluster, models):
-    goal = Objective("gpu_count", ">=", "x", value=5.0, unit="gpus")
-    assert found([goal], cluster, models) == [("too_few_devices", "/goals/0/value")]
-
-
-def test_a_setting_counts_for_every_model_unless_one_is_named(cluster, models):
-    assert found([Config("pp", "==", 3, "x")], cluster, models) == [
+def test_a_setting_counts_for_every_model_unless_one_is_named(two_models, en):
+    assert found(two_models, en, Config("pp", "==", 3, "x")) == [
         ("more_stages_than_layers", "/goals/0/value")
     ]
-    assert found([Config("pp", "==", 3, "x", model="counting")], cluster, models) == []
-
-
-def test_a_model_that_is_not_served_is_named(cluster, models):
-    (finding,) = check([Config("tp", "==", 2, "x", model="llama")], cluster, models)
-    assert (finding.code, finding.pointer) == ("unknown_model", "/goals/0/model")
-    assert "counting, thin" in finding.message
+    assert found(two_models, en, Config("pp", "==", 3, "x", model="counting")) == []

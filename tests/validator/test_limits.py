@@ -1,25 +1,59 @@
+from dataclasses import replace
+
 import pytest
 
-from intent.models import Config, Objective
+from intent.models import Config, Objective, PrecisionRule
 from runtime.models import Limits
 from validator.limits import check
 
 
+def rule(words):
+    kind, value = words.split()
+    return PrecisionRule(kind, value, words)
+
+
+FEW = Limits(allowed_precisions=("bf16", "fp8"))
+
+
+def found(goals, limits, site, en):
+    return list(check(goals, replace(site, limits=limits), en))
+
+
 @pytest.mark.parametrize(
-    ("goals", "limits", "words"),
+    ("goals", "limits", "words", "suggestion"),
     [
-        ([Config("tp", "==", 4, "x")], Limits(allowed_tp=(1, 2)), "allowed are 1, 2"),
-        ([Config("pp", ">=", 3, "x")], Limits(allowed_pp=(1, 2)), "allowed are 1, 2"),
-        ([Config("tp", "==", 4, "x")], Limits(max_gpus=2), "the limit is 2"),
-        ([Config("tp", "==", 2, "x"), Config("pp", "==", 2, "x")], Limits(max_gpus=3), "the limit is 3"),
-        ([Objective("gpu_count", "==", "x", value=3.0, unit="gpus")], Limits(max_gpus=2), "the limit is 2"),
+        ([Config("tp", "==", 4, "x")], Limits(allowed_tp=(1, 2)), "allowed are 1, 2", "TP can be 1, 2"),
+        ([Config("pp", ">=", 3, "x")], Limits(allowed_pp=(1, 2)), "allowed are 1, 2", "PP can be 1, 2"),
+        ([Config("tp", "==", 4, "x")], Limits(max_gpus=2), "the limit is 2", "at most 2 devices"),
+        (
+            [Config("tp", "==", 2, "x"), Config("pp", "==", 2, "x")],
+            Limits(max_gpus=3),
+            "the limit is 3",
+            "at most 3 devices",
+        ),
+        (
+            [Objective("gpu_count", "==", "x", value=3.0, unit="gpus")],
+            Limits(max_gpus=2),
+            "the limit is 2",
+            "at most 2 devices",
+        ),
+        ([rule("require int4")], FEW, "allowed are bf16, fp8", "bf16, fp8 can be used"),
+        ([rule("allow int4")], FEW, "allowed are bf16, fp8", "bf16, fp8 can be used"),
+        ([rule("require full")], Limits(allowed_precisions=("fp8",)), "allowed are fp8", "fp8 can be used"),
+        (
+            [rule("forbid full")],
+            Limits(allowed_precisions=("bf16", "fp16")),
+            "allowed are bf16",
+            "bf16, fp16 can be used",
+        ),
+        ([rule("min full")], Limits(allowed_precisions=("int8",)), "allowed are int8", "int8 can be used"),
     ],
 )
-def test_a_wish_over_a_limit_is_found(goals, limits, words):
-    (finding,) = check(goals, limits)
-    assert finding.code == "over_limit"
+def test_a_wish_over_a_limit_is_found(goals, limits, words, suggestion, site, en):
+    (finding,) = found(goals, limits, site, en)
     assert finding.pointer == f"/goals/{len(goals) - 1}/value"
     assert words in finding.message
+    assert finding.suggestion == suggestion
 
 
 @pytest.mark.parametrize(
@@ -28,9 +62,15 @@ def test_a_wish_over_a_limit_is_found(goals, limits, words):
         (Config("tp", "==", 4, "x"), Limits()),
         (Config("tp", "==", 2, "x"), Limits(allowed_tp=(1, 2), max_gpus=2)),
         (Config("tp", "<=", 8, "x"), Limits(allowed_tp=(1, 2), max_gpus=2)),
-        (Config("pp", "==", 4, "x"), Limits(allowed_tp=(1,))),
-        (Objective("gpu_count", "<=", "x", value=8.0, unit="gpus"), Limits(max_gpus=2)),
+        (Config("tp", ">=", 2, "x"), Limits(allowed_tp=(1, 4))),
+        (Config("replicas", "==", 1, "x"), Limits(allowed_tp=(1,), allowed_pp=(1,), max_gpus=1)),
+        (Objective("gpu_count", "<=", "x", value=9.0, unit="gpus"), Limits(max_gpus=2)),
+        (rule("require full"), FEW),
+        (rule("forbid int4"), FEW),
+        (rule("min fp8"), FEW),
+        (rule("allow fp8"), FEW),
+        (rule("require int4"), Limits()),
     ],
 )
-def test_a_wish_within_the_limits_passes(goal, limits):
-    assert list(check([goal], limits)) == []
+def test_a_wish_within_the_limits_passes(goal, limits, site, en):
+    assert found([goal], limits, site, en) == []
