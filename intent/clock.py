@@ -57,7 +57,7 @@ class Clock:
             return self
         hour, minute = divmod(self.minutes, 60)
         if half == "noon":
-            half = "am" if hour >= 10 else "pm"
+            half = "am" if hour in {10, 11} else "pm"
         if half == "night":
             half = "pm" if 6 <= hour < 12 else "am"
         return Clock((hour % 12 + 12 * (half == "pm")) * 60 + minute, "half")
@@ -79,7 +79,7 @@ def span(start: Clock, end: Clock, half: str | None = None) -> tuple[int, int] |
     if start.minutes is None or end.minutes is None:
         return "impossible_time"
     if half is not None:
-        start, end = start.in_half(half), end.in_half(half)
+        start = start.in_half(half)
     first, last = _settled(start, end)
     if first is None or last is None:
         return "ambiguous_time"
@@ -101,7 +101,7 @@ def _settled(start: Clock, end: Clock) -> tuple[int | None, int | None]:
         return first, _after(first, last)
     to_midnight = start.is_unsure and last % 1440 == 0  # "6 to midnight"
     round_the_clock = (
-        start.said == end.said == "digits" and start.open and end.open and last < first
+        start.said == end.said == "digits" and start.open and end.open and last < min(first, 600)
     )  # "9:00 to 5:00"
     return (None, None) if to_midnight or round_the_clock else (first, last)
 

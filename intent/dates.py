@@ -65,9 +65,14 @@ def on_day_of_month(day: int) -> Day:
     return found
 
 
-def problem(code: str) -> Day:
-    """No day, but why."""
-    return lambda _: code
+def several_days(_: date) -> str:
+    """More days than one, each with its own hours: "this weekend"."""
+    return "several_windows"
+
+
+def unclear_day(_: date) -> str:
+    """Day and month, or month and day: 03/04."""
+    return "ambiguous_time"
 
 
 def days_between(first: int, last: int) -> tuple[int, ...]:

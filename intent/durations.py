@@ -33,7 +33,9 @@ _NUMBERS = {
 }  # fmt: skip
 _HAN = {character: value for value, character in enumerate("零一二三四五六七八九十")} | {"两": 2, "半": 0.5}
 
-_ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True))
+_ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(
+    " ", r"\s"
+)
 _ENGLISH_UNIT = "|".join(sorted((name for name in _UNIT_OF if name.isascii()), key=len, reverse=True))
 _HAN_UNIT = "|".join(sorted((name for name in _UNIT_OF if not name.isascii()), key=len, reverse=True))
 

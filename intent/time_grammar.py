@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from intent.bare_hours import are_hours, follows_a_bound, is_counted
 from intent.clock import HALVES, Clock
-from intent.dates import WEEKDAYS, WEEKENDS, Day, coming, days_between, in_days, next_named, problem
+from intent.dates import WEEKDAYS, WEEKENDS, Day, coming, days_between, in_days, next_named, several_days
 from intent.time_words import Atom, Mark, scan
 from intent.window_pieces import Pieces
 from intent.zones import UNKNOWN, resolve
@@ -18,21 +18,24 @@ _EDGES = {
     "since": "after",
     "before": "before",
     "until": "until",
+    "now until": "until",
     "by": "by",
 }
 _UNTIL = frozenset({"until", "till", "til"})
 _MOST_LEADS = 4
+_NEVER_FIRST = frozenset({Mark.WORD, Mark.COMMA, Mark.SPAN, Mark.TRAILER, Mark.EDGE, Mark.NEXT_DAY})
 _CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
 _CLAUSE_START = re.compile(r"(?:^|[.;,!?\n:。；(])\s*$", re.ASCII)
 _NO_PART = re.compile(r"\s?(?:peak|rush|高峰|好)", re.ASCII)
-_IN_BRACKETS = re.compile(r"\(\s*([a-z][\w/+:-]*(?:\s?time|时间)?|\w{2,4}时间)\s*\)", re.ASCII)
+_IN_BRACKETS = re.compile(r"\(\s*([a-z][\w/+:-]*(?:\s?time|时间)?|[^\s()]{1,6}时间)\s*\)", re.ASCII)
 _NO_PLACE = re.compile(
     r"(?:^|/)(?:ttft|tpot|itl|e2e|latency|throughput|input|output|prompt|read|write|cost|prefill|decode|and|or|tok\w*|s|h|"
     r"sec|min|hour|day|month|req\w*|gpu|user)(?:/|$)",
     re.ASCII,
 )
 _COUNTS = re.compile(
-    r"(?:\d|usd|dollars?|bucks|times|twice|once|reconfigurations?|switches|[次元])\s*$", re.ASCII
+    r"(?:[$€£¥]\s?\d[\d.,]*|usd|dollars?|bucks|times|twice|once|reconfigurations?|switches|[次元])\s*$",
+    re.ASCII,
 )
 _ABBREVIATED = frozenset({"mon", "tue", "wed", "thu", "fri", "sat", "sun"})
 
@@ -52,6 +55,16 @@ class _Leads:
         return not set(words).isdisjoint(self.words)
 
 
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A time of day and the words it takes; ``is_bare`` if it is a number that nothing marks as an hour."""
+
+    clock: Clock
+    place: int
+    after: int
+    is_bare: bool = False
+
+
 class Reader:
     """The words of one text; every method named for a piece reads it at a place and says where it ends, or None."""
 
@@ -63,9 +76,12 @@ class Reader:
         """The half-open place of every window and what was said of it, from the left, each as long as can be."""
         first = 0
         while first < len(self._atoms):
-            pieces, place = Pieces(), first
-            while (after := self._more(first, place, pieces)) is not None:
-                place = after
+            if self._atoms[first].mark in _NEVER_FIRST:
+                first += 1
+                continue
+            pieces, place = self._longest(first, Pieces())
+            if self._at(place).mark is Mark.COMMA and place > first:
+                pieces, place = self._behind_comma(first, place, pieces)
             if place > first and self._is_window(first, place, pieces):
                 yield self._atoms[first].start, self._atoms[place - 1].end, pieces
                 first = place
@@ -97,36 +113,48 @@ class Reader:
 
     # -- joining ------------------------------------------------------------------------------------
 
-    def _more(self, first: int, place: int, pieces: Pieces) -> int | None:
-        """Where the next piece of the same window ends."""
-        after = self._piece(self._leads(place), pieces)
-        if after is None and place > first and self._at(place).mark is Mark.COMMA:
-            return self._behind_comma(first, place, pieces)
-        return after
+    def _longest(self, place: int, pieces: Pieces) -> tuple[Pieces, int]:
+        """These pieces with all that follow without a comma, and where they end."""
+        pieces = replace(pieces)
+        while (after := self._piece(self._leads(place), pieces)) is not None:
+            place = after
+        return pieces, place
 
     def _leads(self, place: int) -> _Leads:
         words: list[str] = []
         for atom in self._atoms[place : place + _MOST_LEADS]:
             if atom.mark is Mark.EVERY:
                 words.append("every")
-            elif atom.mark in {Mark.LEAD, Mark.BINDER} or (atom.mark is Mark.TO and atom.value in _UNTIL):
-                words.append("until" if atom.mark is Mark.TO else atom.value)
+            elif atom.mark in {Mark.LEAD, Mark.BINDER}:
+                words.append(atom.value)
+            elif atom.mark is Mark.TO and (atom.value in _UNTIL or self._is_up_to(place + len(words))):
+                words.append("until")
             else:
                 break
         return _Leads(place + len(words), tuple(words))
 
-    def _behind_comma(self, first: int, place: int, pieces: Pieces) -> int | None:
+    def _is_up_to(self, place: int) -> bool:
+        """到18点为止."""
+        edge = self._at(place + 2)
+        return self._said(place) in {"到", "至"} and edge.mark is Mark.EDGE and edge.value == "until"
+
+    def _behind_comma(self, first: int, comma: int, pieces: Pieces) -> tuple[Pieces, int]:
         """ "On weekdays, 9am to 5pm" is one window unless what stands behind the comma begins the next wish."""
-        if pieces.has_days == pieces.has_hours:
-            return None
-        trial = replace(pieces)
-        after = self._piece(self._leads(place + 1), trial)
-        if after is None or not (trial.has_days and trial.has_hours):
-            return None
+        more, place = self._longest(comma + 1, pieces)
+        if place == comma + 1:
+            return pieces, comma
+        if (
+            pieces.days is not None and pieces.day is None and more.day is not None
+        ):  # Friday, 27 November, 9:00-17:00
+            return (
+                (more, place)
+                if self._at(place).mark is not Mark.COMMA
+                else self._behind_comma(first, place, more)
+            )
         leads_clause = pieces.has_days and _CLAUSE_START.search(self._text[: self._at(first).start][-3:])
-        if not leads_clause and not _CLEAN.match(self._text, self._at(after - 1).end):
-            return None
-        return self._piece(self._leads(place + 1), pieces)
+        is_clean = leads_clause or _CLEAN.match(self._text, self._at(place - 1).end)
+        adds = pieces.has_days != pieces.has_hours and more.has_days and more.has_hours
+        return (more, place) if adds and is_clean else (pieces, comma)
 
     def _piece(self, leads: _Leads, pieces: Pieces) -> int | None:
         for read in (self._day, self._hours, self._days, self._part, self._others, self._zone):
@@ -149,6 +177,8 @@ class Reader:
         if taken_away or excepted:
             pieces.but_days = days
             return place + excepted
+        if leads.words == ("over", "the"):  # the coming one, of two days
+            pieces.code = "several_windows"
         pieces.days = days
         pieces.recurs = leads.say("every") or len(days) > 1 or self._said(place - 1).endswith("days")
         pieces.day_edge = leads.edge if len(days) == 1 else None
@@ -194,6 +224,8 @@ class Reader:
             return None
         pieces.day, part, place = found
         pieces.part = part or pieces.part
+        if pieces.day is several_days:
+            pieces.code = "several_windows"
         pieces.day_edge = pieces.day_edge or leads.edge
         to = self._at(place)
         if to.mark is Mark.TO and (until := self._date(_Leads(place + 1, ()))) is not None:
@@ -216,7 +248,7 @@ class Reader:
         if what.mark is Mark.DAYS and len(what.value) == 1:
             return (next_named if which == "next" else coming)(what.value[0]), None, place + 2
         if what.mark is Mark.DAYS or (what.mark is Mark.SPAN and which in {"this", "next"}):
-            return problem("several_windows"), None, place + 2
+            return several_days, None, place + 2
         if what.mark is Mark.PART and which == "this":
             return in_days(0), what.value, place + 2
         return None
@@ -229,52 +261,77 @@ class Reader:
         first = self._clock(leads.place)
         if first is None:
             return None
-        start, place = first
-        found = self._range_end(leads, place, pieces)
+        found = self._range_end(leads, self._behind_zone(first.after, pieces), pieces)
         if found is None:
-            return self._single(leads, start, place, pieces)
-        end, place = found
-        if self._are_numbers(leads, end, place, pieces):
+            return self._single(leads, first, pieces)
+        last, place = found
+        if self._are_numbers(leads, first, last, self._is_marked(leads, last, pieces)):
             return None
-        pieces.start, pieces.end = start, end
+        pieces.start, pieces.end = first.clock, last.clock
         pieces.outside = leads.say("outside")
         return place
 
-    def _clock(self, place: int) -> tuple[Clock, int] | None:
+    def _clock(self, place: int) -> _Time | None:
         """A time of day, with the part of the day behind it ("9 in the morning") or, in Chinese, before it."""
         atom = self._at(place)
         if atom.mark is Mark.PART and not self._said(place).isascii():
-            inner = self._at(place + 1)
-            is_hour = inner.mark in {Mark.NUMBER, Mark.CLOCK} and isinstance(inner.value, Clock)
-            return (inner.value.in_half(HALVES[atom.value]), place + 2) if is_hour else None
+            hour = self._at(place + 1)
+            if hour.mark not in {Mark.NUMBER, Mark.CLOCK} or not isinstance(hour.value, Clock):
+                return None
+            return _Time(hour.value.in_half(HALVES[atom.value]), place, place + 2)
         if atom.mark is not Mark.CLOCK and not (atom.mark is Mark.NUMBER and isinstance(atom.value, Clock)):
             return None
         leads = self._leads(place + 1)
         behind = self._at(leads.place)
         if leads.words in {("in", "the"), ("at",)} and behind.mark is Mark.PART and atom.value.open:
-            return atom.value.in_half(HALVES[behind.value]), leads.place + 1
-        return atom.value, place + 1
+            return _Time(atom.value.in_half(HALVES[behind.value]), place, leads.place + 1)
+        return _Time(atom.value, place, place + 1, is_bare=atom.mark is Mark.NUMBER)
 
-    def _range_end(self, leads: _Leads, place: int, pieces: Pieces) -> tuple[Clock, int] | None:
+    def _range_end(self, leads: _Leads, place: int, pieces: Pieces) -> tuple[_Time, int] | None:
+        """The time at which a range ends, and where its words do."""
         to = self._at(place)
-        if self._is_idiom(place):
-            return self._clock(place)
+        if self._is_idiom(place) and (late := self._clock(place)) is not None:
+            return late, late.after
         if to.mark is not Mark.TO or (to.value in {"and", "or"} and not self._is_between(leads, place)):
             return None
         place += 1
         if self._at(place).mark is Mark.NEXT_DAY:
             pieces.ends_next_day = True
             place += 1
-        elif pieces.day is not None and self._at(place).mark is Mark.DATE:
-            pieces.last_day = self._at(place).value[0]
-            place += 1
-        found = self._clock(place)
-        if found is None:
+        else:
+            place = self._last_day(place, pieces)
+        last = self._clock(place)
+        if last is None:
             return None
-        if self._at(found[1]).mark is Mark.NEXT_DAY:
-            pieces.ends_next_day = True
-            return found[0], found[1] + 1
-        return found
+        if self._at(place - 1).mark is Mark.DATE and (part := self._at(place - 1).value[1]) in HALVES:
+            last = replace(last, clock=last.clock.in_half(HALVES[part]))
+        goes_over = self._at(last.after).mark is Mark.NEXT_DAY
+        pieces.ends_next_day = pieces.ends_next_day or goes_over
+        return last, last.after + goes_over
+
+    def _behind_zone(self, place: int, pieces: Pieces) -> int:
+        """Over a zone that is said of both ends: "9:00 UTC to 17:00 UTC"."""
+        zone = self._zone_at(place, hours_before=True)
+        if zone is None or pieces.zone is not None or self._at(zone[1]).mark is not Mark.TO:
+            return place
+        pieces.zone = zone[0]
+        return zone[1]
+
+    def _last_day(self, place: int, pieces: Pieces) -> int:
+        """The day said before the end of a range: "from Friday 22:00 to Saturday 6:00"."""
+        atom = self._at(place)
+        if pieces.day is not None and atom.mark is Mark.DATE:
+            pieces.last_day = atom.value[0]
+            return place + 1
+        if (
+            pieces.days is not None
+            and len(pieces.days) == 1
+            and atom.mark is Mark.DAYS
+            and len(atom.value) == 1
+        ):
+            pieces.last_weekday = atom.value[0]
+            return place + 1
+        return place
 
     def _is_idiom(self, place: int) -> bool:
         """早九晚五."""
@@ -289,46 +346,47 @@ class Reader:
             not self._said(place).isascii() and self._said(place + 2) == "之间"
         )
 
-    def _single(self, leads: _Leads, start: Clock, place: int, pieces: Pieces) -> int | None:
+    def _single(self, leads: _Leads, time: _Time, pieces: Pieces) -> int | None:
         """One time: "after 18:00", "9点以前"; alone it is asked about, if it is one at all (三点 may be three points)."""
-        atom, edge = self._at(leads.place), self._at(place)
+        edge = self._at(time.after)
         has_edge = edge.mark is Mark.EDGE and edge.value != "outside"
-        in_chinese = not self._said(leads.place).isascii()
-        is_said = has_edge or leads.words or pieces.has_days or start.said in {"half", "sure"}
-        if atom.mark is Mark.NUMBER or (in_chinese and not is_said):
+        is_said = has_edge or leads.words or pieces.has_days or time.clock.said in {"half", "sure"}
+        if time.is_bare or not (is_said or self._said(time.place).isascii()):
             return None
-        pieces.start = start
+        pieces.start = time.clock
         pieces.edge = edge.value if has_edge else leads.edge
         pieces.day_came_first = pieces.day is not None and pieces.day_edge is None
-        return place + has_edge
+        pieces.from_now = leads.say("now until")
+        return time.after + has_edge
 
-    def _are_numbers(self, leads: _Leads, end: Clock, place: int, pieces: Pieces) -> bool:
+    def _are_numbers(self, leads: _Leads, first: _Time, last: _Time, is_marked: bool) -> bool:
         """Whether a range with a bare number is none of hours but "2 to 4 GPUs"."""
-        first, last = self._at(leads.place), self._at(place - 1)
-        if last.mark is Mark.NUMBER and is_counted(self._text, last.end):
+        end = self._at(last.after - 1).end
+        if last.is_bare and is_counted(self._text, end):
             return True
-        if first.mark is not Mark.NUMBER:
+        if not first.is_bare:
+            return False
+        start = self._at(first.place)
+        if is_counted(self._text, start.end) or follows_a_bound(self._text, start.start):
+            return True
+        has_lead = leads.say("from", "between", "outside", "hours")
+        if has_lead and not last.is_bare:
             return False
         before = self._at(leads.place - len(leads.words)).start
-        if is_counted(self._text, first.end) or follows_a_bound(self._text, before):
-            return True
-        if last.mark is not Mark.NUMBER and leads.say("from", "between", "outside"):
-            return False
-        is_marked = self._is_marked(leads, place, pieces, end)
-        if not is_marked and not leads.say("from", "between"):
-            return True
-        return not are_hours(self._text, before, last.end, is_marked)
+        return not (is_marked or has_lead) or not are_hours(self._text, before, end, is_marked)
 
-    def _is_marked(self, leads: _Leads, place: int, pieces: Pieces, end: Clock) -> bool:
+    def _is_marked(self, leads: _Leads, last: _Time, pieces: Pieces) -> bool:
         """Whether something beside the numbers speaks of times."""
-        behind = self._at(self._leads(place).place)
-        days_behind = behind.mark in {Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.THIS}
-        in_hours = self._at(place).mark is Mark.TRAILER and (end.said == "sure" or leads.say("hours"))
-        is_zone = self._zone_at(place, hours_before=True) is not None
+        behind = self._at(self._leads(last.after).place)
         return (
-            pieces.has_days or pieces.part is not None or leads.say("outside", "hours") or days_behind or in_hours
-            or is_zone or self._at(place - 1).mark is Mark.CLOCK
-        )  # fmt: skip
+            not last.is_bare
+            or pieces.has_days
+            or pieces.part is not None
+            or leads.say("outside", "hours")
+            or behind.mark in {Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.THIS}
+            or (self._at(last.after).mark is Mark.TRAILER and last.clock.said == "sure")
+            or self._zone_at(last.after, hours_before=True) is not None
+        )
 
     # -- the rest -----------------------------------------------------------------------------------
 
@@ -342,11 +400,19 @@ class Reader:
 
     def _others(self, leads: _Leads, pieces: Pieces) -> int | None:
         atom, place = self._at(leads.place), leads.place + 1
-        if atom.mark is Mark.DAILY and not pieces.has_days and (pieces.has_hours or not self._counts(leads)):
+        has_days = (
+            pieces.day is not None
+            or pieces.daily is not None
+            or (pieces.days is not None and atom.value != "day")
+        )
+        if atom.mark is Mark.DAILY and not has_days and (pieces.has_hours or not self._counts(leads)):
             pieces.daily = atom.value
             return place
         if atom.mark is Mark.ALL_DAY and not pieces.has_hours:
             pieces.all_day = True
+            return place
+        if atom.mark is Mark.REST and not pieces.has_hours:
+            pieces.start, pieces.edge = atom.value, "until"
             return place
         if leads.words:
             return None
@@ -361,10 +427,8 @@ class Reader:
         return _COUNTS.search(self._text, max(0, start - 20), start) is not None
 
     def _zone(self, leads: _Leads, pieces: Pieces) -> int | None:
-        if pieces.zone is not None or leads.say("for", "by", "every", "outside"):
-            return None
         found = self._zone_at(leads.place, hours_before=pieces.has_hours or pieces.has_days)
-        if found is None:
+        if found is None or leads.say("for", "by", "every", "outside") or pieces.zone not in {None, found[0]}:
             return None
         pieces.zone, place = found
         return place
@@ -372,7 +436,7 @@ class Reader:
     def _zone_at(self, place: int, *, hours_before: bool) -> tuple[str, int] | None:
         atom = self._at(place)
         if atom.mark is Mark.ZONE:
-            is_plain = len(atom.value) > 2 and "/" not in atom.value
+            is_plain = "/" not in atom.value and (len(atom.value) > 2 or hours_before)
             is_one = is_plain or (hours_before and _NO_PLACE.search(atom.value) is None)
             return (atom.value, place + 1) if is_one else None
         match = (

@@ -11,7 +11,17 @@ from typing import Any
 
 from intent import zones
 from intent.clock import HALVES, Clock, time_of
-from intent.dates import WEEKDAYS, WEEKENDS, days_between, in_days, in_week, on_date, on_day_of_month, problem
+from intent.dates import (
+    WEEKDAYS,
+    WEEKENDS,
+    days_between,
+    in_days,
+    in_week,
+    on_date,
+    on_day_of_month,
+    several_days,
+    unclear_day,
+)
 
 
 class Mark(Enum):
@@ -31,6 +41,7 @@ class Mark(Enum):
     THIS = auto()
     NEXT_DAY = auto()
     ALL_DAY = auto()
+    REST = auto()
     EDGE = auto()
     TRAILER = auto()
     SPAN = auto()
@@ -91,6 +102,16 @@ _MONTHS = (
 )  # fmt: skip
 _MONTH_OF = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
 
+_MISSPELT = {
+    "tomorrow": ("tommorow", "tommorrow", "tomorow", "tomorrrow", "tmr", "tmrw", "2morrow"),
+    "wednesday": ("wensday", "wednsday", "wendesday", "wednesdy"),
+    "thursday": ("thrusday", "thursdy", "thurday"),
+    "saturday": ("saterday", "satuday", "staurday"),
+    "tuesday": ("tuseday", "teusday"),
+    "weekdays": ("weekdyas", "wekdays", "weekedays", "weekdys", "weeekdays"),
+    "weekends": ("weekneds", "wekends", "weekeneds"),
+    "midnight": ("midnite", "mightnight"),
+}
 WORDS: dict[str, tuple[Mark, Any]] = {
     **{word: (Mark.DAYS, (day,)) for day, names in enumerate(_ENGLISH_DAYS) for word in names},
     **dict.fromkeys(("weekday", "weekdays", "workday", "workdays"), (Mark.DAYS, WEEKDAYS)),
@@ -112,7 +133,6 @@ WORDS: dict[str, tuple[Mark, Any]] = {
     "today": (Mark.DATE, (in_days(0), None)),
     "tonight": (Mark.DATE, (in_days(0), "tonight")),
     "tomorrow": (Mark.DATE, (in_days(1), None)),
-    "tmrw": (Mark.DATE, (in_days(1), None)),
     "yesterday": (Mark.DATE, (in_days(-1), None)),
     "noon": (Mark.CLOCK, Clock(720)),
     "midday": (Mark.CLOCK, Clock(720)),
@@ -128,11 +148,12 @@ WORDS: dict[str, tuple[Mark, Any]] = {
     **dict.fromkeys(("下午", "午后"), (Mark.PART, "afternoon")),
     **dict.fromkeys(("傍晚", "晚上", "晚间"), (Mark.PART, "evening")),
     **dict.fromkeys(("夜里", "夜间", "深夜", "半夜", "夜晚"), (Mark.PART, "night")),
+    "直到": (Mark.TO, "until"),
     "凌晨": (Mark.PART, "small hours"),
     "午夜": (Mark.CLOCK, Clock(1440)),
     **dict.fromkeys(("工作日", "平日", "上班日"), (Mark.DAYS, WEEKDAYS)),
     **dict.fromkeys(("周末", "双休日", "週末"), (Mark.DAYS, WEEKENDS)),
-    **dict.fromkeys(("到", "至", "直到", "-", "~", "〜", "→", "‐"), (Mark.TO, "to")),
+    **dict.fromkeys(("到", "至", "-", "~", "〜", "→", "‐"), (Mark.TO, "to")),
     **dict.fromkeys(("和", "及", "与", "或", "&", "、", "/", "+"), (Mark.TO, "and")),
     **dict.fromkeys(("在", "于", "每逢"), (Mark.LEAD, "on")),
     **dict.fromkeys(("从", "自"), (Mark.LEAD, "from")),
@@ -152,18 +173,20 @@ WORDS: dict[str, tuple[Mark, Any]] = {
     **{word: (Mark.DATE, (in_days(1), "evening")) for word in ("明晚", "明天晚上")},
     "今早": (Mark.DATE, (in_days(0), "morning")),
     "明早": (Mark.DATE, (in_days(1), "morning")),
+    **dict.fromkeys(("今天剩余时间", "今天剩下的时间", "今天余下的时间"), (Mark.REST, Clock(1440))),
     **{word: (Mark.ALL_DAY, word) for word in ("全天", "整天", "一整天", "全日")},
     **dict.fromkeys(("以外", "之外", "除外", "外"), (Mark.EDGE, "outside")),
     **dict.fromkeys(("以后", "之后", "后", "开始", "起"), (Mark.EDGE, "after")),
     **dict.fromkeys(("以前", "之前", "前"), (Mark.EDGE, "before")),
     **dict.fromkeys(("为止", "止"), (Mark.EDGE, "until")),
     **dict.fromkeys(("之间", "期间", "时段", "时间段", "这段时间", "的时候"), (Mark.TRAILER, "")),
-    **{
-        word: (Mark.DATE, (problem("several_windows"), None))
-        for word in ("本周末", "这周末", "下周末", "这个周末", "下个周末", "本周", "这周", "下周", "本月", "下个月", "这个月")
-    },
+    **dict.fromkeys(
+        ("本周末", "这周末", "下周末", "这个周末", "下个周末", "本周", "这周", "下周", "本月", "下个月", "这个月"),
+        (Mark.DATE, (several_days, None)),
+    ),
     ",": (Mark.COMMA, ","),
 }  # fmt: skip
+WORDS |= {wrong: WORDS[right] for right, wrongs in _MISSPELT.items() for wrong in wrongs}
 """A word to what it does. Names of windows (overnight, 晚上 alone) are the lexicon's."""
 
 _PHRASES: tuple[tuple[str, Mark, Any], ...] = (
@@ -175,9 +198,12 @@ _PHRASES: tuple[tuple[str, Mark, Any], ...] = (
     (r"m\s?-\s?f", Mark.DAYS, WEEKDAYS),
     (r"all\sday(?:\slong)?", Mark.ALL_DAY, "all day"),
     (r"outside\sof|except\sfor|other\sthan|apart\sfrom", Mark.LEAD, "outside"),
-    (r"from\snow\s(?:until|till?|to)|up\suntil", Mark.LEAD, "until"),
+    (r"from\snow\s(?:until|till?|to)", Mark.LEAD, "now until"),
+    (r"up\suntil", Mark.LEAD, "until"),
     (r"starting\s(?:at|from)", Mark.LEAD, "after"),
     (r"between\sthe\shours\sof", Mark.LEAD, "hours"),
+    (r"(?:until|till?)\s(?:the\s)?(?:end\sof\s(?:the\s)?day|eod)", Mark.REST, Clock(1440)),
+    (r"(?:the\s)?rest\sof\s(?:the\sday|today)", Mark.REST, Clock(1440)),
     (r"12\s?noon", Mark.CLOCK, Clock(720)),
     (r"12\s?midnight", Mark.CLOCK, Clock(1440)),
     (r"and\s(?:up|later|after)", Mark.EDGE, "after"),
@@ -201,7 +227,7 @@ _MONTH_DAY = rf"""
       (?:the\s)?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
     | (?:the\s)?{_ORDINAL}\s(?:of\s)?may\b(?:{_YEAR})? | {_DAY}\smay{_YEAR} | (?<=on\s){_DAY}\smay\b
     | (?:{_MONTH})\.?\s(?:the\s)?{_DAY}{_NO_HOUR}(?:{_YEAR})?
-    | may\s(?:the\s)?{_ORDINAL}\b(?:{_YEAR})? | may\s{_DAY}{_YEAR} | (?<=on\s)may\s{_DAY}{_NO_HOUR}
+    | may\s(?:the\s)?{_ORDINAL}\b(?:{_YEAR})? | may\s{_DAY}{_YEAR} | (?:(?<=on\s)|(?<![a-z\d]\s)(?<!\w))may\s{_DAY}{_NO_HOUR}
     )"""
 _SEVERAL_DAYS = rf"""
     (?<![\w.,-])(?:
@@ -213,6 +239,7 @@ _DAY_OF_MONTH = rf"on\sthe\s{_ORDINAL}\b(?!\s?(?:perc|%|gpu|node|card|of))"
 _ATOM = re.compile(
     rf"""
     (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d))
+  | (?P<shortdate>(?<=on\s)\d{{1,2}}/\d{{1,2}}(?![\d/]))
   | (?P<several>{_SEVERAL_DAYS})
   | (?P<monthday>{_MONTH_DAY})
   | (?P<dayofmonth>{_DAY_OF_MONTH})
@@ -222,18 +249,19 @@ _ATOM = re.compile(
   | (?P<zhdays>{_WEEK}[一二三四五六日天]
         (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
   | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b))
-  | (?P<zhclock>(?:{_DAY_PART}|[早晚])?的?\s?(?<![\d.]){_NUMERAL}(?:\s?点钟?|时)
+  | (?P<zhclock>(?:(?:{_DAY_PART}|[早晚])的?\s?)?(?<![\d.])(?!(?<=[快慢低高多少大小差好有])一点){_NUMERAL}(?:\s?点钟?|时)
         (?:半|整|[一三]刻|{_NUMERAL}分|\d\d(?!\d))?{_NOT_MORE}(?![%秒后]秒))
   | (?P<zhcolon>(?:{_DAY_PART}|[早晚])的?\s?\d{{1,2}}:\d\d(?!\d))
   | (?P<idiom>[早晚]{_NUMERAL}(?![%个点时]){_NOT_MORE})
   | (?P<clock24>(?<![\w.:])\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
   | (?P<oclock>(?<![\w.])(?:\d{{1,2}}|[a-z]{{3,6}})\s?o'?\s?clock\b)
-  | (?P<fourdigits>(?<![\w.,:-])\d{{4}}\s?(?:hrs|hours|h)\b
+  | (?P<fourdigits>(?<![\w.,:])\d{{4}}\s?(?:hrs|hours|h)\b
+        |(?:(?<=\b0\d\d\d-)|(?<=\b0\d\d\d\s-\s)|(?<=\b0\d\d\d\sto\s))\d{{4}}(?![\w.,])
         |(?<![\w.,:])(?:0\d{{3}}|\d{{4}}(?=\s?(?:-|to|until)\s?0\d{{3}}(?!\d)))(?![\w.,]))
   | (?P<number>\d+(?:[.,:]\d+)*)
   | (?P<zone>{zones.PATTERN})
   | (?P<phrase>\b(?:{"|".join(phrase for phrase, _, _ in _PHRASES)})\b)
-  | (?P<code>[a-z]+-?\d[\w.]*)
+  | (?P<code>(?!z-)[a-z]+-?\d[\w.]*)
   | (?P<word>[a-z]+(?:'[a-z]+)?)
   | (?P<zhword>{_CHINESE})
   | (?P<numeral>[零〇一两二三四五六七八九十]+)
@@ -241,6 +269,28 @@ _ATOM = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )  # fmt: skip
+
+
+_ANCHORS = {
+    word
+    for word, (mark, _) in WORDS.items()
+    if mark in {Mark.CLOCK, Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.PART, Mark.ALL_DAY}
+} | set(_MONTH_OF)
+_HINT = re.compile(
+    rf"""
+    \d\s?[ap]\.?m | clock | \beod\b | of\s(?:the\s)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
+  | \d(?:st|nd|rd|th) | {_WEEK}[一二三四五六日天]
+  | [\d零〇一二两三四五六七八九十]\s?[点时月] | [早晚][\d一二两三四五六七八九十]
+  | 从\s?\d | \b(?:from|between|outside|except|this|next|coming|m\s?-\s?f)\b | (?:every|each|k|ing|ness)[\s-](?:single\s)?days?\b
+  | {"|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word}))}
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+def may_speak_of_time(text: str) -> bool:
+    """Whether it is worth reading word by word; most wishes name no time."""
+    return _HINT.search(text) is not None
 
 
 def scan(text: str) -> Iterator[Atom]:
@@ -277,7 +327,7 @@ def _numeric_date(said: str) -> Read:
         return Mark.DATE, (on_date(first, second, third), None)
     if first > 12:
         return Mark.DATE, (on_date(second, first, third), None)
-    return Mark.DATE, (problem("ambiguous_time"), None)
+    return Mark.DATE, (unclear_day, None)
 
 
 def _chinese_date(said: str) -> Read:
@@ -379,6 +429,13 @@ def _numeral_word(said: str) -> Read:
     return (Mark.NUMBER, Clock(value * 60, "bare")) if value >= 0 else (Mark.WORD, said)
 
 
+def _short_date(said: str) -> Read:
+    first, second = (int(part) for part in said.split("/"))
+    if first == second or max(first, second) > 12:
+        return Mark.DATE, (on_date(min(first, second), max(first, second)), None)
+    return Mark.DATE, (unclear_day, None)
+
+
 def _month_day(said: str) -> Read:
     month = next(_MONTH_OF[word] for word in re.findall("[a-z]+", said) if word in _MONTH_OF)
     day, *year = (int(number) for number in re.findall(r"\d+", said))
@@ -390,8 +447,9 @@ def _day_of_month(said: str) -> Read:
 
 
 _READERS: dict[str, Callable[[str], Read]] = {
-    "several": lambda _: (Mark.DATE, (problem("several_windows"), None)),
-    "zhseveral": lambda _: (Mark.DATE, (problem("several_windows"), None)),
+    "shortdate": _short_date,
+    "several": lambda _: (Mark.DATE, (several_days, None)),
+    "zhseveral": lambda _: (Mark.DATE, (several_days, None)),
     "monthday": _month_day,
     "dayofmonth": _day_of_month,
     "date": _numeric_date,

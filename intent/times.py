@@ -13,6 +13,7 @@ from intent.dates import DAY_NAMES
 from intent.durations import Stretch, find_durations
 from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
 from intent.time_grammar import Reader
+from intent.time_words import may_speak_of_time
 from intent.window_pieces import window_of
 
 PROBLEMS = (
@@ -42,7 +43,7 @@ def find(text: str, catalogue: Catalogue) -> list[Said]:
     for stretch in stretches:
         rest = rest[: stretch.start] + ";" * (stretch.end - stretch.start) + rest[stretch.end :]
     found = [_from_now(stretch) for stretch in stretches]
-    for start, end, pieces in Reader(rest).windows():
+    for start, end, pieces in Reader(rest).windows() if may_speak_of_time(rest) else ():
         found.append(Said(start, end, *window_of(pieces, catalogue)))
     if not found:
         return []

@@ -34,6 +34,8 @@ class Pieces:
     day: Day | None = None
     last_day: Day | None = None
     """The day on which the hours end, if it was said."""
+    last_weekday: int | None = None
+    """The same of a day that recurs."""
     day_edge: str | None = None
     """``after``, ``before``, ``until`` or ``by``, said of the day."""
     part: str | None = None
@@ -42,6 +44,8 @@ class Pieces:
     """Of a range; of a single time ``start`` alone."""
     edge: str | None = None
     """The same of the single time."""
+    from_now: bool = False
+    """It was said to begin now."""
     ends_next_day: bool = False
     day_came_first: bool = False
     outside: bool = False
@@ -91,8 +95,8 @@ def _day_of_until(said: Pieces, now: datetime) -> Day | None:
         is_today = said.days == (now.weekday(),)
         is_over = is_today and said.start is not None and (said.start.minutes or 0) <= _minutes(now)
         return in_days(7) if is_over else coming(said.days[0])
-    midnight = said.start is not None and said.start.minutes == DAY
-    return in_days(0) if midnight and not said.has_days else None
+    is_today = said.from_now or (said.start is not None and said.start.minutes == DAY)
+    return in_days(0) if is_today and not said.has_days else None
 
 
 # -- hours --------------------------------------------------------------------------------------------
@@ -142,6 +146,8 @@ def _recurring(said: Pieces, hours: Hours, zone: str) -> Result:
     days = {day for day in said.days or EVERY_DAY if day not in said.but_days}
     if not days:
         return None, "zero_length"
+    if said.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != said.last_weekday:
+        return None, "several_windows"
     names = tuple(DAY_NAMES[day] for day in sorted(days))
     return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
 
@@ -154,7 +160,8 @@ def _dated(said: Pieces, meant: Day, hours: Hours, now: datetime) -> Result:
         said.days is not None and said.days != (day.weekday(),)
     ):
         return None, "impossible_date"
-    if said.is_until and (day == now.date() or not said.day_came_first):
+    is_today = day == now.date()
+    if (said.is_until and (is_today or not said.day_came_first)) or (said.edge == "before" and is_today):
         return _until(day, hours[1], now)
     if said.edge == "before" or said.is_until:
         return None, AMBIGUOUS  # from now, or from the midnight before

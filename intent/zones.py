@@ -44,7 +44,7 @@ HERE = frozenset({"local", "our", "server", "本地", "当地", "服务器"})
 _PLACE = "|".join(sorted([*PLACES, *HERE], key=len, reverse=True))
 PATTERN = rf"""
     (?:utc|gmt)\s?[+-]\s?\d{{1,2}}(?::?\d{{2}})?(?!\d)
-  | (?<![\w/])[a-z]+(?:/[a-z][a-z_-]*){{0,1}}/[a-z][a-z_-]*(?:[+-]?\d{{1,2}})?(?![\w/])
+  | (?<![\w/])(?!(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*/)[a-z]+(?:/[a-z][a-z_-]*){{0,1}}/[a-z][a-z_-]*(?:[+-]?\d{{1,2}})?(?![\w/])
   | (?:{_PLACE.replace(" ", "[ ]")})\s?(?:time\b|时间)
 """
 """Verbose regular expression of the zones that are plain without looking round."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.fold import fold
-from intent.models import DatedWindow, FromNowWindow, RecurringWindow
+from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow
 from intent.times import PROBLEMS, Said, find, spoken
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -147,3 +147,92 @@ def test_a_phrase_is_read_as_the_window_it_means(line, catalogue):
 @pytest.mark.parametrize("line", lines(NO_WINDOW))
 def test_what_is_no_window_is_left_alone(line, catalogue):
     assert find(fold(line).text, catalogue) == []
+
+
+# -- there and back ----------------------------------------------------------------------------------
+
+ZONES = sorted(available_timezones() - {"EST", "MST", "Factory", "localtime"})  # EST is New York to everybody
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+
+
+def clock(minutes):
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+@st.composite
+def hours(draw):
+    first = draw(st.integers(0, 1439))
+    last = draw(st.integers(1, 1440).filter(lambda last: last != first))
+    return clock(first), clock(last)
+
+
+recurring = st.builds(
+    lambda days, hours, zone: RecurringWindow(tuple(sorted(days, key=DAYS.index)), *hours, zone),
+    st.sets(st.sampled_from(DAYS), min_size=1),
+    hours(),
+    st.sampled_from(ZONES),
+)
+dated = st.builds(
+    lambda ahead, hours, zone: DatedWindow((date(2026, 11, 22) + timedelta(ahead)).isoformat(), *hours, zone),
+    st.integers(0, 3000),
+    hours(),
+    st.sampled_from(ZONES),
+)
+from_now = st.builds(
+    lambda seconds: FromNowWindow(float(seconds)),
+    st.integers(1, 366 * 86400)
+    | st.integers(1, 8784).map(lambda hours: hours * 3600)
+    | st.integers(1, 99).map(lambda n: n / 4),
+)
+SENTENCES = (
+    "{}",
+    "p99 ttft at most 2 s {}",
+    "{}: p99 ttft < 2 s",
+    "首字延迟 p99 不超过 2 秒，{}",
+    "{}，吞吐至少 500 tok/s",
+    "2 {} 3",
+)
+
+
+@given(
+    recurring | dated | from_now,
+    st.sampled_from(["en", "zh"]),
+    st.sampled_from(SENTENCES),
+    st.sampled_from(ZONES),
+)
+@settings(max_examples=2000, deadline=None)
+def test_what_is_spoken_of_a_window_is_read_as_that_window_wherever_it_stands(
+    window, language, sentence, here
+):
+    phrase = fold(spoken(window, language)).text
+    text = fold(sentence.format(spoken(window, language))).text
+    catalogue = Catalogue(models=(), windows=NAMED_WINDOWS, now=NOW, tz=here)
+    start = text.index(phrase)
+    assert find(text, catalogue) == [Said(start, start + len(phrase), window, None)]
+
+
+WORDS_OF_TIME = st.sampled_from(
+    "9 17 9am 5pm 22:00 25:00 00:00 24:00 13pm 0900 to - until from between and on at for the next in outside every mon "
+    "fri-sun weekdays weekends , ; ( ) utc cet europe/berlin mars/olympus utc+8 tomorrow today tonight 27 november 2026 "
+    "2026-02-30 2 hours min week morning evenings nightly daily this before after by 早上 晚上 9点 十点半 到 周一 三 、 工作日 "
+    "明天 次日 11月27日 接下来 两 小时 除了 以外 北京时间 之前 每天 % gpus 零 点 五 秒 may may 31 9999 0001-01-01 12/31/9999".split()
+)
+
+
+@given(
+    st.lists(WORDS_OF_TIME, max_size=14).map(" ".join)
+    | st.lists(WORDS_OF_TIME, max_size=14).map("".join)
+    | st.text()
+)
+@settings(max_examples=2000, deadline=None)
+def test_any_words_come_to_windows_or_known_problems_in_order(text):
+    folded = fold(text).text
+    catalogue = Catalogue(models=(), windows=NAMED_WINDOWS, now=NOW, tz="Europe/Berlin")
+    found = find(folded, catalogue)
+    places = [place for said in found for place in (said.start, said.end)]
+    assert places == sorted(places)
+    for said in found:
+        assert 0 <= said.start < said.end <= len(folded)
+        assert folded[said.start : said.end] == folded[said.start : said.end].strip()
+        assert said.problem in PROBLEMS or (said.problem is None and said.window is not None)
+        assert said.window is None or said.problem in {None, "past_date"}
