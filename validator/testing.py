@@ -66,6 +66,10 @@ evidences = st.sampled_from(["x", "2 s", "300 ms", "1,500", "p99", "60", "0.5"])
 tenants = st.sampled_from([None, *CATALOGUE.tenants])
 models = st.sampled_from([None, *CATALOGUE.models])
 clocks = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from([0, 5, 30]))
+hours = st.tuples(clocks, clocks.map(lambda clock: clock if clock != "00:00" else "24:00")).filter(
+    lambda ends: ends[0] != ends[1]
+)
+"""Start and end as people say them: midnight ends a day, and nothing begins when it ends."""
 zones = st.sampled_from(["UTC", "Asia/Shanghai", "Europe/Berlin", "America/New_York"])
 numbers = st.one_of(st.integers(1, 100_000).map(float), st.integers(1, 999_999).map(lambda n: n / 1000))
 shares = st.integers(1, 1000).map(lambda n: n / 1000)
@@ -73,22 +77,23 @@ percents = st.integers(1, 99).map(float)
 
 
 @st.composite
-def recurring(draw: DrawFn, tz: SearchStrategy[str] = zones) -> RecurringWindow:
+def recurring(
+    draw: DrawFn, ends: SearchStrategy[tuple[str, str]], tz: SearchStrategy[str]
+) -> RecurringWindow:
     """Hours on days of the week, days in their order."""
     days = draw(st.sets(st.sampled_from(DAYS), min_size=1))
-    return RecurringWindow(tuple(day for day in DAYS if day in days), draw(clocks), draw(clocks), draw(tz))
+    return RecurringWindow(tuple(day for day in DAYS if day in days), *draw(ends), draw(tz))
 
 
-dated = st.builds(
-    DatedWindow,
-    st.builds("2026-{:02}-{:02}".format, st.just(12), st.integers(1, 28)),
-    clocks,
-    clocks,
-    zones,
-)
+@st.composite
+def dated(draw: DrawFn) -> DatedWindow:
+    """Hours on a date that is to come."""
+    return DatedWindow(f"2026-12-{draw(st.integers(1, 28)):02}", *draw(hours), draw(zones))
+
+
 from_now = st.builds(FromNowWindow, st.integers(1, 14 * 24 * 60).map(lambda minutes: minutes * 60.0))
 named: SearchStrategy[Window] = st.sampled_from(CATALOGUE.windows)
-windows: SearchStrategy[Window] = st.one_of(named, recurring(), dated, from_now)
+windows: SearchStrategy[Window] = st.one_of(named, recurring(hours, zones), dated(), from_now)
 
 
 @st.composite
@@ -117,9 +122,9 @@ def objectives(draw: DrawFn) -> Objective:
 
 @st.composite
 def relatives(draw: DrawFn) -> Relative:
-    """Less or more than now, by a share or by an amount."""
+    """Better than now, by a share or by an amount."""
     metric = draw(st.sampled_from(CHANGED))
-    up = draw(st.booleans())
+    up = metric in HIGHER_IS_BETTER or (metric == "gpu_util" and draw(st.booleans()))
     goal = Relative(
         metric,
         ">=" if up else "<=",

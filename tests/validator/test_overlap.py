@@ -129,7 +129,7 @@ def holds(window, moment):
 def this_week(zones):
     days = st.integers(0, 6).map(lambda n: (NOW + timedelta(days=n)).date().isoformat())
     return st.one_of(
-        recurring(zones),
+        recurring(st.tuples(clocks, clocks), zones),
         st.builds(DatedWindow, days, clocks, clocks, zones),
         st.builds(FromNowWindow, st.integers(1, 6 * 24 * 12).map(lambda n: n * 300.0)),
     )

@@ -180,12 +180,12 @@ CASES = [
     (
         ReconfigRule("limit", "x", 2.0, "1/h"),
         "At most 2 reconfigurations per hour at all times",
-        "始终 每小时最多重配置 2 次",
+        "始终 重配置每小时最多 2 次",
     ),
     (
         ReconfigRule("limit", "x", 1.0, "1/day"),
         "At most 1 reconfiguration per day at all times",
-        "始终 每天最多重配置 1 次",
+        "始终 重配置每天最多 1 次",
     ),
 ]
 
