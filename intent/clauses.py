@@ -81,7 +81,7 @@ def _segments(tokens: Sequence[Token]) -> list[Clause]:
         if token.kind in {Kind.JOIN, Kind.STOP}:
             found.append(current)
             stop = token.kind is Kind.STOP or (current.opens_sentence and not current.tokens)
-            kept = not current.tokens and (token.kind is Kind.JOIN and stop or current.joint == ":")
+            kept = not current.tokens and ((token.kind is Kind.JOIN and stop) or current.joint == ":")
             joint = current.joint if kept else token.value
             current = Clause((), opens_sentence=stop, joint=joint, start=token.end)
         elif token.kind not in _SILENT and token.value not in _BULLETS:
@@ -114,14 +114,18 @@ def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) ->
         return False
     if token.kind is Kind.COUNTED:
         return False
-    return token.kind in _OPENERS and not (token.kind is Kind.METRIC and clause.has(Kind.EXCEPT, Kind.PRIORITY))
+    return token.kind in _OPENERS and not (
+        token.kind is Kind.METRIC and clause.has(Kind.EXCEPT, Kind.PRIORITY)
+    )
 
 
 def _is_complete(clause: Clause) -> bool:
     if clause.has(Kind.METRIC, Kind.SETTING):
         return clause.has(Kind.OPTIMISE, *AMOUNTS)
     if clause.has(Kind.COUNTED):
-        return clause.has(Kind.OPTIMISE) or any(token.value.unit is None for token in clause.of(Kind.QUANTITY))
+        return clause.has(Kind.OPTIMISE) or any(
+            token.value.unit is None for token in clause.of(Kind.QUANTITY)
+        )
     return clause.has(Kind.PRECISION, Kind.CHEAPEST) or any(
         token.value.unit not in {None, "ratio", "s", "points"} for token in clause.of(Kind.QUANTITY)
     )
@@ -132,7 +136,9 @@ def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> 
     said = [later for later in following if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
     if token.kind is Kind.STAT:
         return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
-    return clause.has(token.kind) and any(later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in said[:1])
+    return clause.has(token.kind) and any(
+        later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in said[:1]
+    )
 
 
 def _merged(segments: Iterable[Clause]) -> list[Clause]:
@@ -143,7 +149,9 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
         if last is not None and segment.is_only(Kind.SOFT) and not segment.opens_sentence:
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         elif last is not None and last.is_only(Kind.SOFT) and not segment.opens_sentence:
-            merged[-1] = replace(segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint)
+            merged[-1] = replace(
+                segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
+            )
         elif last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         else:
@@ -154,8 +162,20 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
 def _waits(last: Clause, segment: Clause) -> bool:
     """Whether a clause is a metric whose bound comes next, or an exception whose extent does."""
     if last.has(Kind.EXCEPT) and not last.has(*AMOUNTS) and not segment.opens_sentence:
-        return segment.is_only(*AMOUNTS, Kind.COMPARISON, Kind.MORE, Kind.CHANGE, Kind.BY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.ONLY)
-    waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE)
+        return segment.is_only(
+            *AMOUNTS,
+            Kind.COMPARISON,
+            Kind.MORE,
+            Kind.CHANGE,
+            Kind.BY,
+            Kind.FACTOR,
+            Kind.TIMES,
+            Kind.TIMES_SAID,
+            Kind.ONLY,
+        )
+    waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(
+        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE
+    )
     if not waiting or (segment.opens_sentence and segment.joint != ":"):
         return False
     if last.has(*SCOPES):
@@ -195,7 +215,9 @@ def _leading(segment: Clause) -> Scope:
     """The windows, tenants and models at the front of a clause."""
     found: dict[Kind, tuple[Token, ...]] = {}
     if segment.has(Kind.EXCEPT, Kind.PRIORITY, Kind.SELECTOR):
-        return {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
+        return (
+            {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
+        )
     for token in segment.tokens:
         if token.kind in SCOPES:
             found[token.kind] = (*found.get(token.kind, ()), token)
@@ -219,11 +241,19 @@ def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
     """``tp 2 pp 2 at peak`` is one topology: a window said with the second was said of both."""
     for place in range(len(result) - 2, -1, -1):
         clause, after = result[place], result[place + 1]
-        if _is_one_topology(clause, after) and not clause.covered_by(Kind.WINDOW) and after.covered_by(Kind.WINDOW):
-            result[place] = replace(clause, scope={**clause.scope, Kind.WINDOW: after.covered_by(Kind.WINDOW)})
+        if (
+            _is_one_topology(clause, after)
+            and not clause.covered_by(Kind.WINDOW)
+            and after.covered_by(Kind.WINDOW)
+        ):
+            result[place] = replace(
+                clause, scope={**clause.scope, Kind.WINDOW: after.covered_by(Kind.WINDOW)}
+            )
     return result
 
 
 def _is_one_topology(clause: Clause, after: Clause) -> bool:
-    settings = all(one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after))
+    settings = all(
+        one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after)
+    )
     return (after.joint is None or settings) and not after.opens_sentence

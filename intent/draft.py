@@ -101,7 +101,9 @@ class Draft:
         nothing = self.say("nothing")
         if any(token.value in {"or", "或", "或者", "还是"} for token in leftovers):
             return (*(goal.evidence for goal in self.goals), nothing)
-        if any(token.kind is Kind.NEGATION for token in leftovers):  # without its "not" a text says the opposite
+        if any(
+            token.kind is Kind.NEGATION for token in leftovers
+        ):  # without its "not" a text says the opposite
             return nothing, self.without(leftovers)
         return self.without(leftovers), nothing
 

@@ -24,10 +24,18 @@ def is_exception(clause: Clause, goals: Sequence[Goal]) -> bool:
     """Whether a clause frees somebody from a bound: by a word that says so, or by a looser bound that is permitted."""
     if clause.has(Kind.EXCEPT):
         return True
-    if not (clause.has(Kind.TENANT) and clause.has(Kind.QUANTITY, Kind.FACTOR)) or clause.has(Kind.NEGATION, Kind.REPORT):
+    if not (clause.has(Kind.TENANT) and clause.has(Kind.QUANTITY, Kind.FACTOR)) or clause.has(
+        Kind.NEGATION, Kind.REPORT
+    ):
         return False
-    up_to = any(token.end - token.start == 5 and token.value == "<=" for token in clause.of(Kind.COMPARISON, Kind.TO))
-    return clause.has(Kind.MAY) and (up_to or clause.has(Kind.TO)) and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
+    up_to = any(
+        token.end - token.start == 5 and token.value == "<=" for token in clause.of(Kind.COMPARISON, Kind.TO)
+    )
+    return (
+        clause.has(Kind.MAY)
+        and (up_to or clause.has(Kind.TO))
+        and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
+    )
 
 
 def add_exception(draft: Draft, clause: Clause) -> list[Token]:
@@ -72,19 +80,31 @@ def _metric(draft: Draft, clause: Clause) -> str | None:
         return "cost" if unit is not None and unit.startswith("USD") else None
     if head.value == ANY_LATENCY:
         return None
-    return metric_of(draft, Reading(head.start, head.end, head=head)) if head.value not in METRIC_LABELS else str(head.value)
+    return (
+        metric_of(draft, Reading(head.start, head.end, head=head))
+        if head.value not in METRIC_LABELS
+        else str(head.value)
+    )
 
 
 def _bounded(clause: Clause, goals: Sequence[Goal]) -> Objective | None:
     """The one bound said before that the clause can mean."""
     head, amount = clause.first(Kind.METRIC), clause.first(Kind.QUANTITY)
-    bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None]
+    bounds = [
+        goal
+        for goal in goals
+        if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None
+    ]
     if head is not None and head.value == ANY_LATENCY:
         bounds = [goal for goal in bounds if goal.metric in LATENCIES]
     elif head is not None:
         bounds = [goal for goal in bounds if goal.metric == head.value]
     elif amount is not None and amount.value.unit not in {None, "ratio"}:
-        bounds = [goal for goal in bounds if goal.unit == amount.value.unit or (goal.unit or "").startswith(amount.value.unit)]
+        bounds = [
+            goal
+            for goal in bounds
+            if goal.unit == amount.value.unit or (goal.unit or "").startswith(amount.value.unit)
+        ]
     metrics = {goal.metric for goal in bounds}
     return bounds[-1] if len(metrics) == 1 else None
 
@@ -108,7 +128,9 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
     if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
         sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
         return None, None, float(f"{1 + sign * said.value:.12g}")
-    reading = Reading(*extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric))
+    reading = Reading(
+        *extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric)
+    )
     quantity = normalised(draft, reading, metric, amount)
     return (quantity.value, quantity.unit, None) if quantity else None
 
@@ -121,6 +143,9 @@ def _is_share(draft: Draft, clause: Clause) -> bool:
 
 
 def _ask(draft: Draft, clause: Clause, tenant: str) -> None:
-    metrics = list(dict.fromkeys(goal.metric for goal in draft.goals if isinstance(goal, Objective))) or ["ttft", "cost"]
+    metrics = list(dict.fromkeys(goal.metric for goal in draft.goals if isinstance(goal, Objective))) or [
+        "ttft",
+        "cost",
+    ]
     options = [draft.say("exempt", label=label(draft, metric), tenant=tenant) for metric in metrics]
     draft.ask("exception_unclear", clause.tokens[0], draft.say("exception_unclear", tenant=tenant), options)

@@ -4,13 +4,21 @@ A slot that a documented default covers is assumed and said so; one that could m
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from intent import scopes
 from intent.draft import Draft
-from intent.english import STATS
 from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
-from intent.models import DEFAULT_STAT, HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Config, Goal, Objective
+from intent.models import (
+    DEFAULT_STAT,
+    HIGHER_IS_BETTER,
+    LATENCIES,
+    LOWER_IS_BETTER,
+    Config,
+    Goal,
+    Objective,
+    Stat,
+)
 from intent.quantities import PER_USER, Quantity, normalise
 from intent.questions import (
     SIDES,
@@ -159,7 +167,9 @@ def normalised(draft: Draft, reading: Reading, metric: str, amount: Token) -> Qu
     elif quantity is None:
         ask_impossible_unit(draft, reading, metric, amount)
     elif said.unit is None and metric != "gpu_count":
-        draft.assume("unit", "assumed_percent", number=f"{said.number:g}", percent=f"{quantity.value * 100:g}")
+        draft.assume(
+            "unit", "assumed_percent", number=f"{said.number:g}", percent=f"{quantity.value * 100:g}"
+        )
     return quantity
 
 
@@ -198,7 +208,7 @@ def _turned(op: str) -> str:
 def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
     """The statistic, None for one reading of the whole service, False if it is not measured and was asked about."""
     if reading.stat is not None:
-        if reading.stat.value in STATS:
+        if reading.stat.value in get_args(Stat):
             return reading.stat.value
         ask_stat(draft, reading.stat)
         return False

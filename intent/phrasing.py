@@ -28,7 +28,20 @@ REACH = 16
 def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = scan(text, catalogue)
-    for rule in (_glosses, partial(_hours, text), _numbers, _gpus, _quantities, _half_more, _ratios, _complements, _shares, _ranges, _negations, _permissions):
+    for rule in (
+        _glosses,
+        partial(_hours, text),
+        _numbers,
+        _gpus,
+        _quantities,
+        _half_more,
+        _ratios,
+        _complements,
+        _shares,
+        _ranges,
+        _negations,
+        _permissions,
+    ):
         tokens = list(_rewritten(tokens, rule))
     tokens = list(_rewritten(tokens, partial(_strangers, text)))
     return _listed(tokens)
@@ -95,7 +108,11 @@ def _numbers(tokens: Sequence[Token]) -> Rewrite | None:
     if first.kind is not Kind.NUMBER:
         return None
     article = len(rest) > 1 and rest[0].value == "个" and rest[0].start == first.end
-    if first.value == 1.0 and article and rest[1].kind in {Kind.METRIC, Kind.UNKNOWN, Kind.TENANT, Kind.AUDIENCE, Kind.FILLER}:
+    if (
+        first.value == 1.0
+        and article
+        and rest[1].kind in {Kind.METRIC, Kind.UNKNOWN, Kind.TENANT, Kind.AUDIENCE, Kind.FILLER}
+    ):
         return [replace(first, kind=Kind.FILLER)], 1  # 一个 is an article where no counted thing follows
     return _number(tokens)
 
@@ -178,7 +195,9 @@ def _money(tokens: Sequence[Token], leading: int, number: float) -> Rewrite:
         return _joined(tokens[:used], Kind.QUANTITY, Quantity(number, "money"))
     place = _skip(tokens, used, Kind.FILLER)
     if _kinds(tokens[place:], Kind.PERIOD):
-        return _joined(tokens[: place + 1], Kind.QUANTITY, Quantity(number, f"USD/{tokens[place].value}", factor))
+        return _joined(
+            tokens[: place + 1], Kind.QUANTITY, Quantity(number, f"USD/{tokens[place].value}", factor)
+        )
     return _joined(tokens[:used], Kind.QUANTITY, Quantity(number, "USD", factor))
 
 
@@ -209,7 +228,12 @@ def _ratios(tokens: Sequence[Token]) -> Rewrite | None:
         return None
     place = next((n for n in range(1, min(6, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
     between = [token.value for token in tokens[1:place]]
-    if not place or tokens[place].value.unit is not None or between not in (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["/"], ["in", "every"]):
+    if (
+        not place
+        or tokens[place].value.unit is not None
+        or between
+        not in (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["/"], ["in", "every"])
+    ):
         return None
     part, whole = tokens[0].value.number, tokens[place].value.number
     if not 0 < part < whole:
@@ -232,7 +256,7 @@ def _percentile(share: Quantity) -> str:
     return f"p{share.value * 100:.6g}"
 
 
-_OF = frozenset("of the all our any every each 的 all".split())
+_OF = frozenset(["of", "the", "all", "our", "any", "every", "each", "的", "all"])
 
 
 def _of_requests(tokens: Sequence[Token]) -> int:
@@ -241,7 +265,8 @@ def _of_requests(tokens: Sequence[Token]) -> int:
     while place < len(tokens) and tokens[place].value in _OF:
         place += 1
     if place < min(5, len(tokens)) and (
-        (tokens[place].kind is Kind.THING and tokens[place].value == "requests") or tokens[place].kind is Kind.AUDIENCE
+        (tokens[place].kind is Kind.THING and tokens[place].value == "requests")
+        or tokens[place].kind is Kind.AUDIENCE
     ):
         return place + 1
     return 0
@@ -259,14 +284,18 @@ def _shares(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def _about_failures(tokens: Sequence[Token]) -> bool:
-    return any(token.kind is Kind.METRIC and token.value in {"error_rate", "availability"} for token in tokens[:3])
+    return any(
+        token.kind is Kind.METRIC and token.value in {"error_rate", "availability"} for token in tokens[:3]
+    )
 
 
 def _complements(tokens: Sequence[Token]) -> Rewrite | None:
     """``no more than 1% of requests above 2s``: 99 % of them at most 2 s."""
     place = _skip(tokens, 0, Kind.NEGATION)
-    limiting = place < len(tokens) and tokens[place].kind is Kind.COMPARISON and (
-        tokens[place].value == (">=" if place else "<=")
+    limiting = (
+        place < len(tokens)
+        and tokens[place].kind is Kind.COMPARISON
+        and (tokens[place].value == (">=" if place else "<="))
     )
     place = place + 1 if limiting else 1 if tokens[0].kind is Kind.ONLY else 0
     if not place or place >= len(tokens) or not _is_share(tokens[place]):
@@ -289,7 +318,11 @@ def _ranges(tokens: Sequence[Token]) -> Rewrite | None:
     if not _kinds(tokens[start:], Kind.QUANTITY) or not _kinds(tokens[start + 2 :], Kind.QUANTITY):
         return None
     middle = tokens[start + 1]
-    if not (middle.value in {"-", "~"} or (middle.kind is Kind.TO and not middle.value) or (start and middle.kind is Kind.JOIN)):
+    if not (
+        middle.value in {"-", "~"}
+        or (middle.kind is Kind.TO and not middle.value)
+        or (start and middle.kind is Kind.JOIN)
+    ):
         return None
     used = tokens[: start + 3]
     low, high = (token.value for token in used if token.kind is Kind.QUANTITY)
@@ -339,7 +372,12 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
 def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     """``every day 14:30 to 19:00``: the hours say the days as well."""
     every = text[tokens[0].start : tokens[0].end].lower().startswith(("every", "each", "daily"))
-    if _kinds(tokens, Kind.PERIOD, Kind.WINDOW) and tokens[0].value == "day" and every and not isinstance(tokens[1].value, str):
+    if (
+        _kinds(tokens, Kind.PERIOD, Kind.WINDOW)
+        and tokens[0].value == "day"
+        and every
+        and not isinstance(tokens[1].value, str)
+    ):
         return _joined(tokens[:2], Kind.WINDOW, tokens[1].value)
     return None
 
@@ -368,7 +406,19 @@ def _is_name(tokens: Sequence[Token]) -> bool:
 
 # -- lists -----------------------------------------------------------------------------------------
 
-_LISTABLE = frozenset({Kind.TENANT, Kind.WINDOW, Kind.MODEL, Kind.METRIC, Kind.STAT, Kind.PRECISION, Kind.SELECTOR, Kind.WORKLOAD, Kind.SETTING})
+_LISTABLE = frozenset(
+    {
+        Kind.TENANT,
+        Kind.WINDOW,
+        Kind.MODEL,
+        Kind.METRIC,
+        Kind.STAT,
+        Kind.PRECISION,
+        Kind.SELECTOR,
+        Kind.WORKLOAD,
+        Kind.SETTING,
+    }
+)
 _SCOPES = frozenset({Kind.TENANT, Kind.WINDOW, Kind.MODEL})
 _IDLE = frozenset({Kind.FILLER, Kind.AUDIENCE})
 _ENDS = frozenset({Kind.JOIN, Kind.STOP, Kind.LIST})
@@ -379,7 +429,11 @@ def _listed(tokens: list[Token]) -> list[Token]:
     """Mark the joint between two of a kind, so that it does not part them."""
     result = list(tokens)
     for place, token in enumerate(tokens):
-        if token.kind is Kind.JOIN and token.value in {"and", ","} or token.value in {"or", "/", "或", "或者", "nor"}:
+        if (
+            (token.kind is Kind.JOIN
+            and token.value in {"and", ","})
+            or token.value in {"or", "/", "或", "或者", "nor"}
+        ):
             before = _neighbour(tokens, place, -1)
             after = _neighbour(tokens, place, 1)
             if before is None or after is None or tokens[before].kind is not tokens[after].kind:
@@ -410,7 +464,9 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
     following = _neighbour(tokens, after, 1)
     ends = following is None or tokens[following].kind in _ENDS
     if kind in _SCOPES:
-        return (ends and joint.value == "and") or all(token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence)
+        return (ends and joint.value == "and") or all(
+            token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence
+        )
     if kind is Kind.METRIC:
         optimised = any(token.kind is Kind.OPTIMISE for token in sentence)
         bound = following is not None and tokens[following].kind in {Kind.COMPARISON, Kind.QUANTITY}

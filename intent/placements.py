@@ -25,12 +25,17 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
     if rule is None:
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
         name = draft.said(selectors[0])
-        draft.ask("placement_unclear", selectors[0], words, [f"{draft.say(way)} {name}" for way in ("require", "forbid")])
+        draft.ask(
+            "placement_unclear",
+            selectors[0],
+            words,
+            [f"{draft.say(way)} {name}" for way in ("require", "forbid")],
+        )
         return []
     if rule == "require" and earlier and earlier.rule == "prefer" and not clause.has(Kind.ONLY):
         rule = "prefer"  # "ideally chat on A100 and batch on L40S"
     evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
-    workloads = [*clause.of(Kind.WORKLOAD), *clause.of(Kind.TENANT)] or [None]
+    workloads: list[Token | None] = [*clause.of(Kind.WORKLOAD, Kind.TENANT)] or [None]
     for said, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
         when, who = scopes.window(draft, window), _workload(draft, workload)
         if workload is None and earlier and rule in {"require", "forbid"}:

@@ -11,7 +11,18 @@ from intent.readings import extent, is_idle
 from intent.tokens import Token
 
 _USED = frozenset(
-    {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY, Kind.QUALITY, *SCOPES}
+    {
+        Kind.PRECISION,
+        Kind.QUANTISE,
+        Kind.NEGATION,
+        Kind.AVOID,
+        Kind.ALLOW,
+        Kind.COMPARISON,
+        Kind.MAY,
+        Kind.ONLY,
+        Kind.QUALITY,
+        *SCOPES,
+    }
 )
 
 
@@ -22,19 +33,30 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     if rule is None:
         words = draft.say("precision_unclear", said=draft.quoted(formats[0]))
         name = draft.said(formats[0]) if clause.has(Kind.PRECISION) else "int8"
-        draft.ask("precision_unclear", formats[0], words, [f"{draft.say(way)} {name}" for way in ("require", "allow", "forbid")])
+        draft.ask(
+            "precision_unclear",
+            formats[0],
+            words,
+            [f"{draft.say(way)} {name}" for way in ("require", "allow", "forbid")],
+        )
         return []
     evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
-    scoped = (clause.covered_by(kind) or (None,) for kind in SCOPES)
-    for said, window, tenant, model in product(formats, *scoped):
+    windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in SCOPES)
+    for said, (window, tenant, model) in product(formats, product(windows, tenants, models)):
         when, who = scopes.window(draft, window), scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
         value = said.value if said.kind is Kind.PRECISION else "full"
         draft.add(
-            PrecisionRule(rule, value, evidence, window=when, tenant=who, model=model.value if model else None)  # type: ignore[arg-type] # closed tables
+            PrecisionRule(
+                rule, value, evidence, window=when, tenant=who, model=model.value if model else None
+            )  # type: ignore[arg-type] # closed tables
         )
-    return [token for token in clause.tokens if token.kind not in _USED and not is_idle(token) and token.kind is not Kind.COUNTED]
+    return [
+        token
+        for token in clause.tokens
+        if token.kind not in _USED and not is_idle(token) and token.kind is not Kind.COUNTED
+    ]
 
 
 def _rule(clause: Clause) -> str | None:

@@ -46,7 +46,11 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
         when = scopes.window(draft, window)
         if when is not None:
             draft.add(Priority(higher, evidence, lower=lower, window=when))
-    return [token for token in clause.tokens if token not in used and not is_idle(token) and token.kind is not Kind.WORKLOAD]
+    return [
+        token
+        for token in clause.tokens
+        if token not in used and not is_idle(token) and token.kind is not Kind.WORKLOAD
+    ]
 
 
 def _side(token: Token) -> str | None:
@@ -68,7 +72,9 @@ def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
         if isinstance(said, str) and said not in names:
             names.append(said)
     words = [token.value for token in clause.of(Kind.PRIORITY)]
-    turned = sum(word in _TURNED for word in words) + sum(token.value == "<=" for token in clause.of(Kind.COMPARISON))
+    turned = sum(word in _TURNED for word in words) + sum(
+        token.value == "<=" for token in clause.of(Kind.COMPARISON)
+    )
     refused = clause.of(Kind.NEGATION)
     if not names or refused or (turned and len(names) != 2) or _is_unordered(clause, names, words):
         options = [draft.say("latency_first"), draft.say("cost_first")]

@@ -1,7 +1,6 @@
 """What is asked where words could mean two things; every option is a complete text to say instead."""
 
 from intent.draft import Draft
-
 from intent.models import HIGHER_IS_BETTER
 from intent.readings import Reading
 from intent.tokens import Token
@@ -84,7 +83,9 @@ def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Tok
     units = _UNITS.get(metric, ())
     options = [draft.instead(amount, f"{amount.value.number:.12g} {unit}") for unit in units]
     if reading.head is not None:
-        options += [draft.instead(reading.head, label(draft, one)) for one in _METRICS.get(amount.value.unit, ())]
+        options += [
+            draft.instead(reading.head, label(draft, one)) for one in _METRICS.get(amount.value.unit, ())
+        ]
     allowed = " / ".join(units) or draft.say("whole_numbers")
     facts = {"said": draft.quoted(amount), "label": label(draft, metric), "allowed": allowed}
     draft.ask("unit_impossible", amount, draft.say("unit_impossible", **facts), options)
@@ -137,7 +138,9 @@ def ask_whole(draft: Draft, amount: Token, metric: str) -> None:
     """Half a device."""
     number = max(1, int(min(amount.value.number, 1e6)))
     words = draft.say("not_a_whole_number", said=draft.quoted(amount), label=label(draft, metric))
-    draft.ask("not_a_whole_number", amount, words, [draft.instead(amount, str(n)) for n in (number, number + 1)])
+    draft.ask(
+        "not_a_whole_number", amount, words, [draft.instead(amount, str(n)) for n in (number, number + 1)]
+    )
 
 
 def ask_stat(draft: Draft, said: Token) -> None:
@@ -157,13 +160,18 @@ def ask_fixed_or_most(draft: Draft, said: Token, amount: Token, setting: str) ->
     """A setting with a comparison that settings do not have: ``best tp 4``."""
     name, number = label(draft, setting), f"{amount.value.number:g}"
     words = draft.say("comparison_unclear", label=name, said=draft.said(amount))
-    draft.ask("comparison_unclear", said, words, [f"{name} {number}", f"{name} {draft.say('at_most')} {number}"])
+    draft.ask(
+        "comparison_unclear", said, words, [f"{name} {number}", f"{name} {draft.say('at_most')} {number}"]
+    )
 
 
 def ask_wish(draft: Draft, wish: Token) -> None:
     """A wish without a metric: fast, cheap, better."""
     fastest = [f"{draft.say('minimize')} {label(draft, metric)}" for metric in ("ttft", "tpot")]
-    most, cheapest = f"{draft.say('maximize')} {label(draft, 'throughput_tok')}", f"{draft.say('minimize')} {label(draft, 'cost')}"
+    most, cheapest = (
+        f"{draft.say('maximize')} {label(draft, 'throughput_tok')}",
+        f"{draft.say('minimize')} {label(draft, 'cost')}",
+    )
     options = {
         "fast": [*fastest, most],
         "cheap": [cheapest, f"{label(draft, 'cost')} {draft.say('at_most')} 10 USD/h"],
@@ -176,7 +184,9 @@ def ask_wish(draft: Draft, wish: Token) -> None:
 def ask_time(draft: Draft, said: Token) -> None:
     """A time that cannot be, or that can be two."""
     words = draft.say(said.value, said=draft.quoted(said))
-    options = [draft.instead(said, draft.say(name)) for name in ("window_peak", "window_overnight", "at_all_times")]
+    options = [
+        draft.instead(said, draft.say(name)) for name in ("window_peak", "window_overnight", "at_all_times")
+    ]
     draft.ask(said.value, said, words, options)
 
 
@@ -184,7 +194,9 @@ def ask_number(draft: Draft, token: Token) -> None:
     """Digits that could be two numbers (``1,5``) or none (``1e400``)."""
     said = draft.said(token)
     numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
-    options = [*(draft.instead(token, number) for number in numbers), draft.say("nothing"), draft.without([token])]
+    options = [
+        *(draft.instead(token, number) for number in numbers),
+        draft.say("nothing"),
+        draft.without([token]),
+    ]
     draft.ask("number_unreadable", token, draft.say("number_unreadable", said=draft.quoted(token)), options)
-
-

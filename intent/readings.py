@@ -83,7 +83,12 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         direction=_direction(clause),
         soft=clause.has(Kind.SOFT),
     )
-    if not heads and clause.joint is None and not comparison and not clause.has(Kind.STAT, Kind.SOFT, *SCOPES):
+    if (
+        not heads
+        and clause.joint is None
+        and not comparison
+        and not clause.has(Kind.STAT, Kind.SOFT, *SCOPES)
+    ):
         return Bound((), clause.tokens)  # "2s for 2 hours": a number that nothing joins to the goal
     stats = clause.of(Kind.STAT)
     if not heads and previous:
@@ -149,7 +154,11 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
     if token.kind is Kind.PRIORITY:
         return token.value in {"over", "first"} and token.misspelt is None and token.end - token.start <= 4
     if token.kind is Kind.UNKNOWN and not str(token.value).isalnum():
-        return token.value in _MARKS or (len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±")
+        return token.value in _MARKS or (
+            len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±"
+        )
+    if token.kind is Kind.UNIT:
+        return bool(token.value == ("s", 1e-6))  # "us", the people
     if token.kind is Kind.RECONFIG:
         return any(head.value == "reconfig_pause" for head in heads)
     return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
@@ -157,7 +166,10 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
 
 def _repeated(clause: Clause, previous: Sequence[Reading]) -> Bound:
     """Only a window or tenant: the goals of the clause before, for it."""
-    again = [replace(one, start=clause.tokens[0].start, end=clause.tokens[-1].end) for one in _antecedents(previous)]
+    again = [
+        replace(one, start=clause.tokens[0].start, end=clause.tokens[-1].end)
+        for one in _antecedents(previous)
+    ]
     return Bound(tuple(_spread(again, clause, previous)), ())
 
 
@@ -173,7 +185,12 @@ def _end_of_range(reading: Reading) -> str | None:
 def _amount(clause: Clause) -> Token | None:
     """The number; where it goes from one to another, the other."""
     amount = clause.first(*AMOUNTS)
-    if amount is not None and amount.kind is Kind.RANGE and clause.has(Kind.CHANGE) and not clause.has(Kind.COMPARISON):
+    if (
+        amount is not None
+        and amount.kind is Kind.RANGE
+        and clause.has(Kind.CHANGE)
+        and not clause.has(Kind.COMPARISON)
+    ):
         return replace(amount, kind=Kind.QUANTITY, value=amount.value[1])
     return amount
 
@@ -185,12 +202,16 @@ def _comparison(clause: Clause) -> Token | None:
     said = clause.of(Kind.COMPARISON)
     amount = clause.first(*AMOUNTS)
     behind = [token for token in said if amount is not None and token.start >= amount.end]
-    return (behind or said or [None])[0]
+    return next(iter(behind or said), None)
 
 
 def _echoes(clause: Clause, comparison: Token | None) -> list[Token]:
     """Comparisons that say the same once more: ``不超过 2 秒以内``."""
-    return [token for token in clause.of(Kind.COMPARISON) if comparison is not None and token.value == comparison.value]
+    return [
+        token
+        for token in clause.of(Kind.COMPARISON)
+        if comparison is not None and token.value == comparison.value
+    ]
 
 
 def _direction(clause: Clause) -> str | None:
@@ -225,7 +246,11 @@ def _heads(clause: Clause) -> list[Token]:
     if cheapest := clause.first(Kind.CHEAPEST):
         return [replace(cheapest, kind=Kind.METRIC, value="cost")]
     if amounts := clause.of(Kind.THING):
-        if clause.has(Kind.OPTIMISE) and (unit := clause.first(Kind.PERIOD)) and unit.value in _PERIOD_SECONDS:
+        if (
+            clause.has(Kind.OPTIMISE)
+            and (unit := clause.first(Kind.PERIOD))
+            and unit.value in _PERIOD_SECONDS
+        ):
             return [replace(amounts[0], kind=Kind.METRIC, value=f"throughput_{amounts[0].value[:3]}")]
     return [
         replace(unit, kind=Kind.METRIC, value=_IMPLIED[unit.value[0]])
@@ -247,13 +272,20 @@ def _distinct(heads: Sequence[Token]) -> list[Token]:
 def _counts(clause: Clause, head: Token) -> bool:
     """Whether a plain number stands right before what it counts."""
     before = [token for token in clause.tokens if token.end <= head.start]
-    return bool(before) and before[-1].kind in AMOUNTS and head.start - before[-1].end <= 1 and not clause.has(Kind.METRIC)
+    return (
+        bool(before)
+        and before[-1].kind in AMOUNTS
+        and head.start - before[-1].end <= 1
+        and not clause.has(Kind.METRIC)
+    )
 
 
 def _unknown_head(clause: Clause) -> list[Token]:
     """Unknown words in front of a bound stand where a metric should: ``the vibes under 2s``."""
     bound = min((token.start for token in clause.of(Kind.COMPARISON, *AMOUNTS)), default=0)
-    unknown = [token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()]
+    unknown = [
+        token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()
+    ]
     return [replace(unknown[0], end=unknown[-1].end)] if unknown else []
 
 
@@ -277,7 +309,9 @@ def _completed(reading: Reading, stat: Token | None, previous: Reading) -> Readi
         reading,
         head=previous.head,
         stat=stat or previous.stat,
-        comparison=reading.comparison or (previous.comparison if reading.quantity else None) or previous.comparison,
+        comparison=reading.comparison
+        or (previous.comparison if reading.quantity else None)
+        or previous.comparison,
         quantity=reading.quantity or previous.quantity,
         direction=reading.direction or previous.direction,
         soft=reading.soft or previous.soft,
@@ -286,15 +320,15 @@ def _completed(reading: Reading, stat: Token | None, previous: Reading) -> Readi
 
 def _spread(readings: Sequence[Reading], clause: Clause, previous: Sequence[Reading]) -> list[Reading]:
     """One reading for each window, tenant and model, and for each end of a range."""
-    last = previous[-1] if previous else None
-    result = []
-    for reading in readings:
-        slots = {}
-        for kind, inherited in zip(SCOPES, (last and last.window, last and last.tenant, last and last.model), strict=True):
-            slots[kind] = clause.covered_by(kind) or (inherited,)
-        taken = frozenset(kind for kind in SCOPES if not clause.of(kind))
-        for window, tenant, model in product(*(slots[kind] for kind in SCOPES)):
-            result += _ranged(replace(reading, window=window, tenant=tenant, model=model, inherited=taken))
+    last = previous[-1] if previous else Reading(0, 0)
+    slots = [
+        clause.covered_by(kind) or (inherited,)
+        for kind, inherited in zip(SCOPES, (last.window, last.tenant, last.model), strict=True)
+    ]
+    taken = frozenset(kind for kind in SCOPES if not clause.of(kind))
+    result: list[Reading] = []
+    for reading, (window, tenant, model) in product(readings, product(*slots)):
+        result += _ranged(replace(reading, window=window, tenant=tenant, model=model, inherited=taken))
     return result
 
 

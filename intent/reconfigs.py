@@ -12,7 +12,13 @@ _USED = frozenset(
     {Kind.RECONFIG, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.COMPARISON, Kind.QUANTITY, Kind.TIMES_SAID, Kind.TIMES,
      Kind.WINDOW, Kind.ONLY, Kind.COUNTED, Kind.MAY, Kind.ALLOW}
 )  # fmt: skip
-_RATES = {"h": (1.0, "1/h"), "min": (60.0, "1/h"), "day": (1.0, "1/day"), "week": (1 / 7, "1/day"), "month": (1 / 30, "1/day")}
+_RATES = {
+    "h": (1.0, "1/h"),
+    "min": (60.0, "1/h"),
+    "day": (1.0, "1/day"),
+    "week": (1 / 7, "1/day"),
+    "month": (1 / 30, "1/day"),
+}
 _ELSEWHERE = {"off_peak": "peak", "peak": "off_peak"}
 """Only then: never in the rest of the day."""
 
@@ -21,7 +27,9 @@ def is_reconfig(clause: Clause) -> bool:
     """Whether a clause limits reconfigurations, rather than bounding how long one takes."""
     if not clause.has(Kind.RECONFIG) or clause.has(Kind.SELECTOR, Kind.PRECISION, Kind.SETTING):
         return False
-    limited = clause.has(Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON)
+    limited = clause.has(
+        Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
+    )
     return limited and not clause.has(Kind.METRIC)
 
 
@@ -38,7 +46,11 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
         when = scopes.window(draft, said)
         if when is not None and (held := _window(when, clause)) is not None:
             draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held))  # type: ignore[arg-type] # closed tables
-    return [token for token in clause.tokens if token.kind not in _USED and not is_idle(token) and not _is_every(clause, token)]
+    return [
+        token
+        for token in clause.tokens
+        if token.kind not in _USED and not is_idle(token) and not _is_every(clause, token)
+    ]
 
 
 def _window(when: Window, clause: Clause) -> Window | None:
@@ -60,10 +72,17 @@ def _rule(clause: Clause) -> Rule | None:
     refusals = clause.of(Kind.NEGATION, Kind.AVOID, Kind.FREEZE)
     if clause.has(Kind.ONLY) and count is None:
         windows = clause.of(Kind.WINDOW)
-        fits = len(windows) == 1 and isinstance(windows[0].value, str) and windows[0].value in _ELSEWHERE and not refusals
+        fits = (
+            len(windows) == 1
+            and isinstance(windows[0].value, str)
+            and windows[0].value in _ELSEWHERE
+            and not refusals
+        )
         return ("forbid", None, None) if fits else None
     if count is None:
-        return ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
+        return (
+            ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
+        )
     if refusals or (comparison is not None and comparison.value != "<="):
         return None
     if count == 0:
@@ -78,7 +97,11 @@ def _rate(clause: Clause, count: float, period: Token | None) -> Rule | None:
     amounts = [token.value for token in clause.of(Kind.QUANTITY) if token.value.unit == "s"]
     if len(amounts) == 1 and amounts[0].value > 0:  # "once every 4 hours"
         days = amounts[0].value / 86400
-        return ("limit", count / days, "1/day") if days >= 1 else ("limit", count * 3600 / amounts[0].value, "1/h")
+        return (
+            ("limit", count / days, "1/day")
+            if days >= 1
+            else ("limit", count * 3600 / amounts[0].value, "1/h")
+        )
     return None
 
 

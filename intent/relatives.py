@@ -24,7 +24,20 @@ class Change:
     by: bool = False
 
 
-USED = frozenset({Kind.CHANGE, Kind.FACTOR, Kind.BY, Kind.NOW, Kind.TIMES, Kind.TIMES_SAID, Kind.TO, Kind.COMPARISON, Kind.MORE, Kind.BETWEEN})
+USED = frozenset(
+    {
+        Kind.CHANGE,
+        Kind.FACTOR,
+        Kind.BY,
+        Kind.NOW,
+        Kind.TIMES,
+        Kind.TIMES_SAID,
+        Kind.TO,
+        Kind.COMPARISON,
+        Kind.MORE,
+        Kind.BETWEEN,
+    }
+)
 
 
 def change_in(clause: Clause) -> Change | None:
@@ -35,7 +48,12 @@ def change_in(clause: Clause) -> Change | None:
     to, side = clause.first(Kind.TO), _side(clause)
     if said := clause.first(Kind.FACTOR):
         return Change(None, factor=float(said.value))
-    if clause.has(Kind.TIMES_SAID) and clause.has(Kind.METRIC) and amount is None and not clause.has(Kind.PERIOD):
+    if (
+        clause.has(Kind.TIMES_SAID)
+        and clause.has(Kind.METRIC)
+        and amount is None
+        and not clause.has(Kind.PERIOD)
+    ):
         return Change(None, factor=float(clause.of(Kind.TIMES_SAID)[0].value))
     if amount is None:
         kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
@@ -45,14 +63,25 @@ def change_in(clause: Clause) -> Change | None:
     if amount.value.unit is None and 0 < amount.value.number < 1:  # "by a third"
         amount = replace(amount, value=replace(amount.value, unit="ratio"))
     share = amount.value.unit == "ratio"
-    if share and clause.has(Kind.NOW) and not clause.has(Kind.BY) and (to is not None or (change is None and not clause.has(Kind.VAGUE))):
+    if (
+        share
+        and clause.has(Kind.NOW)
+        and not clause.has(Kind.BY)
+        and (to is not None or (change is None and not clause.has(Kind.VAGUE)))
+    ):
         return Change(side, factor=amount.value.value)
     off = any(token.value == "off" for token in clause.of(Kind.AVOID))
     if (clause.has(Kind.BY) or off) and (change is not None or clause.has(Kind.VAGUE)):
         return Change(side, amount=amount, by=True)
     if share and (change is not None or clause.has(Kind.VAGUE)) and to is None and not _is_ratio(clause):
         return Change(side, amount=amount, by=True)
-    if change is not None and to is None and not clause.has(Kind.COMPARISON) and _follows(change, amount) and _is_han(clause):
+    if (
+        change is not None
+        and to is None
+        and not clause.has(Kind.COMPARISON)
+        and _follows(change, amount)
+        and _is_han(clause)
+    ):
         return Change(side, amount=amount, by=True)
     if clause.has(Kind.NOW) and change is not None and to is None:
         return Change(side, amount=amount, by=True)
@@ -147,4 +176,8 @@ def _ask(draft: Draft, reading: Reading, metric: str) -> None:
 
 def leftovers(tokens: Sequence[Token]) -> list[Token]:
     """What of a bound's unplaced words a change does not use either."""
-    return [token for token in tokens if token.kind not in USED and token.kind is not Kind.VAGUE and token.value != "off"]
+    return [
+        token
+        for token in tokens
+        if token.kind not in USED and token.kind is not Kind.VAGUE and token.value != "off"
+    ]

@@ -21,12 +21,25 @@ from intent.relatives import Change, add_relative, change_in
 from intent.relatives import leftovers as unchanged
 from intent.tokens import Token
 
-_TELLING = frozenset({*HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.OPTIMISE, Kind.CHEAPEST, Kind.RECONFIG, Kind.EXCEPT})
+_TELLING = frozenset(
+    {
+        *HEADS,
+        *AMOUNTS,
+        Kind.PRECISION,
+        Kind.SELECTOR,
+        Kind.OPTIMISE,
+        Kind.CHEAPEST,
+        Kind.RECONFIG,
+        Kind.EXCEPT,
+    }
+)
 """Kinds that a clause without a wish does not have."""
 
 
-_INTERROGATIVES = frozenset("is are does did was were has have will am should".split())
-_PREPOSITIONS = frozenset("for of in on at with to during from by without under over after before per 对 针对 在 给 为".split())
+_INTERROGATIVES = frozenset(["is", "are", "does", "did", "was", "were", "has", "have", "will", "am", "should"])
+_PREPOSITIONS = frozenset(
+    ["for", "of", "in", "on", "at", "with", "to", "during", "from", "by", "without", "under", "over", "after", "before", "per", "对", "针对", "在", "给", "为"]
+)
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for", "but not",
      "not counting", "not including", "除了", "除", "不包括", "exclude"}
@@ -80,9 +93,7 @@ class _Reader:
         elif is_priority(clause):
             self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
             self._rank(clause)
-        elif is_reconfig(clause):
-            self.leftovers += add_reconfigs(self.draft, clause)
-        elif clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR):
+        elif is_reconfig(clause) or (clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR)):
             self.leftovers += add_reconfigs(self.draft, clause)
         elif clause.has(Kind.SELECTOR):
             self.leftovers += add_placements(self.draft, clause)
@@ -100,10 +111,19 @@ class _Reader:
         told = [token for token in clause.tokens if token.kind in {Kind.EXCEPT, Kind.TENANT}]
         excluding = any(token.value in _EXCLUDING for token in clause.of(Kind.EXCEPT))
         rest = [token for token in clause.tokens if token not in told]
-        if excluding and clause.has(Kind.TENANT) and not self.draft.goals and (clause.has(*AMOUNTS) or not clause.has(Kind.METRIC)):
+        if (
+            excluding
+            and clause.has(Kind.TENANT)
+            and not self.draft.goals
+            and (clause.has(*AMOUNTS) or not clause.has(Kind.METRIC))
+        ):
             self.waiting = replace(clause, tokens=tuple(told), scope={})
             if clause.has(*AMOUNTS):
-                self.take(replace(clause, tokens=tuple(rest), scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
+                self.take(
+                    replace(
+                        clause, tokens=tuple(rest), scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}
+                    )
+                )
         else:
             self.leftovers += add_exception(self.draft, united(clause))
 
@@ -112,7 +132,9 @@ class _Reader:
         self.ranking = clause
 
     def _bound(self, clause: Clause) -> None:
-        change = change_in(self._with_head(clause)) or (self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None)
+        change = change_in(self._with_head(clause)) or (
+            self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None
+        )
         bound = bind(clause, self.previous, self.draft.text)
         for reading in bound.readings:
             if change is None:
@@ -151,7 +173,9 @@ class _Reader:
         if clause.repeats or clause.has(*HEADS, Kind.CHEAPEST):
             return True
         if clause.has(*AMOUNTS):
-            known = clause.has(Kind.COMPARISON) or not any(not is_idle(token) for token in clause.of(Kind.UNKNOWN))
+            known = clause.has(Kind.COMPARISON) or not any(
+                not is_idle(token) for token in clause.of(Kind.UNKNOWN)
+            )
             return known or (not self.previous and _has_unit(clause))
         if self.previous and clause.has(Kind.STAT) and clause.is_only(Kind.STAT, Kind.ALLOW, *SCOPES):
             return False
@@ -182,9 +206,7 @@ def _without_reasons(found: Sequence[Clause]) -> list[Clause]:
     kept = []
     for clause in found:
         place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
-        if place is None:
-            kept.append(clause)
-        elif any(token.kind in _TELLING for token in clause.tokens[place:]):
+        if place is None or any(token.kind in _TELLING for token in clause.tokens[place:]):
             kept.append(clause)
         elif place:
             kept.append(replace(clause, tokens=clause.tokens[:place]))

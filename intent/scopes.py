@@ -36,7 +36,9 @@ def tenant(draft: Draft, said: Token | None) -> str | bool | None:
         return str(said.value)
     known = draft.catalogue.tenants
     words = draft.say("unknown_tenant", said=draft.quoted(said), known=", ".join(known) or "-")
-    draft.ask("unknown_tenant", said, words, [draft.instead(said, one) for one in _nearest(draft.said(said), known)])
+    draft.ask(
+        "unknown_tenant", said, words, [draft.instead(said, one) for one in _nearest(draft.said(said), known)]
+    )
     return False
 
 

@@ -28,7 +28,9 @@ KNOWN_GPUS = (
 """Kinds that people name, whether a deployment has them or not."""
 
 _REFERENCE = "reference"
-_MENTION = re.compile(r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b")
+_MENTION = re.compile(
+    r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
+)
 Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
 
 
@@ -106,7 +108,14 @@ def _names(key: _Key) -> Names:
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:{kind}")
     for node in catalogue.nodes:
-        for phrase in (f"node {node}", f"{node}节点", f"节点{node}", f"host {node}", f"{node} node", f"{node}机"):
+        for phrase in (
+            f"node {node}",
+            f"{node}节点",
+            f"节点{node}",
+            f"host {node}",
+            f"{node} node",
+            f"{node}机",
+        ):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"node:{node}")
     said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
     said += [(name, Kind.MODEL, name) for name in catalogue.models]

@@ -42,18 +42,28 @@ def _draft(text: str, catalogue: Catalogue, llm: LlmSettings | None) -> tuple[Dr
 def _refused(text: str) -> Finding | None:
     language: Language = "zh" if is_chinese(text[:MAX_CHARACTERS]) else "en"
     if not text.strip():
-        return Finding("text_empty", "/text", say("intent", language, "text_empty", examples=say("intent", language, "examples")))
+        return Finding(
+            "text_empty",
+            "/text",
+            say("intent", language, "text_empty", examples=say("intent", language, "examples")),
+        )
     if len(text) > MAX_CHARACTERS:
         words = say("intent", language, "text_too_long", length=len(text), most=MAX_CHARACTERS)
-        return Finding("text_too_long", "/text", words, suggestion=say("intent", language, "text_too_long_hint"))
+        return Finding(
+            "text_too_long", "/text", words, suggestion=say("intent", language, "text_too_long_hint")
+        )
     if unreadable := _named(text, {"Cs", "Cn", "Co"}):
-        return Finding("text_unreadable", "/text", say("intent", language, "text_unreadable", which=unreadable))
+        return Finding(
+            "text_unreadable", "/text", say("intent", language, "text_unreadable", which=unreadable)
+        )
     return None
 
 
 def _named(text: str, categories: set[str]) -> str:
     """The characters of these Unicode categories, by their code points."""
-    found = dict.fromkeys(one for one in text if unicodedata.category(one) in categories and one not in "\n\r\t")
+    found = dict.fromkeys(
+        one for one in text if unicodedata.category(one) in categories and one not in "\n\r\t"
+    )
     return ", ".join(f"U+{ord(one):04X}" for one in list(found)[:5])
 
 
@@ -73,7 +83,10 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
     findings = tuple(draft.findings)
     if places := orders(draft.text):
         said = draft.text[places[0][0] : places[0][1]]
-        findings = (Finding("injection_suspected", "/text", draft.say("injection_suspected"), evidence=said), *findings)
+        findings = (
+            Finding("injection_suspected", "/text", draft.say("injection_suspected"), evidence=said),
+            *findings,
+        )
     questions = tuple(draft.questions[:1])
     if hidden := _named(draft.text, {"Cc", "Cf"}):
         words = draft.say("hidden_characters", which=hidden)
@@ -95,10 +108,13 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
 def _disguises(text: str) -> bool:
     """Whether the text holds controls, or marks that turn its reading direction: it may look like another."""
     return any(unicodedata.category(one) == "Cc" and one not in "\n\r\t" for one in text) or any(
-        unicodedata.bidirectional(one) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"} for one in text
+        unicodedata.bidirectional(one) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+        for one in text
     )
 
 
 def _visible(text: str) -> str:
-    shown = (" " if unicodedata.category(one) == "Cc" else one for one in text if unicodedata.category(one) != "Cf")
+    shown = (
+        " " if unicodedata.category(one) == "Cc" else one for one in text if unicodedata.category(one) != "Cf"
+    )
     return " ".join("".join(shown).split())
