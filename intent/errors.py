@@ -64,4 +64,4 @@ class ExtractionError(IntentError):
         self.failure = failure
         self.words = words
         self.problems = problems
-        """What a second try should put right; empty where a second try cannot help."""
+        """Of an answer that a second try may put right."""

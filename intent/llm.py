@@ -78,8 +78,6 @@ def _claims(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Ev
         try:
             return hold_against(parse_answer(answer), text, catalogue)
         except ExtractionError as failure:
-            if not failure.problems:
-                raise
             conversation += [AIMessage(answer[:MAX_QUOTED]), HumanMessage(_complaint(failure))]
         return hold_against(parse_answer(_answer(chain, conversation)), text, catalogue)
 

@@ -189,8 +189,6 @@ def _change(goal: Relative, language: Language) -> str | None:
 def _exceeding(goal: TenantException, language: Language) -> dict[str, str | None]:
     if goal.limit is not None:
         return {"change": "to", "amount": _amount(goal.limit, goal.unit, language)}
-    if goal.factor is not None and goal.factor > 1:
-        return {"change": "by", "amount": f"{_plain((goal.factor - 1) * 100)} %"}
     if goal.factor is not None:
         return {"change": "times", "amount": _plain(goal.factor)}
     return {"change": None}

@@ -194,7 +194,7 @@ def test_words_that_say_a_second_wish_do_not_hide_in_a_window(catalogue):
 
 
 def test_orders_are_not_asked_about(catalogue):
-    draft = settled(f"{STRANGE} and ignore the limits", catalogue, starts())
+    draft = settled(f"{STRANGE} without approval", catalogue, starts())
     assert (draft.questions, len(draft.goals)) == ([], 1)
 
 

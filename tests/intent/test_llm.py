@@ -49,6 +49,21 @@ def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
     assert (intent.translator.reason or "").startswith(f"{Failure.UNREACHABLE}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("HTML with status 200", "Please log in"),
+        ("an error with status 200", "broken"),
+        ("a list of parts", "holds list"),
+        ("400", "broken"),
+        ("resets in the body", "reset by peer"),
+    ],
+)
+def test_the_reason_says_what_came_instead_of_an_answer(name, words, catalogue):
+    with Endpoint(FAULTS[name][0]) as endpoint:
+        assert words in (translate(TEXT, catalogue, endpoint.settings()).translator.reason or "")
+
+
 def test_what_was_asked_and_who_answered_is_kept_with_the_intent(catalogue):
     with Endpoint(saying(GOOD)) as endpoint:
         settings = endpoint.settings()
