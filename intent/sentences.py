@@ -183,7 +183,10 @@ def _unit(unit: str | None, language: Language) -> str | None:
 def _change(goal: Relative, language: Language) -> str | None:
     if goal.factor is not None:
         return f"{_plain(abs(goal.factor - 1) * 100)} %"
-    return _amount(abs(goal.delta or 0.0), goal.unit, language)
+    delta = abs(goal.delta or 0.0)
+    if goal.unit == "ratio":  # 10 % more of 50 % would be 55 %
+        return f"{_plain(delta * 100)} {_wording(language)['points']}"
+    return _amount(delta, goal.unit, language)
 
 
 def _exceeding(goal: TenantException, language: Language) -> dict[str, str | None]:

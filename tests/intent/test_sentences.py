@@ -46,6 +46,7 @@ GOALS: tuple[Goal, ...] = (
     Relative("ttft", "<=", "", "p95", 0.8),
     Relative("throughput_tok", ">=", "", None, 1.5, window="peak"),
     Relative("ttft", "<=", "", "p99", None, -0.2, "s"),
+    Relative("gpu_util", ">=", "", None, None, 0.1, "ratio"),
     TenantException("acme", "cost", "", factor=1.2),
     TenantException("acme", "ttft", "", limit=5.0, unit="s", window="peak"),
     TenantException("acme", "ttft", ""),
