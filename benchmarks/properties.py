@@ -1,4 +1,4 @@
-"""What must hold for every text: goals read back unchanged, and no text raises or gains a number."""
+"""What must hold for every text: goals read back unchanged, no text raises or gains a number, no qualifier is dropped."""
 
 import random
 import time
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from benchmarks.mutations import hostile
+from benchmarks.qualifiers import clear, qualified
 from benchmarks.readable import unsaid
 from benchmarks.report import Document
 from benchmarks.scores import comparable
 from benchmarks.utterances import NOW, GoalDocument, Utterance
 from benchmarks.wishes import EVIDENCE, wish
 from intent.document import to_document
-from intent.models import Catalogue, Goal, Intent, TranslatorInfo
+from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo
 from intent.translate import translate
 from service import usecases
 from service.deployment import Deployment
@@ -36,19 +37,26 @@ class Hostile:
 
 
 def run(deployment: Deployment, utterances: Sequence[Utterance], count: int, seed: int) -> Document:
-    """As many goal sets and as many strings as asked for."""
+    """As many goal sets, strings and qualified utterances as asked for."""
     catalogue = deployment.catalogue(NOW)
     lost = lost_in_readback(catalogue, count, random.Random(seed))
     found = hostile_strings(deployment, [one.text for one in utterances], count, random.Random(seed))
+    dropped = dropped_qualifiers(deployment, utterances, count, random.Random(seed))
     return {
         "count": count,
         "seed": seed,
         "lost": len(lost),
         "raised": len(found.raised),
         "invented": len(found.invented),
+        "dropped": len(dropped),
         "slowest_ms": round(found.slowest_s * 1000, 2),
         "slowest": found.slowest,
-        "examples": [*lost[:EXAMPLES], *found.raised[:EXAMPLES], *found.invented[:EXAMPLES]],
+        "examples": [
+            *lost[:EXAMPLES],
+            *found.raised[:EXAMPLES],
+            *found.invented[:EXAMPLES],
+            *dropped[:EXAMPLES],
+        ],
     }
 
 
@@ -77,6 +85,19 @@ def hostile_strings(
     for _ in range(count):
         _try(hostile(chance, texts), deployment, catalogue, found)
     return found
+
+
+def dropped_qualifiers(
+    deployment: Deployment, utterances: Sequence[Utterance], count: int, chance: random.Random
+) -> list[Document]:
+    """Clear utterances with words that change them and that no goal can hold, accepted all the same."""
+    carriers, catalogue, dropped = clear(utterances), deployment.catalogue(NOW), []
+    for _ in range(count if carriers else 0):
+        text = qualified(chance, carriers)
+        intent = usecases.check(translate(text, catalogue), deployment, NOW)
+        if intent.outcome is Outcome.OK:
+            dropped.append({"text": text, "accepted": _documents(intent.goals)})
+    return dropped
 
 
 def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile) -> None:
@@ -122,6 +143,7 @@ def table(found: Document) -> str:
         f"read back otherwise     {found['lost']} of {found['count']}",
         f"strings that raised     {found['raised']} of {found['count']}",
         f"numbers nobody said     {found['invented']} of {found['count']}",
+        f"qualifiers dropped      {found['dropped']} of {found['count']}",
         f"slowest string          {found['slowest_ms']} ms: {found['slowest']!r}",
     ]
     return "\n".join([*lines, *(f"  {example}" for example in found["examples"])])

@@ -49,7 +49,7 @@ _SCALES = {
 """Unit of a goal to the ways to say it, each with what its number is multiplied by."""
 _HALF = re.compile("半|half|½")
 _SHARES = re.compile(r"分之|out of|\bin\b|里|⁄|/")
-_MEDIAN = re.compile("median|中位|typical")
+_MEDIAN = re.compile("medi|中位|typical")
 _RELATIVE_DAYS = re.compile("today|tonight|tomorrow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
 _NUMERIC = ("value", "limit", "factor", "delta")
 
@@ -161,6 +161,9 @@ def numbers(text: str) -> Iterator[float]:
     for run in _runs(words):
         yield from filter(None, (_english(part) for part in _parts(run)))
     yield from (_SPOKEN[word] for word in words if word in _SPOKEN)
+    for many, part in itertools.pairwise(words):
+        if many in _ENGLISH and part in {"quarters", "thirds"}:
+            yield _ENGLISH[many] * _SPOKEN[part]
     if "zero" in words:
         yield 0.0
     for match in _CHINESE_RUN.finditer(text):

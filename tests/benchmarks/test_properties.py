@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from benchmarks.properties import hostile_strings, lost_in_readback, run, table
+from benchmarks.properties import dropped_qualifiers, hostile_strings, lost_in_readback, run, table
 from benchmarks.utterances import DEPLOYMENT, NOW, load, own_files
 from service.deployment import load as load_deployment
 
@@ -20,6 +20,24 @@ def test_no_string_raises_or_gains_a_number():
     texts = [one.text for one in load(own_files())]
     found = hostile_strings(DEPLOYMENT_READ, texts, COUNT, random.Random(1))
     assert (found.raised, found.invented) == ([], [])
+
+
+@pytest.mark.slow
+def test_no_qualifier_is_dropped():
+    assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), COUNT, random.Random(1)) == []
+
+
+def test_a_wish_that_is_accepted_with_its_qualifier_is_told(monkeypatch):
+    monkeypatch.setattr("benchmarks.properties.qualified", lambda chance, texts: "p99 TTFT < 2s at peak")
+    dropped = dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0))
+    assert [(one["text"], one["accepted"][0]["metric"]) for one in dropped] == [
+        ("p99 TTFT < 2s at peak", "ttft")
+    ]
+
+
+def test_a_wish_that_is_asked_about_has_dropped_nothing(monkeypatch):
+    monkeypatch.setattr("benchmarks.properties.qualified", lambda chance, texts: "latency < 2s")
+    assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0)) == []
 
 
 def test_what_raises_is_told_with_its_text(monkeypatch):
