@@ -58,6 +58,9 @@ _PATTERN = re.compile(
   | (?P<han>在?(?:接下来|接下來|未来|今后|往后|随后|后续|从?现在起|从?现在开始|持续)的?这?\s?
         (?P<han_n>\d{{1,9}}(?:\.\d{{1,9}})?|[零一二两三四五六七八九十半]{{1,3}})?\s?个?(?P<han_mid>半)?\s?
         (?P<han_unit>{_HAN_UNIT}|h|hours?|min|mins|minutes?)(?P<han_half>半)?(?:之?内|里|期间)?)
+  | (?P<no>(?P<no_n>\d{{1,9}}(?:\.\d{{1,9}})?|[一二两三四五六七八九十半]{{1,3}})\s?个?(?P<no_half>半)?\s?(?P<no_unit>{_HAN_UNIT})
+        (?:之|以)?内(?<!秒内)(?<!秒钟内)
+        (?=\s?(?:请勿|不要|别|勿|禁止|不许|不准|不得)(?:再|做|进行)?(?![超多高低少大小慢])))
     """,
     re.VERBOSE | re.ASCII,
 )
@@ -75,7 +78,7 @@ class Stretch:
 def find_durations(text: str) -> Iterator[Stretch]:
     """Every stretch from now, in order."""
     for match in _PATTERN.finditer(text):
-        kind = "next" if match["next"] else "for" if match["for"] else "han"
+        kind = match.lastgroup or ""
         if (
             kind == "for"
             and not match["now"]
@@ -95,10 +98,7 @@ def _means_a_length(match: re.Match[str]) -> bool:
 def _seconds(match: re.Match[str], kind: str) -> float | None:
     unit = _UNIT_OF[match[f"{kind}_unit"]]
     number = _number(match[f"{kind}_n"] or "")
-    halves = [
-        match[f"{kind}_half"],
-        match["for_mid"] if kind == "for" else match["han_mid"] if kind == "han" else None,
-    ]
+    halves = [match[f"{kind}_half"], match[f"{kind}_mid"] if kind in {"for", "han"} else None]
     if kind == "han" and not match["han_n"] and match["han_mid"]:
         number, halves = 0.5, []
     if not unit or number is None:
@@ -119,9 +119,7 @@ def _number(said: str) -> float | None:
 
 
 def _problem(seconds: float | None, lead: str | None) -> float | str:
-    if (
-        seconds is None or lead == "within"
-    ):  # a month has no fixed length; "within the next hour" may be a deadline
+    if seconds is None or lead == "within":  # a month has no length; "within the next hour" may be a deadline
         return "ambiguous_time"
     if seconds == 0:
         return "zero_length"

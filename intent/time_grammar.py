@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from intent.bare_hours import are_hours, follows_a_bound, is_counted
 from intent.clock import HALVES, Clock
 from intent.dates import WEEKDAYS, WEEKENDS, Day, coming, days_between, in_days, next_named, several_days
-from intent.time_words import Atom, Mark, scan
+from intent.time_scanner import Atom, scan
+from intent.time_words import Mark
 from intent.window_pieces import Pieces
 from intent.zones import UNKNOWN, resolve
 
@@ -21,7 +22,6 @@ _EDGES = {
     "now until": "until",
     "by": "by",
 }
-_UNTIL = frozenset({"until", "till", "til"})
 _MOST_LEADS = 4
 _NEVER_FIRST = frozenset({Mark.WORD, Mark.COMMA, Mark.SPAN, Mark.TRAILER, Mark.EDGE, Mark.NEXT_DAY})
 _CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
@@ -29,7 +29,7 @@ _CLAUSE_START = re.compile(r"(?:^|[.;,!?\n:。；(])\s*$", re.ASCII)
 _NO_PART = re.compile(r"\s?(?:peak|rush|高峰|好)", re.ASCII)
 _IN_BRACKETS = re.compile(r"\(\s*([a-z][\w/+:-]*(?:\s?time|时间)?|[^\s()]{1,6}时间)\s*\)", re.ASCII)
 _NO_PLACE = re.compile(
-    r"(?:^|/)(?:ttft|tpot|itl|e2e|latency|throughput|input|output|prompt|read|write|cost|prefill|decode|and|or|tok\w*|s|h|"
+    r"(?:^|/)(?:ttft|tpot|itl|e2e|latency|throughput|input|output|prompt|read|write|cost|prefill|decode|and|or|tok|toks|tokens?|s|h|"
     r"sec|min|hour|day|month|req\w*|gpu|user)(?:/|$)",
     re.ASCII,
 )
@@ -127,7 +127,7 @@ class Reader:
                 words.append("every")
             elif atom.mark in {Mark.LEAD, Mark.BINDER}:
                 words.append(atom.value)
-            elif atom.mark is Mark.TO and (atom.value in _UNTIL or self._is_up_to(place + len(words))):
+            elif atom.mark is Mark.TO and (atom.value == "until" or self._is_up_to(place + len(words))):
                 words.append("until")
             else:
                 break
@@ -193,7 +193,7 @@ class Reader:
     def _listed_day(self, days: tuple[int, ...], place: int) -> tuple[tuple[int, ...], int] | None:
         """ ", tue", "and tue", "and on tue"; weekdays and weekends are never one list."""
         at = place + (self._at(place).mark is Mark.COMMA)
-        at += self._at(at).mark is Mark.TO and self._at(at).value in {"and", "or"}
+        at += self._at(at).mark is Mark.TO and self._at(at).value == "and"
         joined = at > place
         at += joined and self._said(at) == "on"
         found = self._day_range(at)
@@ -208,7 +208,7 @@ class Reader:
         if first.mark is not Mark.DAYS:
             return None
         to = self._at(place + 1)
-        is_range = to.mark is Mark.TO and to.value not in {"and", "or"} and last.mark is Mark.DAYS
+        is_range = to.mark is Mark.TO and to.value != "and" and last.mark is Mark.DAYS
         if is_range and len(first.value) == len(last.value) == 1:
             return days_between(first.value[0], last.value[0]), place + 3
         return first.value, place + 1
@@ -292,7 +292,7 @@ class Reader:
         to = self._at(place)
         if self._is_idiom(place) and (late := self._clock(place)) is not None:
             return late, late.after
-        if to.mark is not Mark.TO or (to.value in {"and", "or"} and not self._is_between(leads, place)):
+        if to.mark is not Mark.TO or (to.value == "and" and not self._is_between(leads, place)):
             return None
         place += 1
         if self._at(place).mark is Mark.NEXT_DAY:
@@ -434,16 +434,20 @@ class Reader:
         return place
 
     def _zone_at(self, place: int, *, hours_before: bool) -> tuple[str, int] | None:
+        """A zone as said; before any hours only one that can be nothing else."""
         atom = self._at(place)
         if atom.mark is Mark.ZONE:
-            is_plain = "/" not in atom.value and (len(atom.value) > 2 or hours_before)
-            is_one = is_plain or (hours_before and _NO_PLACE.search(atom.value) is None)
-            return (atom.value, place + 1) if is_one else None
-        match = (
-            _IN_BRACKETS.match(self._text, atom.start) if hours_before and self._said(place) == "(" else None
-        )
+            return (atom.value, place + 1) if self._is_zone(atom.value, hours_before) else None
+        if not hours_before or self._said(place) != "(":
+            return None
+        match = _IN_BRACKETS.match(self._text, atom.start)
         if match is None or ("/" not in match[1] and resolve(match[1], "") == UNKNOWN):
             return None
         while self._at(place).end < match.end() and self._at(place) is not _END:
             place += 1
         return match[1], place + 1
+
+    def _is_zone(self, said: str, hours_before: bool) -> bool:
+        if "/" not in said:
+            return hours_before or len(said) > 2
+        return _NO_PLACE.search(said) is None and (hours_before or resolve(said, "") != UNKNOWN)

@@ -1,27 +1,10 @@
-"""The words of time in folded text: clock times, days, dates, parts of the day, zones and the words that bind them.
+"""What a single word says of a time, in both languages. Data; names of windows (overnight, 晚上 alone) are the lexicon's."""
 
-Only words are read here; what several of them come to is for ``times``.
-"""
-
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from intent import zones
-from intent.clock import HALVES, Clock, time_of
-from intent.dates import (
-    WEEKDAYS,
-    WEEKENDS,
-    days_between,
-    in_days,
-    in_week,
-    on_date,
-    on_day_of_month,
-    several_days,
-    unclear_day,
-)
+from intent.clock import Clock
+from intent.dates import WEEKDAYS, WEEKENDS, Day, in_days, several_days
 
 
 class Mark(Enum):
@@ -29,172 +12,115 @@ class Mark(Enum):
 
     CLOCK = auto()
     NUMBER = auto()
+    """A number that may be an hour (its value is a Clock), or not (an int)."""
     DAYS = auto()
     DAILY = auto()
     EVERY = auto()
     DATE = auto()
+    """A day, and the part of it if the word says one."""
     PART = auto()
     ZONE = auto()
     TO = auto()
     LEAD = auto()
+    """Stands before a time: from, on, outside."""
     BINDER = auto()
     THIS = auto()
     NEXT_DAY = auto()
     ALL_DAY = auto()
     REST = auto()
+    """From now to a time of today."""
     EDGE = auto()
+    """Stands behind a time and says which side of it is meant."""
     TRAILER = auto()
     SPAN = auto()
     COMMA = auto()
     WORD = auto()
+    """None of these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Atom:
-    """A word of time with its half-open place."""
+Row = tuple[Mark, Any, str]
+"""What its words do, what they mean (None: themselves), and the words."""
 
-    mark: Mark
-    value: Any
-    start: int
-    end: int
-
-
-# -- words --------------------------------------------------------------------------------------------
-
-_DIGITS = {word: value for value, word in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
-_COUNT = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-)  # fmt: skip
-NUMBER_WORDS = {word: value for value, word in enumerate(_COUNT)} | {
-    "thirty": 30,
-    "forty": 40,
-    "forty-five": 45,
-    "sixty": 60,
-    "ninety": 90,
-}
-
-
-def numeral(said: str) -> int:
-    """A whole number in digits, English words or Chinese numerals below 100; -1 if it is none."""
-    if said.isdecimal() and said.isascii():
-        return int(said[:6])
-    if said in NUMBER_WORDS:
-        return NUMBER_WORDS[said]
-    tens, ten, ones = said.partition("十")
-    if len(tens) > 1 or len(ones) > 1 or not all(part in _DIGITS for part in tens + ones):
-        return -1
-    return (_DIGITS.get(tens, 1) * 10 if ten else 0) + _DIGITS.get(ones if ten else said, 0)
-
-
-_ENGLISH_DAYS = (
-    ("mon", "monday", "mondays"),
-    ("tue", "tues", "tuesday", "tuesdays"),
-    ("wed", "wednesday", "wednesdays", "weds"),
-    ("thu", "thur", "thurs", "thursday", "thursdays"),
-    ("fri", "friday", "fridays"),
-    ("sat", "saturday", "saturdays"),
-    ("sun", "sunday", "sundays"),
-)
-_MONTHS = (
-    "jan january", "feb february", "mar march", "apr april", "may", "jun june", "jul july", "aug august",
-    "sep sept september", "oct october", "nov november", "dec december",
-)  # fmt: skip
-_MONTH_OF = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
-
-_MISSPELT = {
-    "tomorrow": ("tommorow", "tommorrow", "tomorow", "tomorrrow", "tmr", "tmrw", "2morrow"),
-    "wednesday": ("wensday", "wednsday", "wendesday", "wednesdy"),
-    "thursday": ("thrusday", "thursdy", "thurday"),
-    "saturday": ("saterday", "satuday", "staurday"),
-    "tuesday": ("tuseday", "teusday"),
-    "weekdays": ("weekdyas", "wekdays", "weekedays", "weekdys", "weeekdays"),
-    "weekends": ("weekneds", "wekends", "weekeneds"),
-    "midnight": ("midnite", "mightnight"),
-}
-WORDS: dict[str, tuple[Mark, Any]] = {
-    **{word: (Mark.DAYS, (day,)) for day, names in enumerate(_ENGLISH_DAYS) for word in names},
-    **dict.fromkeys(("weekday", "weekdays", "workday", "workdays"), (Mark.DAYS, WEEKDAYS)),
-    **dict.fromkeys(("weekend", "weekends"), (Mark.DAYS, WEEKENDS)),
-    **{word: (Mark.PART, word.removesuffix("s")) for word in ("mornings", "afternoons", "evenings", "nights")},
-    **{word: (Mark.PART, word) for word in ("morning", "afternoon", "evening", "night")},
-    **{word: (Mark.TO, word) for word in ("to", "until", "till", "til", "through", "thru", "and", "or")},
-    **{word: (Mark.LEAD, word) for word in ("on", "at", "in", "during", "for", "from", "between", "throughout", "over")},
-    **dict.fromkeys(("outside", "except", "excluding"), (Mark.LEAD, "outside")),
-    **{word: (Mark.LEAD, word) for word in ("after", "before", "by", "since")},
-    "past": (Mark.LEAD, "after"),
-    **dict.fromkeys(("starting", "beginning"), (Mark.LEAD, "after")),
-    **{word: (Mark.BINDER, word) for word in ("the", "of", "a", "an")},
-    **{word: (Mark.EVERY, word) for word in ("every", "each")},
-    **{word: (Mark.THIS, word) for word in ("this", "next", "coming", "upcoming")},
-    **{word: (Mark.SPAN, word) for word in ("week", "month", "year", "quarter", "weeks", "months")},
-    "daily": (Mark.DAILY, "day"),
-    "nightly": (Mark.DAILY, "night"),
-    "today": (Mark.DATE, (in_days(0), None)),
-    "tonight": (Mark.DATE, (in_days(0), "tonight")),
-    "tomorrow": (Mark.DATE, (in_days(1), None)),
-    "yesterday": (Mark.DATE, (in_days(-1), None)),
-    "noon": (Mark.CLOCK, Clock(720)),
-    "midday": (Mark.CLOCK, Clock(720)),
-    "midnight": (Mark.CLOCK, Clock(1440)),
-    "onwards": (Mark.EDGE, "after"),
-    "onward": (Mark.EDGE, "after"),
-    "hours": (Mark.TRAILER, "hours"),
-    "hrs": (Mark.TRAILER, "hours"),
-    "window": (Mark.TRAILER, ""),
-    # 中文
-    **dict.fromkeys(("早上", "早晨", "清晨", "上午", "早间"), (Mark.PART, "morning")),
-    **dict.fromkeys(("中午", "正午"), (Mark.PART, "noon")),
-    **dict.fromkeys(("下午", "午后"), (Mark.PART, "afternoon")),
-    **dict.fromkeys(("傍晚", "晚上", "晚间"), (Mark.PART, "evening")),
-    **dict.fromkeys(("夜里", "夜间", "深夜", "半夜", "夜晚"), (Mark.PART, "night")),
-    "直到": (Mark.TO, "until"),
-    "凌晨": (Mark.PART, "small hours"),
-    "午夜": (Mark.CLOCK, Clock(1440)),
-    **dict.fromkeys(("工作日", "平日", "上班日"), (Mark.DAYS, WEEKDAYS)),
-    **dict.fromkeys(("周末", "双休日", "週末"), (Mark.DAYS, WEEKENDS)),
-    **dict.fromkeys(("到", "至", "-", "~", "〜", "→", "‐"), (Mark.TO, "to")),
-    **dict.fromkeys(("和", "及", "与", "或", "&", "、", "/", "+"), (Mark.TO, "and")),
-    **dict.fromkeys(("在", "于", "每逢"), (Mark.LEAD, "on")),
-    **dict.fromkeys(("从", "自"), (Mark.LEAD, "from")),
-    **dict.fromkeys(("除了", "除"), (Mark.LEAD, "outside")),
-    **{word: (Mark.BINDER, word) for word in ("的", "里")},
-    **{word: (Mark.EVERY, word) for word in ("每", "每个")},
-    **dict.fromkeys(("每天", "每日", "天天"), (Mark.DAILY, "day")),
-    **dict.fromkeys(("每晚", "每夜", "每天晚上", "每天夜里", "每天夜间", "每天深夜"), (Mark.DAILY, "night")),
-    **dict.fromkeys(("次日凌晨", "第二天凌晨"), (Mark.NEXT_DAY, "small hours")),
-    **dict.fromkeys(("次日", "第二天", "翌日", "隔天"), (Mark.NEXT_DAY, None)),
-    **{word: (Mark.DATE, (in_days(0), None)) for word in ("今天", "今日")},
-    **{word: (Mark.DATE, (in_days(1), None)) for word in ("明天", "明日")},
-    "后天": (Mark.DATE, (in_days(2), None)),
-    "大后天": (Mark.DATE, (in_days(3), None)),
-    **{word: (Mark.DATE, (in_days(-1), None)) for word in ("昨天", "昨日")},
-    **{word: (Mark.DATE, (in_days(0), "tonight")) for word in ("今晚", "今夜", "今天晚上")},
-    **{word: (Mark.DATE, (in_days(1), "evening")) for word in ("明晚", "明天晚上")},
-    "今早": (Mark.DATE, (in_days(0), "morning")),
-    "明早": (Mark.DATE, (in_days(1), "morning")),
-    **dict.fromkeys(("今天剩余时间", "今天剩下的时间", "今天余下的时间"), (Mark.REST, Clock(1440))),
-    **{word: (Mark.ALL_DAY, word) for word in ("全天", "整天", "一整天", "全日")},
-    **dict.fromkeys(("以外", "之外", "除外", "外"), (Mark.EDGE, "outside")),
-    **dict.fromkeys(("以后", "之后", "后", "开始", "起"), (Mark.EDGE, "after")),
-    **dict.fromkeys(("以前", "之前", "前"), (Mark.EDGE, "before")),
-    **dict.fromkeys(("为止", "止"), (Mark.EDGE, "until")),
-    **dict.fromkeys(("之间", "期间", "时段", "时间段", "这段时间", "的时候"), (Mark.TRAILER, "")),
-    **dict.fromkeys(
-        ("本周末", "这周末", "下周末", "这个周末", "下个周末", "本周", "这周", "下周", "本月", "下个月", "这个月"),
-        (Mark.DATE, (several_days, None)),
+_DAYS: tuple[Row, ...] = (
+    (Mark.DAYS, (0,), "mon monday mondays"),
+    (Mark.DAYS, (1,), "tue tues tuesday tuesdays tuseday teusday"),
+    (Mark.DAYS, (2,), "wed weds wednesday wednesdays wensday wednsday wendesday wednesdy"),
+    (Mark.DAYS, (3,), "thu thur thurs thursday thursdays thrusday thursdy thurday"),
+    (Mark.DAYS, (4,), "fri friday fridays"),
+    (Mark.DAYS, (5,), "sat saturday saturdays saterday satuday staurday"),
+    (Mark.DAYS, (6,), "sun sunday sundays"),
+    (
+        Mark.DAYS,
+        WEEKDAYS,
+        "weekday weekdays workday workdays weekdyas wekdays weekedays weekdys weeekdays 工作日 平日 上班日",
     ),
-    ",": (Mark.COMMA, ","),
-}  # fmt: skip
-WORDS |= {wrong: WORDS[right] for right, wrongs in _MISSPELT.items() for wrong in wrongs}
-"""A word to what it does. Names of windows (overnight, 晚上 alone) are the lexicon's."""
+    (Mark.DAYS, WEEKENDS, "weekend weekends weekneds wekends weekeneds 周末 双休日 週末"),
+    (Mark.DAILY, "day", "daily 每天 每日 天天"),
+    (Mark.DAILY, "night", "nightly 每晚 每夜 每天晚上 每天夜里 每天夜间 每天深夜"),
+    (Mark.EVERY, "every", "every each 每 每个"),
+    (Mark.ALL_DAY, None, "全天 整天 一整天 全日"),
+    (Mark.THIS, None, "this next coming upcoming"),
+    (Mark.SPAN, None, "week month year quarter"),
+    (Mark.NEXT_DAY, None, "次日 第二天 翌日 隔天 次日凌晨 第二天凌晨"),
+)
 
-_PHRASES: tuple[tuple[str, Mark, Any], ...] = (
+_DATES: tuple[tuple[Day, str | None, str], ...] = (
+    (in_days(-1), None, "yesterday 昨天 昨日"),
+    (in_days(0), None, "today 今天 今日"),
+    (in_days(0), "tonight", "tonight 今晚 今夜 今天晚上"),
+    (in_days(0), "morning", "今早"),
+    (in_days(1), None, "tomorrow tommorow tommorrow tomorow tomorrrow tmr tmrw 明天 明日"),
+    (in_days(1), "evening", "明晚 明天晚上"),
+    (in_days(1), "morning", "明早"),
+    (in_days(2), None, "后天"),
+    (in_days(3), None, "大后天"),
+    (several_days, None, "本周末 这周末 下周末 这个周末 下个周末 本周 这周 下周 本月 下个月 这个月"),
+)
+
+_HOURS: tuple[Row, ...] = (
+    (Mark.CLOCK, Clock(720), "noon midday"),
+    (Mark.CLOCK, Clock(1440), "midnight midnite mightnight 午夜"),
+    (Mark.REST, Clock(1440), "今天剩余时间 今天剩下的时间 今天余下的时间"),
+    (Mark.PART, "morning", "morning mornings 早上 早晨 清晨 上午 早间"),
+    (Mark.PART, "noon", "中午 正午"),
+    (Mark.PART, "afternoon", "afternoon afternoons 下午 午后"),
+    (Mark.PART, "evening", "evening evenings 傍晚 晚上 晚间"),
+    (Mark.PART, "night", "night nights 夜里 夜间 深夜 半夜 夜晚"),
+    (Mark.PART, "small hours", "凌晨"),
+)
+
+_BINDERS: tuple[Row, ...] = (
+    (Mark.TO, "to", "to through thru 到 至 - ~ 〜 → ‐"),
+    (Mark.TO, "until", "until till til 直到"),
+    (Mark.TO, "and", "and or 和 及 与 或 & 、 / +"),
+    (Mark.LEAD, None, "at in during for between throughout over before by"),
+    (Mark.LEAD, "on", "on 在 于 每逢"),
+    (Mark.LEAD, "from", "from 从 自"),
+    (Mark.LEAD, "after", "after past since starting beginning"),
+    (Mark.LEAD, "outside", "outside except excluding 除了 除"),
+    (Mark.BINDER, None, "the of a an 的 里"),
+    (Mark.EDGE, "after", "onwards onward 以后 之后 后 开始 起"),
+    (Mark.EDGE, "before", "以前 之前 前"),
+    (Mark.EDGE, "until", "为止 止"),
+    (Mark.EDGE, "outside", "以外 之外 除外 外"),
+    (Mark.TRAILER, None, "hours hrs window 之间 期间 时段 时间段 这段时间 的时候"),
+    (Mark.COMMA, None, ","),
+)
+
+WORDS: dict[str, tuple[Mark, Any]] = {
+    word: (mark, word if value is None else value)
+    for mark, value, words in (*_DAYS, *_HOURS, *_BINDERS)
+    for word in words.split()
+} | {word: (Mark.DATE, (day, part)) for day, part, words in _DATES for word in words.split()}
+"""A word to what it does and means, common misspellings too."""
+
+PHRASES: tuple[tuple[str, Mark, Any], ...] = (
     (r"(?:every|each)\s(?:single\s)?day", Mark.DAILY, "day"),
     (r"(?:every|each)\snight", Mark.DAILY, "night"),
     (r"(?:the\s)?day\safter\stomorrow", Mark.DATE, (in_days(2), None)),
     (r"(?:on\s)?the\s(?:next|following)\s(?:day|morning)|next\s(?:day|morning)", Mark.NEXT_DAY, None),
     (r"(?:work|week|working|business)[\s-]days?", Mark.DAYS, WEEKDAYS),
+    (r"(?:black|good)\sfriday|(?:cyber|easter|bank\sholiday)\smonday|holy\ssaturday", Mark.WORD, "holiday"),
     (r"m\s?-\s?f", Mark.DAYS, WEEKDAYS),
     (r"all\sday(?:\slong)?", Mark.ALL_DAY, "all day"),
     (r"outside\sof|except\sfor|other\sthan|apart\sfrom", Mark.LEAD, "outside"),
@@ -208,267 +134,29 @@ _PHRASES: tuple[tuple[str, Mark, Any], ...] = (
     (r"12\s?midnight", Mark.CLOCK, Clock(1440)),
     (r"and\s(?:up|later|after)", Mark.EDGE, "after"),
 )
+"""Regular expressions of words that are read together."""
 
-# -- the scanner --------------------------------------------------------------------------------------
-
-_NUMERAL = r"(?:\d{1,2}|[零〇一两二三四五六七八九十]{1,3})"
-_DAY_PART = "|".join(word for word, (mark, _) in WORDS.items() if mark is Mark.PART and not word.isascii())
-_WEEK = r"(?:周|星期|礼拜|週)"
-_NOT_MORE = r"(?![\d零〇一两二三四五六七八九十])"
-_CHINESE = "|".join(sorted((word for word in WORDS if not word.isascii()), key=len, reverse=True))
-
-_MONTH = "|".join(sorted(set(_MONTH_OF) - {"may"}, key=len, reverse=True))
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_ORDINAL = r"\d{1,2}(?:st|nd|rd|th)"
-_YEAR = r",?\s20\d\d(?![\d:])"
-_NO_HOUR = r"(?![\w:.]*[\w:]|\s?[ap]\.?m\b|\s?%)"
-_MONTH_DAY = rf"""
-    (?<![\w.,-])(?:
-      (?:the\s)?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
-    | (?:the\s)?{_ORDINAL}\s(?:of\s)?may\b(?:{_YEAR})? | {_DAY}\smay{_YEAR} | (?<=on\s){_DAY}\smay\b
-    | (?:{_MONTH})\.?\s(?:the\s)?{_DAY}{_NO_HOUR}(?:{_YEAR})?
-    | may\s(?:the\s)?{_ORDINAL}\b(?:{_YEAR})? | may\s{_DAY}{_YEAR} | (?:(?<=on\s)|(?<![a-z\d]\s)(?<!\w))may\s{_DAY}{_NO_HOUR}
-    )"""
-_SEVERAL_DAYS = rf"""
-    (?<![\w.,-])(?:
-      {_DAY}\s?(?:-|to|and)\s?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
-    | (?:{_MONTH})\.?\s{_DAY}\s?(?:-|to|and)\s?{_DAY}{_NO_HOUR}(?:{_YEAR})?
-    )"""
-_DAY_OF_MONTH = rf"on\sthe\s{_ORDINAL}\b(?!\s?(?:perc|%|gpu|node|card|of))"
-
-_ATOM = re.compile(
-    rf"""
-    (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d))
-  | (?P<shortdate>(?<=on\s)\d{{1,2}}/\d{{1,2}}(?![\d/]))
-  | (?P<several>{_SEVERAL_DAYS})
-  | (?P<monthday>{_MONTH_DAY})
-  | (?P<dayofmonth>{_DAY_OF_MONTH})
-  | (?P<zhseveral>{_NUMERAL}月{_NUMERAL}(?:日|号)?\s?[到至~-]\s?(?:{_NUMERAL}月)?{_NUMERAL}(?:日|号))
-  | (?P<zhdate>(?:\d{{4}}年)?{_NUMERAL}月{_NUMERAL}(?:日|号)?)
-  | (?P<zhweek>(?:本|这个?|下个?|下下){_WEEK}[一二三四五六日天](?![点个]))
-  | (?P<zhdays>{_WEEK}[一二三四五六日天]
-        (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
-  | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b))
-  | (?P<zhclock>(?:(?:{_DAY_PART}|[早晚])的?\s?)?(?<![\d.])(?!(?<=[快慢低高多少大小差好有])一点){_NUMERAL}(?:\s?点钟?|时)
-        (?:半|整|[一三]刻|{_NUMERAL}分|\d\d(?!\d))?{_NOT_MORE}(?![%秒后]秒))
-  | (?P<zhcolon>(?:{_DAY_PART}|[早晚])的?\s?\d{{1,2}}:\d\d(?!\d))
-  | (?P<idiom>[早晚]{_NUMERAL}(?![%个点时]){_NOT_MORE})
-  | (?P<clock24>(?<![\w.:])\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
-  | (?P<oclock>(?<![\w.])(?:\d{{1,2}}|[a-z]{{3,6}})\s?o'?\s?clock\b)
-  | (?P<fourdigits>(?<![\w.,:])\d{{4}}\s?(?:hrs|hours|h)\b
-        |(?:(?<=\b0\d\d\d-)|(?<=\b0\d\d\d\s-\s)|(?<=\b0\d\d\d\sto\s))\d{{4}}(?![\w.,])
-        |(?<![\w.,:])(?:0\d{{3}}|\d{{4}}(?=\s?(?:-|to|until)\s?0\d{{3}}(?!\d)))(?![\w.,]))
-  | (?P<number>\d+(?:[.,:]\d+)*)
-  | (?P<zone>{zones.PATTERN})
-  | (?P<phrase>\b(?:{"|".join(phrase for phrase, _, _ in _PHRASES)})\b)
-  | (?P<code>(?!z-)[a-z]+-?\d[\w.]*)
-  | (?P<word>[a-z]+(?:'[a-z]+)?)
-  | (?P<zhword>{_CHINESE})
-  | (?P<numeral>[零〇一两二三四五六七八九十]+)
-  | (?P<other>\S)
-    """,
-    re.VERBOSE | re.ASCII,
+_MONTHS = (
+    "jan january", "feb february", "mar march", "apr april", "may", "jun june", "jul july", "aug august",
+    "sep sept september", "oct october", "nov november", "dec december",
 )  # fmt: skip
+MONTHS = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
+
+_COUNT = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+NUMBERS = {word: value for value, word in enumerate(_COUNT)}
+_HAN = {word: value for value, word in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 
 
-_ANCHORS = {
-    word
-    for word, (mark, _) in WORDS.items()
-    if mark in {Mark.CLOCK, Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.PART, Mark.ALL_DAY}
-} | set(_MONTH_OF)
-_HINT = re.compile(
-    rf"""
-    \d\s?[ap]\.?m | clock | \beod\b | of\s(?:the\s)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
-  | \d(?:st|nd|rd|th) | {_WEEK}[一二三四五六日天]
-  | [\d零〇一二两三四五六七八九十]\s?[点时月] | [早晚][\d一二两三四五六七八九十]
-  | 从\s?\d | \b(?:from|between|outside|except|this|next|coming|m\s?-\s?f)\b | (?:every|each|k|ing|ness)[\s-](?:single\s)?days?\b
-  | {"|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word}))}
-    """,
-    re.VERBOSE | re.ASCII,
-)
-
-
-def may_speak_of_time(text: str) -> bool:
-    """Whether it is worth reading word by word; most wishes name no time."""
-    return _HINT.search(text) is not None
-
-
-def scan(text: str) -> Iterator[Atom]:
-    """Every word, in order; one that has nothing to do with time is a ``WORD``."""
-    for match in _ATOM.finditer(text):
-        group = match.lastgroup or "other"
-        mark, value = _READERS[group](match[0])
-        yield Atom(mark, value, *match.span())
-
-
-Read = tuple[Mark, Any]
-
-
-def _word(said: str) -> Read:
-    known = WORDS.get(said)
-    if known is not None:
-        return known
-    if said in NUMBER_WORDS:
-        return Mark.NUMBER, Clock(NUMBER_WORDS[said] * 60, "bare")
-    if said in zones.ABBREVIATIONS or said in zones.SEVERAL_PLACES:
-        return Mark.ZONE, said
-    return Mark.WORD, said
-
-
-def _phrase(said: str) -> Read:
-    return next((mark, value) for phrase, mark, value in _PHRASES if re.fullmatch(phrase, said, re.ASCII))
-
-
-def _numeric_date(said: str) -> Read:
-    first, second, third = (int(part) for part in re.split("[-/.]", said))
-    if first > 31:
-        return Mark.DATE, (on_date(second, third, first), None)
-    if first == second or second > 12:
-        return Mark.DATE, (on_date(first, second, third), None)
-    if first > 12:
-        return Mark.DATE, (on_date(second, first, third), None)
-    return Mark.DATE, (unclear_day, None)
-
-
-def _chinese_date(said: str) -> Read:
-    *year, month, day = re.split("[年月]", said.rstrip("日号"))
-    return Mark.DATE, (on_date(numeral(month), numeral(day), int(year[0]) if year else None), None)
-
-
-def _day_index(character: str) -> int:
-    return "一二三四五六日天".index(character) % 7 if character != "天" else 6
-
-
-def _chinese_week(said: str) -> Read:
-    weeks = 2 if said.startswith("下下") else int(said.startswith("下"))
-    return Mark.DATE, (in_week(weeks, _day_index(said[-1])), None)
-
-
-def _chinese_days(said: str) -> Read:
-    days: list[int] = []
-    running = False
-    for character in re.sub(f"{_WEEK}|\\s", "", said):
-        if character in "到至~-":
-            running = True
-        elif character in "一二三四五六日天":
-            day = _day_index(character)
-            days += days_between(days[-1], day) if running else (day,)
-            running = False
-    return Mark.DAYS, tuple(days)
-
-
-def _clock12(said: str) -> Read:
-    hour, *minute = (int(part) for part in re.findall(r"\d+", said))
-    half = "pm" if "p" in said else "am"
-    if hour > 12 or (hour == 0 and half == "pm") or (minute and minute[0] > 59):
-        return Mark.CLOCK, Clock(None)
-    return Mark.CLOCK, Clock((hour % 12 + 12 * (half == "pm")) * 60 + sum(minute), "half")
-
-
-def _clock24(said: str) -> Read:
-    hour, minute = (int(part) for part in said.split(":")[:2])
-    if hour > 31:  # 70:30 is a share
-        return Mark.WORD, said
-    return Mark.CLOCK, time_of(hour, minute, "sure" if said[0] == "0" else "digits")
-
-
-_CHINESE_CLOCK = re.compile(
-    rf"(?P<part>{_DAY_PART}|[早晚])?的?\s?(?P<hour>{_NUMERAL})\s?(?:点钟?|时|:|$)(?P<rest>.*)",
-    re.ASCII,
-)
-_QUARTERS = {"": 0, "整": 0, "半": 30, "一刻": 15, "三刻": 45}
-
-
-def _chinese_clock(said: str) -> Read:
-    match = _CHINESE_CLOCK.fullmatch(said)
-    assert match is not None
-    rest = match["rest"].removesuffix("分")
-    minute = _QUARTERS[rest] if rest in _QUARTERS else numeral(rest)
-    hour = numeral(match["hour"])
-    digits = match["hour"].isdecimal()
-    clock = time_of(hour, minute, "sure" if said[0] == "0" else "digits" if digits else "word")
-    return Mark.CLOCK, _in_part(clock, match["part"]) if match["part"] else clock
-
-
-def _in_part(clock: Clock, said: str) -> Clock:
-    part = {"早": "morning", "晚": "evening"}.get(said) or WORDS[said][1]
-    if clock.minutes is None:
-        return clock
-    if clock.minutes == 720 and part == "morning":
-        return Clock(720)
-    if part in {"evening", "night"} and clock.minutes in {720, 1440}:
-        return Clock(1440)  # 晚上12点
-    if part in {"morning", "small hours"} and clock.minutes >= 780:
-        return Clock(None)
-    half = "pm" if said in {"傍晚", "晚"} else HALVES[part]
-    if said == "晚" and clock.minutes < 300:
-        half = "pm"
-    return clock.in_half(half) if clock.open else Clock(clock.minutes, "half")
-
-
-def _oclock(said: str) -> Read:
-    hour = numeral(re.split(r"[\s']|o'?\s?clock", said)[0])
-    return (Mark.CLOCK, time_of(hour, 0, "word")) if hour >= 0 else (Mark.WORD, said)
-
-
-def _fourdigits(said: str) -> Read:
-    return Mark.CLOCK, time_of(int(said[:2]), int(said[2:4]), "sure")
-
-
-def _number(said: str) -> Read:
-    if not said.isdecimal() or not said.isascii() or len(said) > 4:
-        return Mark.WORD, said
-    if len(said) > 2 or int(said) > 31:
-        return Mark.NUMBER, int(said)
-    sure = said[0] == "0" or int(said) > 12
-    return Mark.NUMBER, Clock(int(said) * 60, "sure" if sure else "bare")
-
-
-def _numeral_word(said: str) -> Read:
-    value = numeral(said)
-    return (Mark.NUMBER, Clock(value * 60, "bare")) if value >= 0 else (Mark.WORD, said)
-
-
-def _short_date(said: str) -> Read:
-    first, second = (int(part) for part in said.split("/"))
-    if first == second or max(first, second) > 12:
-        return Mark.DATE, (on_date(min(first, second), max(first, second)), None)
-    return Mark.DATE, (unclear_day, None)
-
-
-def _month_day(said: str) -> Read:
-    month = next(_MONTH_OF[word] for word in re.findall("[a-z]+", said) if word in _MONTH_OF)
-    day, *year = (int(number) for number in re.findall(r"\d+", said))
-    return Mark.DATE, (on_date(month, day, year[0] if year else None), None)
-
-
-def _day_of_month(said: str) -> Read:
-    return Mark.DATE, (on_day_of_month(int(re.findall(r"\d+", said)[0])), None)
-
-
-_READERS: dict[str, Callable[[str], Read]] = {
-    "shortdate": _short_date,
-    "several": lambda _: (Mark.DATE, (several_days, None)),
-    "zhseveral": lambda _: (Mark.DATE, (several_days, None)),
-    "monthday": _month_day,
-    "dayofmonth": _day_of_month,
-    "date": _numeric_date,
-    "zhdate": _chinese_date,
-    "zhweek": _chinese_week,
-    "zhdays": _chinese_days,
-    "clock12": _clock12,
-    "zhclock": _chinese_clock,
-    "zhcolon": _chinese_clock,
-    "idiom": _chinese_clock,
-    "clock24": _clock24,
-    "oclock": _oclock,
-    "fourdigits": _fourdigits,
-    "number": _number,
-    "zone": lambda said: (Mark.ZONE, said),
-    "phrase": _phrase,
-    "code": lambda said: (Mark.WORD, said),
-    "word": _word,
-    "zhword": lambda said: WORDS[said],
-    "numeral": _numeral_word,
-    "other": lambda said: WORDS.get(said, (Mark.WORD, said)),
-}
+def numeral(said: str) -> int:
+    """A whole number in digits, English words or Chinese numerals below 100; -1 if it is none."""
+    if said.isdecimal() and said.isascii():
+        return int(said[:6])
+    if said in NUMBERS:
+        return NUMBERS[said]
+    tens, ten, ones = said.partition("十")
+    if len(tens) > 1 or len(ones) > 1 or not all(part in _HAN for part in tens + ones):
+        return -1
+    return (_HAN.get(tens, 1) * 10 if ten else 0) + _HAN.get(ones if ten else said, 0)

@@ -13,7 +13,7 @@ from intent.dates import DAY_NAMES
 from intent.durations import Stretch, find_durations
 from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
 from intent.time_grammar import Reader
-from intent.time_words import may_speak_of_time
+from intent.time_scanner import may_speak_of_time
 from intent.window_pieces import window_of
 
 PROBLEMS = (

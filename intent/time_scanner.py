@@ -1,0 +1,287 @@
+"""Folded text to words of time, each with its place: clock times, dates and weekdays are read here as far as they stand alone.
+
+What several of them come to is for ``time_grammar``.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from intent import zones
+from intent.clock import HALVES, Clock, time_of
+from intent.dates import days_between, in_week, on_date, on_day_of_month, several_days, unclear_day
+from intent.time_words import MONTHS, NUMBERS, PHRASES, WORDS, Mark, numeral
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A word of time with its half-open place."""
+
+    mark: Mark
+    value: Any
+    start: int
+    end: int
+
+
+_NUMERAL = r"(?:\d{1,2}|[零〇一两二三四五六七八九十]{1,3})"
+_DAY_PART = "|".join(word for word, (mark, _) in WORDS.items() if mark is Mark.PART and not word.isascii())
+_WEEK = r"(?:周|星期|礼拜|週)"
+_NOT_MORE = r"(?![\d零〇一两二三四五六七八九十])"
+_CHINESE = "|".join(sorted((word for word in WORDS if not word.isascii()), key=len, reverse=True))
+
+_MONTH = "|".join(sorted(set(MONTHS) - {"may"}, key=len, reverse=True))
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_ORDINAL = r"\d{1,2}(?:st|nd|rd|th)"
+_YEAR = r",?\s20\d\d(?![\d:])"
+_NO_HOUR = r"(?![\w:.]*[\w:]|\s?[ap]\.?m\b|\s?%)"
+_MONTH_DAY = rf"""
+    (?<![\w.,-])(?:
+      (?:the\s)?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
+    | (?:the\s)?{_ORDINAL}\s(?:of\s)?may\b(?:{_YEAR})? | {_DAY}\smay{_YEAR} | (?<=on\s){_DAY}\smay\b
+    | (?:{_MONTH})\.?\s(?:the\s)?{_DAY}{_NO_HOUR}(?:{_YEAR})?
+    | may\s(?:the\s)?{_ORDINAL}\b(?:{_YEAR})? | may\s{_DAY}{_YEAR} | (?:(?<=on\s)|(?<![a-z\d]\s)(?<!\w))may\s{_DAY}{_NO_HOUR}
+    )"""
+_SEVERAL_DAYS = rf"""
+    (?<![\w.,-])(?:
+      {_DAY}\s?(?:-|to|and)\s?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
+    | (?:{_MONTH})\.?\s{_DAY}\s?(?:-|to|and)\s?{_DAY}{_NO_HOUR}(?:{_YEAR})?
+    )"""
+_DAY_OF_MONTH = rf"on\sthe\s{_ORDINAL}\b(?!\s?(?:perc|%|gpu|node|card|of))"
+
+_ATOM = re.compile(
+    rf"""
+    (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d))
+  | (?P<shortdate>(?<=on\s)\d{{1,2}}/\d{{1,2}}(?![\d/]))
+  | (?P<several>{_SEVERAL_DAYS})
+  | (?P<monthday>{_MONTH_DAY})
+  | (?P<dayofmonth>{_DAY_OF_MONTH})
+  | (?P<zhseveral>{_NUMERAL}月{_NUMERAL}(?:日|号)?\s?[到至~-]\s?(?:{_NUMERAL}月)?{_NUMERAL}(?:日|号))
+  | (?P<zhdate>(?:\d{{4}}年)?{_NUMERAL}月{_NUMERAL}(?:日|号)?)
+  | (?P<zhweek>(?:本|这个?|下个?|下下){_WEEK}[一二三四五六日天](?![点个]))
+  | (?P<zhdays>{_WEEK}[一二三四五六日天]
+        (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
+  | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b))
+  | (?P<zhclock>(?:(?:{_DAY_PART}|[早晚])的?\s?)?(?<![\d.])(?!(?<=[快慢低高多少大小差好有])一点){_NUMERAL}(?:\s?点钟?|时)
+        (?:半|整|[一三]刻|{_NUMERAL}分|\d\d(?!\d))?{_NOT_MORE}(?![%秒后]秒))
+  | (?P<zhcolon>(?:{_DAY_PART}|[早晚])的?\s?\d{{1,2}}:\d\d(?!\d))
+  | (?P<idiom>[早晚]{_NUMERAL}(?![%个点时]){_NOT_MORE})
+  | (?P<clock24>(?<![\w.:])\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
+  | (?P<oclock>(?<![\w.])(?:\d{{1,2}}|[a-z]{{3,6}})\s?o'?\s?clock\b)
+  | (?P<fourdigits>(?<![\w.,:])\d{{4}}\s?(?:hrs|hours|h)\b
+        |(?:(?<=\b0\d\d\d-)|(?<=\b0\d\d\d\s-\s)|(?<=\b0\d\d\d\sto\s))\d{{4}}(?![\w.,])
+        |(?<![\w.,:])(?:0\d{{3}}|\d{{4}}(?=\s?(?:-|to|until)\s?0\d{{3}}(?!\d)))(?![\w.,]))
+  | (?P<number>\d+(?:[.,:]\d+)*)
+  | (?P<zone>{zones.PATTERN})
+  | (?P<phrase>\b(?:{"|".join(phrase for phrase, _, _ in PHRASES)})\b)
+  | (?P<code>(?!z-)[a-z]+-?\d[\w.]*)
+  | (?P<word>[a-z]+(?:'[a-z]+)?)
+  | (?P<zhword>{_CHINESE})
+  | (?P<numeral>[零〇一两二三四五六七八九十]+)
+  | (?P<other>\S)
+    """,
+    re.VERBOSE | re.ASCII,
+)  # fmt: skip
+
+
+_ANCHORS = {
+    word
+    for word, (mark, _) in WORDS.items()
+    if mark in {Mark.CLOCK, Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.PART, Mark.ALL_DAY}
+} | set(MONTHS)
+_HINT = re.compile(
+    rf"""
+    \d\s?[ap]\.?m | clock | \beod\b | of\s(?:the\s)?(?:to)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
+  | \d(?:st|nd|rd|th) | {_WEEK}[一二三四五六日天]
+  | [\d零〇一二两三四五六七八九十]\s?[点时月] | [早晚][\d一二两三四五六七八九十]
+  | 从\s?\d | \b(?:from|between|outside|except|this|next|coming|m\s?-\s?f)\b | (?:every|each|k|ing|ness)[\s-](?:single\s)?days?\b
+  | {"|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word}))}
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+def may_speak_of_time(text: str) -> bool:
+    """Whether it is worth reading word by word; most wishes name no time."""
+    return _HINT.search(text) is not None
+
+
+def scan(text: str) -> Iterator[Atom]:
+    """Every word, in order; one that has nothing to do with time is a ``WORD``."""
+    for match in _ATOM.finditer(text):
+        group = match.lastgroup or "other"
+        mark, value = _READERS[group](match[0])
+        yield Atom(mark, value, *match.span())
+
+
+Read = tuple[Mark, Any]
+
+
+def _word(said: str) -> Read:
+    known = WORDS.get(said)
+    if known is not None:
+        return known
+    if said in NUMBERS:
+        return Mark.NUMBER, Clock(NUMBERS[said] * 60, "bare")
+    if said in zones.ABBREVIATIONS or said in zones.SEVERAL_PLACES:
+        return Mark.ZONE, said
+    return Mark.WORD, said
+
+
+def _phrase(said: str) -> Read:
+    return next((mark, value) for phrase, mark, value in PHRASES if re.fullmatch(phrase, said, re.ASCII))
+
+
+def _numeric_date(said: str) -> Read:
+    first, second, third = (int(part) for part in re.split("[-/.]", said))
+    if first > 31:
+        return Mark.DATE, (on_date(second, third, first), None)
+    if first == second or second > 12:
+        return Mark.DATE, (on_date(first, second, third), None)
+    if first > 12:
+        return Mark.DATE, (on_date(second, first, third), None)
+    return Mark.DATE, (unclear_day, None)
+
+
+def _chinese_date(said: str) -> Read:
+    *year, month, day = re.split("[年月]", said.rstrip("日号"))
+    return Mark.DATE, (on_date(numeral(month), numeral(day), int(year[0]) if year else None), None)
+
+
+def _day_index(character: str) -> int:
+    return "一二三四五六日天".index(character) % 7 if character != "天" else 6
+
+
+def _chinese_week(said: str) -> Read:
+    weeks = 2 if said.startswith("下下") else int(said.startswith("下"))
+    return Mark.DATE, (in_week(weeks, _day_index(said[-1])), None)
+
+
+def _chinese_days(said: str) -> Read:
+    days: list[int] = []
+    running = False
+    for character in re.sub(f"{_WEEK}|\\s", "", said):
+        if character in "到至~-":
+            running = True
+        elif character in "一二三四五六日天":
+            day = _day_index(character)
+            days += days_between(days[-1], day) if running else (day,)
+            running = False
+    return Mark.DAYS, tuple(days)
+
+
+def _clock12(said: str) -> Read:
+    hour, *minute = (int(part) for part in re.findall(r"\d+", said))
+    half = "pm" if "p" in said else "am"
+    if hour > 12 or (hour == 0 and half == "pm") or (minute and minute[0] > 59):
+        return Mark.CLOCK, Clock(None)
+    return Mark.CLOCK, Clock((hour % 12 + 12 * (half == "pm")) * 60 + sum(minute), "half")
+
+
+def _clock24(said: str) -> Read:
+    hour, minute = (int(part) for part in said.split(":")[:2])
+    if hour > 31:  # 70:30 is a share
+        return Mark.WORD, said
+    return Mark.CLOCK, time_of(hour, minute, "sure" if said[0] == "0" else "digits")
+
+
+_CHINESE_CLOCK = re.compile(
+    rf"(?P<part>{_DAY_PART}|[早晚])?的?\s?(?P<hour>{_NUMERAL})\s?(?:点钟?|时|:|$)(?P<rest>.*)",
+    re.ASCII,
+)
+_QUARTERS = {"": 0, "整": 0, "半": 30, "一刻": 15, "三刻": 45}
+
+
+def _chinese_clock(said: str) -> Read:
+    match = _CHINESE_CLOCK.fullmatch(said)
+    assert match is not None
+    rest = match["rest"].removesuffix("分")
+    minute = _QUARTERS[rest] if rest in _QUARTERS else numeral(rest)
+    hour = numeral(match["hour"])
+    digits = match["hour"].isdecimal()
+    clock = time_of(hour, minute, "sure" if said[0] == "0" else "digits" if digits else "word")
+    return Mark.CLOCK, _in_part(clock, match["part"]) if match["part"] else clock
+
+
+def _in_part(clock: Clock, said: str) -> Clock:
+    part = {"早": "morning", "晚": "evening"}.get(said) or WORDS[said][1]
+    if clock.minutes is None:
+        return clock
+    if clock.minutes == 720 and part == "morning":
+        return Clock(720)
+    if part in {"evening", "night"} and clock.minutes in {720, 1440}:
+        return Clock(1440)  # 晚上12点
+    if part in {"morning", "small hours"} and clock.minutes >= 780:
+        return Clock(None)
+    half = "pm" if said in {"傍晚", "晚"} else HALVES[part]
+    if said == "晚" and clock.minutes < 300:
+        half = "pm"
+    return clock.in_half(half) if clock.open else Clock(clock.minutes, "half")
+
+
+def _oclock(said: str) -> Read:
+    hour = numeral(re.split(r"[\s']|o'?\s?clock", said)[0])
+    return (Mark.CLOCK, time_of(hour, 0, "word")) if hour >= 0 else (Mark.WORD, said)
+
+
+def _fourdigits(said: str) -> Read:
+    return Mark.CLOCK, time_of(int(said[:2]), int(said[2:4]), "sure")
+
+
+def _number(said: str) -> Read:
+    if not said.isdecimal() or not said.isascii() or len(said) > 4:
+        return Mark.WORD, said
+    if len(said) > 2 or int(said) > 31:
+        return Mark.NUMBER, int(said)
+    sure = said[0] == "0" or int(said) > 12
+    return Mark.NUMBER, Clock(int(said) * 60, "sure" if sure else "bare")
+
+
+def _numeral_word(said: str) -> Read:
+    value = numeral(said)
+    return (Mark.NUMBER, Clock(value * 60, "bare")) if value >= 0 else (Mark.WORD, said)
+
+
+def _short_date(said: str) -> Read:
+    first, second = (int(part) for part in said.split("/"))
+    if first == second or max(first, second) > 12:
+        return Mark.DATE, (on_date(min(first, second), max(first, second)), None)
+    return Mark.DATE, (unclear_day, None)
+
+
+def _month_day(said: str) -> Read:
+    month = next(MONTHS[word] for word in re.findall("[a-z]+", said) if word in MONTHS)
+    day, *year = (int(number) for number in re.findall(r"\d+", said))
+    return Mark.DATE, (on_date(month, day, year[0] if year else None), None)
+
+
+def _day_of_month(said: str) -> Read:
+    return Mark.DATE, (on_day_of_month(int(re.findall(r"\d+", said)[0])), None)
+
+
+_READERS: dict[str, Callable[[str], Read]] = {
+    "shortdate": _short_date,
+    "several": lambda _: (Mark.DATE, (several_days, None)),
+    "zhseveral": lambda _: (Mark.DATE, (several_days, None)),
+    "monthday": _month_day,
+    "dayofmonth": _day_of_month,
+    "date": _numeric_date,
+    "zhdate": _chinese_date,
+    "zhweek": _chinese_week,
+    "zhdays": _chinese_days,
+    "clock12": _clock12,
+    "zhclock": _chinese_clock,
+    "zhcolon": _chinese_clock,
+    "idiom": _chinese_clock,
+    "clock24": _clock24,
+    "oclock": _oclock,
+    "fourdigits": _fourdigits,
+    "number": _number,
+    "zone": lambda said: (Mark.ZONE, said),
+    "phrase": _phrase,
+    "code": lambda said: (Mark.WORD, said),
+    "word": _word,
+    "zhword": lambda said: WORDS[said],
+    "numeral": _numeral_word,
+    "other": lambda said: WORDS.get(said, (Mark.WORD, said)),
+}
