@@ -91,27 +91,36 @@ def dropped_qualifiers(
     deployment: Deployment, utterances: Sequence[Utterance], count: int, chance: random.Random
 ) -> list[Document]:
     """Clear utterances with words that change them and that no goal can hold, accepted all the same."""
-    carriers, catalogue, dropped = clear(utterances), deployment.catalogue(NOW), []
+    carriers, catalogue = clear(utterances), deployment.catalogue(NOW)
+    dropped: list[Document] = []
     for _ in range(count if carriers else 0):
         text = qualified(chance, carriers)
-        intent = usecases.check(translate(text, catalogue), deployment, NOW)
-        if intent.outcome is Outcome.OK:
+        intent = _checked(text, deployment, catalogue)
+        if isinstance(intent, Exception):
+            dropped.append({"text": text, "raised": repr(intent)})
+        elif intent.outcome is Outcome.OK:
             dropped.append({"text": text, "accepted": _documents(intent.goals)})
     return dropped
 
 
 def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile) -> None:
     start_s = time.perf_counter()
-    try:
-        intent = usecases.check(translate(text, catalogue), deployment, NOW)
-    except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
-        found.raised.append({"text": text, "raised": repr(problem)})
+    intent = _checked(text, deployment, catalogue)
+    if isinstance(intent, Exception):
+        found.raised.append({"text": text, "raised": repr(intent)})
         return
     if time.perf_counter() - start_s > found.slowest_s:
         _note_slow(text, catalogue, found)
     for goal in _documents(intent.goals):
         if keys := unsaid(goal, text):
             found.invented.append({"text": text, "unsaid": keys, "goal": goal})
+
+
+def _checked(text: str, deployment: Deployment, catalogue: Catalogue) -> Intent | Exception:
+    try:
+        return usecases.check(translate(text, catalogue), deployment, NOW)
+    except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
+        return problem
 
 
 def _note_slow(text: str, catalogue: Catalogue, found: Hostile) -> None:

@@ -128,6 +128,12 @@ def test_shares_are_of_what_they_speak_of():
     assert found["by_tag"]["latency"]["of"] == 5
 
 
+def test_what_may_be_asked_about_is_misread_all_the_same_when_it_is_not():
+    found = score_document([scored(given=(SLOWER,), also=("clarify",))])
+    assert found["misread"] == found["unsafe_acceptance"] == {"of": 1, "count": 1, "share": 1.0}
+    assert found["over_asking"]["of"] == 0
+
+
 def test_a_share_of_nothing_is_null():
     assert share([], lambda one: True) == {"of": 0, "count": 0, "share": None}
 
