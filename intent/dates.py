@@ -67,7 +67,7 @@ def on_day_of_month(day: int) -> Day:
 
 def several_days(_: date) -> str:
     """More days than one, each with its own hours: "this weekend"."""
-    return "several_windows"
+    return "ambiguous_time"
 
 
 def unclear_day(_: date) -> str:

@@ -123,4 +123,4 @@ def _problem(seconds: float | None, lead: str | None) -> float | str:
         return "ambiguous_time"
     if seconds == 0:
         return "zero_length"
-    return seconds if isfinite(seconds) and seconds <= LONGEST_S else "too_long"
+    return seconds if isfinite(seconds) and seconds <= LONGEST_S else "ambiguous_time"

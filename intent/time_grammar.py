@@ -178,7 +178,7 @@ class Reader:
             pieces.but_days = days
             return place + excepted
         if leads.words == ("over", "the"):  # the coming one, of two days
-            pieces.code = "several_windows"
+            pieces.code = "ambiguous_time"
         pieces.days = days
         pieces.recurs = leads.say("every") or len(days) > 1 or self._said(place - 1).endswith("days")
         pieces.day_edge = leads.edge if len(days) == 1 else None
@@ -225,11 +225,11 @@ class Reader:
         pieces.day, part, place = found
         pieces.part = part or pieces.part
         if pieces.day is several_days:
-            pieces.code = "several_windows"
+            pieces.code = "ambiguous_time"
         pieces.day_edge = pieces.day_edge or leads.edge
         to = self._at(place)
         if to.mark is Mark.TO and (until := self._date(_Leads(place + 1, ()))) is not None:
-            pieces.code = "several_windows"
+            pieces.code = "ambiguous_time"
             return until[2]
         return place
 

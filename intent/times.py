@@ -17,10 +17,14 @@ from intent.time_scanner import may_speak_of_time
 from intent.window_pieces import window_of
 
 PROBLEMS = (
-    "impossible_time", "impossible_date", "past_date", "unknown_zone", "ambiguous_time", "zero_length",
-    "several_windows", "too_long",
-)  # fmt: skip
-"""Every code that ``Said.problem`` may have."""
+    "impossible_time",
+    "impossible_date",
+    "past_date",
+    "unknown_zone",
+    "ambiguous_time",
+    "zero_length",
+)
+"""Every code that ``Said.problem`` may have. Ambiguous is also what needs more than one window, or has no end anybody means."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _recurring(said: Pieces, hours: Hours, zone: str) -> Result:
     if not days:
         return None, "zero_length"
     if said.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != said.last_weekday:
-        return None, "several_windows"
+        return None, "ambiguous_time"
     names = tuple(DAY_NAMES[day] for day in sorted(days))
     return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
 
@@ -169,7 +169,7 @@ def _dated(said: Pieces, meant: Day, hours: Hours, now: datetime) -> Result:
     if said.part == "tonight" and said.start is not None and first < _NIGHT_ENDS <= _minutes(now):
         day += timedelta(days=1)
     if said.last_day is not None and said.last_day(now.date()) != day + timedelta(days=last <= first):
-        return None, "several_windows"
+        return None, "ambiguous_time"
     window = DatedWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now))
     return window, "past_date" if _moment(day, last + DAY * (last <= first), now) <= now else None
 
@@ -181,7 +181,7 @@ def _until(day: date, last: int, now: datetime) -> Result:
         return None, "past_date"
     if day == now.date():
         return DatedWindow(day.isoformat(), spelled(_minutes(now)), spelled(last), _zone_of(now)), None
-    return (FromNowWindow(float(seconds)), None) if seconds <= LONGEST_S else (None, "too_long")
+    return (FromNowWindow(float(seconds)), None) if seconds <= LONGEST_S else (None, "ambiguous_time")
 
 
 def _moment(day: date, minutes: int, now: datetime) -> datetime:
