@@ -12,10 +12,11 @@ from intent.draft import Draft
 from intent.evidence import Claim, Claims, Place
 from intent.injection import orders
 from intent.kinds import Kind
+from intent.messages import say
 from intent.models import Assumption, Catalogue, Goal
 from intent.phrasing import tokenize
 from intent.rules import read
-from intent.sentences import join, spoken, wording
+from intent.sentences import join, spoken
 from intent.tokens import Token
 
 NOT_UNDERSTOOD = frozenset({"words_not_understood", "unknown_metric", "number_unreadable"})
@@ -128,7 +129,7 @@ def _additions(
     for token in tokenize(reading.claim.sentence, catalogue):
         if token.kind in _SLOTS and (token.kind, token.value) not in own:
             meaning = reading.claim.sentence[token.start : token.end]
-            words = wording("taken_to_mean", claims.language, quote=quote, meaning=meaning)
+            words = say("intent", claims.language, "taken_to_mean", said=quote, meaning=meaning)
             yield Assumption(f"/goals/0/{_SLOTS[token.kind]}", words)
 
 
@@ -163,9 +164,7 @@ def _ask_which(claims: Claims, draft: Draft, rules: Draft) -> None:
     options = [
         text for goals in (rules.goals, draft.goals) if (text := _reads_back(goals, claims, draft.catalogue))
     ]
-    draft.ask(
-        "readings_differ", None, wording("readings_differ", claims.language), (*options, draft.say("nothing"))
-    )
+    draft.ask("readings_differ", None, draft.say("readings_differ"), (*options, draft.say("nothing")))
 
 
 def _meanings(goals: Iterable[Goal]) -> set[Goal]:

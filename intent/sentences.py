@@ -54,11 +54,6 @@ def _wording(language: Language) -> Mapping[str, Any]:
     return wording
 
 
-def wording(key: str, language: Language, **facts: object) -> str:
-    """What is said to people where an LLM read a text."""
-    return str(_wording(language)["said"][key]).format(**facts)
-
-
 def join(sentences: Iterable[str], language: Language) -> str:
     """One text of several wishes."""
     return str(_wording(language)["join"]).join(sentences)
