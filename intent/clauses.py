@@ -1,14 +1,14 @@
 """Tokens to clauses: one clause per goal (or per goals that share their bound), with what was said once handed on.
 
-Conventions: a window, tenant or model that leads a sentence covers it; one behind a goal belongs to that goal alone, but to TP and
-PP said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is one
-clause with two metrics.
+Conventions: a window, tenant or model that leads a sentence covers it; one behind a goal belongs to that goal alone, but to
+TP and PP said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is
+one clause with two metrics.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from intent.kinds import Kind
+from intent.kinds import ANY_THROUGHPUT, Kind
 from intent.tokens import Token
 
 HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
@@ -100,26 +100,22 @@ def _is_bullet(clause: Clause) -> bool:
 
 
 def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
-    if len(clause.tokens) >= _LONGEST:
-        return True
     if not _is_complete(clause):
-        return False
+        return len(clause.tokens) >= _LONGEST
     if token.kind in {Kind.STAT, *SCOPES}:
         return _leads_another(clause, token, following)
-    if token.kind is Kind.COMPARISON:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
-        return clause.has(Kind.COMPARISON) and any(later.kind in AMOUNTS for later in following[:2])
-    if token.kind is Kind.SOFT:
-        return any(later.kind in AMOUNTS for later in following[:2])
-    if token.kind is Kind.QUANTITY and clause.has(Kind.FACTOR, Kind.NOW, Kind.BY, Kind.EXCEPT, Kind.PRIORITY):
+    if token.kind in {Kind.COMPARISON, Kind.SOFT}:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
+        bounds = any(later.kind in AMOUNTS for later in following[:2])
+        return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON))
+    if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (token.kind is Kind.RECONFIG and _is_pause(clause)):
         return False
-    if token.kind is Kind.COUNTED:
-        return False
-    return token.kind in _OPENERS and not (
-        token.kind is Kind.METRIC and clause.has(Kind.EXCEPT, Kind.PRIORITY)
-    )
+    continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
+    changed = clause.has(Kind.FACTOR, Kind.NOW, Kind.BY) and token.kind is Kind.QUANTITY
+    return token.kind in _OPENERS and not (continued or changed)
 
 
 def _is_complete(clause: Clause) -> bool:
+    """Whether a clause says a whole goal, so that what follows may begin another."""
     if clause.has(Kind.METRIC, Kind.SETTING):
         return clause.has(Kind.OPTIMISE, *AMOUNTS)
     if clause.has(Kind.COUNTED):
@@ -131,9 +127,22 @@ def _is_complete(clause: Clause) -> bool:
     )
 
 
+def _names_amount(clause: Clause, metric: Token) -> bool:
+    """``1.2k tokens/s throughput``: the metric of a number whose unit said it already."""
+    units = [token.value.unit for token in clause.of(Kind.QUANTITY)]
+    measured = {"tokens/s": {ANY_THROUGHPUT, "throughput_tok"}, "requests/s": {ANY_THROUGHPUT, "throughput_req"}}
+    named = any(metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units)
+    return named and not clause.has(*HEADS)
+
+
+def _is_pause(clause: Clause) -> bool:
+    return any(token.value == "reconfig_pause" for token in clause.of(Kind.METRIC))
+
+
 def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
     """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
-    said = [later for later in following if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
+    ends = next((n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following))
+    said = [later for later in following[:ends] if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
     if token.kind is Kind.STAT:
         return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
     return clause.has(token.kind) and any(
@@ -152,11 +161,19 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
             merged[-1] = replace(
                 segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
             )
+        elif last is not None and _is_late_stat(last, segment):
+            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         elif last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         else:
             merged.append(segment)
     return merged
+
+
+def _is_late_stat(last: Clause, segment: Clause) -> bool:
+    """``TTFT under 2s, p95``."""
+    alone = segment.is_only(Kind.STAT) and not segment.opens_sentence
+    return alone and last.has(Kind.METRIC) and last.has(*AMOUNTS) and not last.has(Kind.STAT)
 
 
 def _waits(last: Clause, segment: Clause) -> bool:
@@ -173,8 +190,9 @@ def _waits(last: Clause, segment: Clause) -> bool:
             Kind.TIMES_SAID,
             Kind.ONLY,
         )
+    sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
     waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(
-        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE
+        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE, *sides
     )
     if not waiting or (segment.opens_sentence and segment.joint != ":"):
         return False

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from intent import scopes
 from intent.draft import Draft
-from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
 from intent.models import (
     DEFAULT_STAT,
     HIGHER_IS_BETTER,
@@ -140,7 +140,8 @@ def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any
 
 def scoped(draft: Draft, reading: Reading, metric: str | None) -> dict[str, Any] | None:
     """Evidence, window and names, which every goal has; None if a name was asked about."""
-    for token in (reading.head, reading.stat, reading.comparison, reading.quantity, reading.window):
+    slots = (reading.head, reading.stat, reading.comparison, reading.quantity, reading.window, reading.tenant, reading.model)
+    for token in slots:
         if token is not None and token.misspelt:
             was, taken = token.misspelt
             draft.assume("evidence", "assumed_spelling", was=was, taken=taken)
@@ -177,7 +178,7 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
     """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
     said, per_user = reading.comparison, _unit(reading) == PER_USER
     if metric == "gpu_count":
-        return _counted_operator(said, reading.direction)
+        return _counted_operator(said)
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
     if said is None or said.value == "==":
         if good is None and reading.direction is None:
@@ -195,7 +196,7 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
     return str(op)
 
 
-def _counted_operator(said: Token | None, direction: str | None) -> str:
+def _counted_operator(said: Token | None) -> str:
     if said is None:
         return "=="
     return {"better": "<=", "worse": ">="}.get(said.value, str(said.value))
@@ -222,7 +223,7 @@ def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
 
 
 def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
-    amount, said, key = reading.quantity, reading.comparison, str(head.value)
+    amount, comparison, key = reading.quantity, reading.comparison, str(head.value)
     if amount is None:
         ask_degree(draft, head, key)
         return None
@@ -230,12 +231,17 @@ def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
     if quantity.unit is not None or quantity.number != int(quantity.number):
         ask_whole(draft, amount, key)
         return None
-    if said is not None and said.value not in {"<=", ">=", "=="}:
-        ask_fixed_or_most(draft, said, amount, key)
+    if comparison is not None and comparison.value not in {"<=", ">=", "=="}:
+        ask_fixed_or_most(draft, comparison, amount, key)
         return None
-    common = scoped(draft, replace(reading, tenant=None), None)  # a topology serves every tenant of its model
+    said = reading.tenant if Kind.TENANT not in reading.inherited else None
+    if said is not None and said.value != EVERYONE:  # a topology serves every tenant of its model
+        words = draft.say("words_not_understood", said=draft.quoted(said))
+        draft.ask("words_not_understood", said, words, [draft.without([said]), draft.say("nothing")])
+        return None
+    common = scoped(draft, replace(reading, tenant=None), None)
     if common is None:
         return None
     del common["tenant"]
-    op = said.value if said else "=="
+    op = comparison.value if comparison else "=="
     return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

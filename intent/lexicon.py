@@ -21,6 +21,7 @@ _WORD = re.compile(
     rf"""(?P<sign>(?<![a-z0-9.)%])-(?=\.?\d))
       | (?:\d+(?:[.,]\d+)*|\.\d+)(?:e[+-]?\d+)?
       | [{_HAN}]
+      | \b(?:max|min|avg|approx|incl|ca|vs)\.
       | [^\W\d_{_HAN}]+(?:'[^\W\d_{_HAN}]+)?
       | \n
       | <=|>=|=<|=>|==|!=|->
@@ -52,7 +53,7 @@ def split(text: str) -> Iterator[tuple[str, int, int]]:
         before, after = text[start - 1 : start], text[end : end + 1]
         if match[0] == "-" and (before.isalpha() or after.isalpha()) and before.strip() and after.strip():
             continue
-        yield match[0], start, end
+        yield match[0].removesuffix(".") if match[0][:1].isalpha() else match[0], start, end
 
 
 def words(phrase: str) -> tuple[str, ...]:

@@ -94,27 +94,30 @@ def _numbers(tokens: Sequence[Token]) -> Rewrite | None:
     """Digits with their sign and multiplier, ``twenty five``, ``p97``, ``a second`` as 1 s, and ``three nines``."""
     first, rest = tokens[0], tokens[1:]
     if first.kind is Kind.QUANTITY:
-        nines = isinstance(first.value, int)
-        share = 100 * (1 - 10.0**-first.value) if nines else 100 * first.value
-        return [replace(first, value=Quantity(float(f"{share:.12g}"), "ratio", 0.01))], 1
-    if first.value == MINUS and _kinds(rest, Kind.NUMBER):
-        return _joined(tokens[:2], Kind.NUMBER, -rest[0].value)
-    if first.value == "p" and _kinds(rest, Kind.NUMBER):
-        return _joined(tokens[:2], Kind.STAT, f"p{rest[0].value:g}")
+        return _share(first)
+    if first.value in {MINUS, "p"} and _kinds(rest, Kind.NUMBER):
+        negative = first.value == MINUS
+        value = -rest[0].value if negative else f"p{rest[0].value:g}"
+        return _joined(tokens[:2], Kind.NUMBER if negative else Kind.STAT, value)
     if first.value in {"a", "an"}:
         return _article(tokens)
-    if first.kind is Kind.UNIT and first.value == ("ratio", 0.1):
+    if _is_article(tokens) or (first.kind is Kind.UNIT and first.value == ("ratio", 0.1)):
         return [replace(first, kind=Kind.FILLER)], 1  # 成 is a tenth only behind a number
-    if first.kind is not Kind.NUMBER:
-        return None
-    article = len(rest) > 1 and rest[0].value == "个" and rest[0].start == first.end
-    if (
-        first.value == 1.0
-        and article
-        and rest[1].kind in {Kind.METRIC, Kind.UNKNOWN, Kind.TENANT, Kind.AUDIENCE, Kind.FILLER}
-    ):
-        return [replace(first, kind=Kind.FILLER)], 1  # 一个 is an article where no counted thing follows
-    return _number(tokens)
+    return _number(tokens) if first.kind is Kind.NUMBER else None
+
+
+def _share(token: Token) -> Rewrite:
+    """``three nines`` (a whole number in the lexicon) or ``百分之四十`` (a fraction) as a percentage."""
+    share = 100 * (1 - 10.0**-token.value if isinstance(token.value, int) else token.value)
+    return [replace(token, value=Quantity(float(f"{share:.12g}"), "ratio", 0.01))], 1
+
+
+def _is_article(tokens: Sequence[Token]) -> bool:
+    """Whether 一个 stands where English has ``a``: in front of anything but a counted thing."""
+    if len(tokens) < 3 or tokens[0].kind is not Kind.NUMBER or tokens[0].value != 1.0:
+        return False
+    nouns = {Kind.METRIC, Kind.UNKNOWN, Kind.TENANT, Kind.AUDIENCE, Kind.FILLER}
+    return tokens[1].value == "个" and tokens[1].start == tokens[0].end and tokens[2].kind in nouns
 
 
 def _article(tokens: Sequence[Token]) -> Rewrite | None:
@@ -338,19 +341,24 @@ def _ranges(tokens: Sequence[Token]) -> Rewrite | None:
 _OPPOSITE = {"<=": ">=", ">=": "<=", "better": "worse", "worse": "better"}
 _PASSED_OVER = frozenset(
     {Kind.FILLER, Kind.METRIC, Kind.STAT, Kind.CHANGE, Kind.MAY, Kind.TENANT, Kind.MODEL, Kind.THING, Kind.PERIOD, Kind.COUNTED,
-     Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO}
+     Kind.QUANTITY, Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO}
 )  # fmt: skip
 
 
 def _negations(tokens: Sequence[Token]) -> Rewrite | None:
-    """``not above``, ``must never let TTFT exceed``: the comparison turns round and the negation is used up."""
+    """``not above``, ``must never let TTFT exceed``, ``别掉到 2 以下``: the comparison turns round and the negation is used up."""
     if tokens[0].kind is not Kind.NEGATION:
         return None
     between: list[Token] = []
     for token in tokens[1:]:
         if token.kind is Kind.COMPARISON and token.value in _OPPOSITE:
-            turned = _spanning([tokens[0], token], Kind.COMPARISON, _OPPOSITE[token.value])
-            return [turned, *between], len(between) + 2
+            turned = replace(token, value=_OPPOSITE[token.value])
+            if not any(one.kind is Kind.QUANTITY for one in between):
+                turned = replace(turned, start=tokens[0].start)
+                return [turned, *between], len(between) + 2
+            return [*between, turned], len(between) + 2
+        if between and between[-1].kind is Kind.QUANTITY:
+            return None
         if token.kind not in _PASSED_OVER:
             return None
         between.append(token)
@@ -362,6 +370,8 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     if tokens[0].kind is not Kind.MAY:
         return None
     place = _skip(tokens, 1, Kind.FILLER, Kind.MAY)
+    if _kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">=":  # "may go 30% over"
+        return [replace(_spanning(tokens[: place + 2], Kind.EXCEPT, "exceed"), end=tokens[place].start), tokens[place]], place + 2
     if _kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=":
         return _joined(tokens[: place + 1], Kind.EXCEPT, "exceed")
     if _kinds(tokens[place:], Kind.CHANGE, Kind.COMPARISON) and tokens[place + 1].value == "<=":

@@ -15,13 +15,12 @@ from intent.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change as it was said: a factor, or an amount with the side it goes to."""
+    """A change as it was said: what the present value is multiplied by, or an amount with the side it goes to."""
 
-    side: str | None
+    side: str | None = None
     """``<=``, ``>=``, ``better``, ``worse`` or None."""
     factor: float | None = None
     amount: Token | None = None
-    by: bool = False
 
 
 USED = frozenset(
@@ -44,48 +43,55 @@ def change_in(clause: Clause) -> Change | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
     if not clause.has(Kind.METRIC, Kind.VAGUE) or clause.has(Kind.EXCEPT):
         return None
-    change, amount = clause.first(Kind.CHANGE), clause.first(Kind.QUANTITY)
-    to, side = clause.first(Kind.TO), _side(clause)
     if said := clause.first(Kind.FACTOR):
-        return Change(None, factor=float(said.value))
-    if (
-        clause.has(Kind.TIMES_SAID)
-        and clause.has(Kind.METRIC)
-        and amount is None
-        and not clause.has(Kind.PERIOD)
-    ):
-        return Change(None, factor=float(clause.of(Kind.TIMES_SAID)[0].value))
-    if amount is None:
-        kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
-        return Change(None, factor=1.0) if kept else None
+        return Change(factor=float(said.value))
+    amount = clause.first(Kind.QUANTITY)
+    return _without_amount(clause) if amount is None else _with_amount(clause, _as_share(amount))
+
+
+def _without_amount(clause: Clause) -> Change | None:
+    """``twice the throughput``, ``no worse than now``."""
+    if (said := clause.first(Kind.TIMES_SAID)) and not clause.has(Kind.PERIOD):
+        return Change(factor=float(said.value))
+    kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
+    return Change(factor=1.0) if kept else None
+
+
+def _with_amount(clause: Clause, amount: Token) -> Change | None:
+    """``1.5 times``, ``to 80% of today``, ``by 20%``, ``20% lower``, ``降低 200ms``."""
+    side, share = _side(clause), amount.value.unit == "ratio"
     if clause.has(Kind.TIMES) and amount.value.unit is None:
         return Change(side, factor=amount.value.number)
-    if amount.value.unit is None and 0 < amount.value.number < 1:  # "by a third"
-        amount = replace(amount, value=replace(amount.value, unit="ratio"))
-    share = amount.value.unit == "ratio"
-    if (
-        share
-        and clause.has(Kind.NOW)
-        and not clause.has(Kind.BY)
-        and (to is not None or (change is None and not clause.has(Kind.VAGUE)))
-    ):
+    if share and clause.has(Kind.NOW) and _is_level(clause):
         return Change(side, factor=amount.value.value)
-    off = any(token.value == "off" for token in clause.of(Kind.AVOID))
-    if (clause.has(Kind.BY) or off) and (change is not None or clause.has(Kind.VAGUE)):
-        return Change(side, amount=amount, by=True)
-    if share and (change is not None or clause.has(Kind.VAGUE)) and to is None and not _is_ratio(clause):
-        return Change(side, amount=amount, by=True)
-    if (
-        change is not None
-        and to is None
-        and not clause.has(Kind.COMPARISON)
-        and _follows(change, amount)
-        and _is_han(clause)
-    ):
-        return Change(side, amount=amount, by=True)
-    if clause.has(Kind.NOW) and change is not None and to is None:
-        return Change(side, amount=amount, by=True)
-    return None
+    return Change(side, amount=amount) if side is not None and _is_step(clause, amount) else None
+
+
+def _as_share(amount: Token) -> Token:
+    """``by a third``."""
+    if amount.value.unit is None and 0 < amount.value.number < 1:
+        return replace(amount, value=replace(amount.value, unit="ratio"))
+    return amount
+
+
+def _is_level(clause: Clause) -> bool:
+    """Whether a share of the present value is where to go, not how far."""
+    changes = clause.has(Kind.CHANGE, Kind.VAGUE)
+    return not clause.has(Kind.BY) and (clause.has(Kind.TO) or not changes)
+
+
+def _is_step(clause: Clause, amount: Token) -> bool:
+    """Whether an amount is how far to go, not where."""
+    change = clause.first(Kind.CHANGE)
+    if change is None and not clause.has(Kind.VAGUE):
+        return False
+    if clause.has(Kind.BY) or any(token.value == "off" for token in clause.of(Kind.AVOID)):
+        return True
+    if clause.has(Kind.TO):
+        return False
+    share = amount.value.unit == "ratio" and not _is_ratio(clause)
+    adjoining = change is not None and 0 <= amount.start - change.end <= 1 and change.end - change.start <= 4
+    return share or clause.has(Kind.NOW) or (adjoining and not clause.has(Kind.COMPARISON))
 
 
 def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
@@ -157,14 +163,6 @@ def _side(clause: Clause) -> str | None:
 def _is_ratio(clause: Clause) -> bool:
     """Whether the metric is itself a percentage, so that ``raise utilisation 80%`` could be a bound."""
     return any(UNITS.get(str(token.value)) == ("ratio",) for token in clause.of(Kind.METRIC))
-
-
-def _follows(change: Token, amount: Token) -> bool:
-    return 0 <= amount.start - change.end <= 1
-
-
-def _is_han(clause: Clause) -> bool:
-    return any(token.kind is Kind.CHANGE and token.end - token.start <= 4 for token in clause.tokens)
 
 
 def _ask(draft: Draft, reading: Reading, metric: str) -> None:

@@ -57,6 +57,8 @@ def read(text: str, catalogue: Catalogue) -> Draft:
     reader = _Reader(draft)
     for clause in _without_reasons(clauses(tokens)):
         reader.take(clause)
+    if reader.waiting:
+        reader.leftovers += reader.waiting.tokens
     draft.ask_about(reader.leftovers)
     return draft
 
@@ -146,7 +148,8 @@ class _Reader:
         if self.waiting and self.draft.goals:
             waiting, self.waiting = self.waiting, None
             self.leftovers += add_exception(self.draft, waiting)
-        self.leftovers += unchanged(bound.leftovers) if change else bound.leftovers
+        unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
+        self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
 
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""

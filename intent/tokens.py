@@ -58,17 +58,16 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, before any are joined."""
     folded = fold(text)
     names = _names(_Key(catalogue))
-    vocabulary = lexicon.vocabulary() | {word for name in names for word in name}
     tokens: list[Token] = []
     after = 0
     for said in sorted([*find(folded.text, catalogue), *_references(folded.text)], key=lambda one: one.start):
         if said.start < after:
             continue
-        tokens += _phrases(_words(folded, after, said.start, vocabulary), names)
+        tokens += _phrases(_words(folded, after, said.start, names), names)
         start, end = folded.span(said.start, said.end)
         tokens.append(Token(*_meaning(said), start, end))
         after = said.end
-    return tokens + _phrases(_words(folded, after, len(folded.text), vocabulary), names)
+    return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
 
 
 def _references(text: str) -> list[Said]:
@@ -125,18 +124,21 @@ def _names(key: _Key) -> Names:
     return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in said}
 
 
-def _words(folded: Folded, start: int, end: int, vocabulary: frozenset[str]) -> list[_Word]:
+def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
+    own = frozenset(word for name in names for word in name)
+    vocabulary = lexicon.vocabulary() | own
     words = []
     for word, first, last in lexicon.split(folded.text[start:end]):
         place = folded.span(start + first, start + last)
-        words.append(_Word(word, _corrected(word, vocabulary), *place))
+        words.append(_Word(word, _corrected(word, vocabulary, own), *place))
     return words
 
 
-def _corrected(word: str, vocabulary: frozenset[str]) -> str:
+def _corrected(word: str, vocabulary: frozenset[str], own: frozenset[str]) -> str:
     if len(word) < 4 or len(word) > 20 or not word.isascii() or not word.isalpha() or word in vocabulary:
         return word
-    match = process.extractOne(word, lexicon.correctable(), scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
+    known = (*lexicon.correctable(), *(name for name in own if len(name) >= 5))
+    match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
     return match[0] if match else word
 
 
