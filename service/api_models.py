@@ -19,19 +19,100 @@ class TranslateRequest(BaseModel):
     now: str | None = Field(None, description=f"the clock, instead of the present: {MOMENT}")
 
 
-class PlanRequest(BaseModel):
-    """What to plan for: words, or the intent document that a translation gave."""
+class ChangeBody(BaseModel):
+    """What became of one goal."""
+
+    change: Literal["added", "changed", "removed"]
+    pointer: str = Field(description="into the new version; for a removed goal into the one before")
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class AmendmentBody(BaseModel):
+    """The next version of an intent; without a diff its question says why."""
+
+    mode: Literal["new", "merge", "replace", "answer"]
+    diff: list[ChangeBody]
+    intent: dict[str, Any]
+
+
+class VersionBody(AmendmentBody):
+    """A version of an intent that is kept."""
+
+    id: str
+    version: int
+    supersedes: int | None
+    text: str = Field(description="what was said for this version")
+    created_s: float = Field(description="unix seconds")
+
+
+class FollowUpRequest(BaseModel):
+    """What is said to an intent: an answer to its question, or a change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Text = Field(examples=["make that 1.5 s"])
+    mode: Literal["merge", "replace"] | None = Field(None, description="the words decide without")
+    now: str | None = Field(None, description=f"the clock, instead of the present: {MOMENT}")
+
+
+class AmendRequest(FollowUpRequest):
+    """What is said to an intent document."""
+
+    intent: dict[str, Any]
+
+
+class AmendStoredRequest(FollowUpRequest):
+    """What is said to an intent that is kept."""
+
+    version: int | None = Field(
+        None, description="the version it is about; refused if that is not the latest"
+    )
+
+
+class WishRequest(BaseModel):
+    """A wish: words, the intent document that a translation gave, or the id of an intent that is kept."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Text | None = None
     intent: dict[str, Any] | None = None
+    intent_id: str | None = None
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> "PlanRequest":
-        if (self.text is None) == (self.intent is None):
-            raise ValueError("give either text or intent")
+    def _exactly_one(self) -> "WishRequest":
+        if [self.text, self.intent, self.intent_id].count(None) != 2:
+            raise ValueError("give either text or intent or intent_id")
         return self
+
+
+class LossBody(BaseModel):
+    """What one form says that the other cannot."""
+
+    pointer: str = Field(description="JSON Pointer into what was given")
+    message: str
+
+
+class ExportBody(BaseModel):
+    """OpenSLO documents of an intent."""
+
+    slos: list[dict[str, Any]]
+    left_out: list[LossBody]
+
+
+class ImportRequest(BaseModel):
+    """OpenSLO documents."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    documents: list[Any] = Field(min_length=1, max_length=200)
+
+
+class ImportBody(BaseModel):
+    """The intent of OpenSLO documents."""
+
+    intent: dict[str, Any]
+    left_out: list[LossBody]
 
 
 class TopologyBody(BaseModel):
@@ -49,6 +130,7 @@ class PlanBody(BaseModel):
 
     id: str
     intent_id: str
+    intent_version: int = 1
     generation: int = Field(description="apply refuses the plan when another generation runs")
     window: str
     now: TopologyBody | None

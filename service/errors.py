@@ -24,6 +24,7 @@ class Code(StrEnum):
     INFEASIBLE = "infeasible"
     OUT_OF_SCOPE = "out_of_scope"
     STALE_PLAN = "stale_plan"
+    STALE_INTENT = "stale_intent"
     ALREADY_APPLIED = "already_applied"
     SWITCH_IN_PROGRESS = "switch_in_progress"
     NO_CHANGE = "no_change"

@@ -16,6 +16,7 @@ STATUS: Mapping[Code, int] = {
     Code.INFEASIBLE: 422,
     Code.OUT_OF_SCOPE: 422,
     Code.STALE_PLAN: 409,
+    Code.STALE_INTENT: 409,
     Code.ALREADY_APPLIED: 409,
     Code.SWITCH_IN_PROGRESS: 409,
     Code.NO_CHANGE: 409,

@@ -5,26 +5,31 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from intent.document import from_document, to_document
-from intent.errors import DocumentError
+from intent.document import to_document
 from intent.models import Intent, Outcome
-from service import usecases
+from service import intents, openslo, usecases
 from service.api_models import (
+    AmendmentBody,
+    AmendRequest,
+    AmendStoredRequest,
+    ExportBody,
     Health,
+    ImportBody,
+    ImportRequest,
     OperationBody,
     PlanAnswer,
     PlanBody,
-    PlanRequest,
     TopologyAnswer,
     TranslateRequest,
+    VersionBody,
+    WishRequest,
 )
 from service.composition import Composition
 from service.documents import inventory_document, plan_document
-from service.errors import Code, Detail, RefusedError
 
 
 def _parts(request: Request) -> Composition:
@@ -42,6 +47,45 @@ async def translate(body: TranslateRequest, parts: Parts) -> dict[str, Any]:
     return to_document(await _translated(body.text, parts, body.now))
 
 
+@routes.post("/v1/intents:amend", tags=["intents"], response_model=AmendmentBody)
+async def amend(body: AmendRequest, parts: Parts) -> dict[str, Any]:
+    """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
+    deployment = parts.serving.deployment
+    moment = usecases.clock(body.now, deployment)
+    previous = intents.read_intent(body.intent, deployment, moment)
+    follow_up = intents.FollowUp(body.text, body.mode)
+    amendment = await asyncio.to_thread(intents.amend, previous, follow_up, deployment, moment)
+    return intents.amendment_document(amendment)
+
+
+@routes.post("/v1/intents", tags=["intents"], status_code=201, response_model=VersionBody)
+async def create_intent(body: TranslateRequest, response: Response, parts: Parts) -> dict[str, Any]:
+    """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
+    intent = await _translated(body.text, parts, body.now)
+    version = await asyncio.to_thread(intents.create, intent, parts.store)
+    return _located(version, response)
+
+
+@routes.get("/v1/intents/{intent_id}", tags=["intents"], response_model=VersionBody)
+async def intent(
+    intent_id: str, parts: Parts, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
+) -> dict[str, Any]:
+    """An intent that is kept: its latest version, or another."""
+    return await asyncio.to_thread(intents.version_of, parts.store, intent_id, version)
+
+
+@routes.post("/v1/intents/{intent_id}:amend", tags=["intents"], status_code=201, response_model=VersionBody)
+async def amend_intent(
+    intent_id: str, body: AmendStoredRequest, response: Response, parts: Parts
+) -> dict[str, Any]:
+    """The next version of an intent that is kept: an answer to its question, or a change."""
+    deployment = parts.serving.deployment
+    follow_up = intents.FollowUp(body.text, body.mode, body.version)
+    moment = usecases.clock(body.now, deployment)
+    version = await asyncio.to_thread(intents.follow, parts.store, intent_id, follow_up, deployment, moment)
+    return _located(version, response)
+
+
 @routes.post(
     "/v1/plans",
     tags=["plans"],
@@ -49,23 +93,35 @@ async def translate(body: TranslateRequest, parts: Parts) -> dict[str, Any]:
     response_model=PlanAnswer,
     responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
 )
-async def make_plan(body: PlanRequest, response: Response, parts: Parts) -> dict[str, Any]:
+async def make_plan(body: WishRequest, response: Response, parts: Parts) -> dict[str, Any]:
     """The best topology for words or an intent document. Changes nothing that runs."""
-    intent = (
-        await _translated(body.text, parts) if body.text is not None else _checked(body.intent or {}, parts)
-    )
+    intent, version = await _wished(body, parts)
     document = to_document(intent)
     if intent.outcome is Outcome.CLARIFY:
         response.status_code = 200
         return {"outcome": "clarify", "intent": document, "plan": None}
-    serving = parts.serving
+    serving, now = parts.serving, datetime.now(UTC)
     plan = await asyncio.to_thread(
-        usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, datetime.now(UTC)
+        usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, now, body.intent_id
     )
-    answer = plan_document(plan)
+    answer = {**plan_document(plan), "intent_version": version}
     await asyncio.to_thread(parts.store.save_plan, plan.intent_id, document, answer)
     response.headers["Location"] = f"/v1/plans/{plan.id}"
     return {"outcome": "ok", "intent": document, "plan": answer}
+
+
+@routes.post("/v1/openslo:export", tags=["openslo"], response_model=ExportBody)
+async def export_openslo(body: WishRequest, parts: Parts) -> dict[str, Any]:
+    """OpenSLO v1 documents of a wish, and what they leave out of it."""
+    intent, _ = await _wished(body, parts)
+    return openslo.exported(intent)
+
+
+@routes.post("/v1/openslo:import", tags=["openslo"], response_model=ImportBody)
+async def import_openslo(body: ImportRequest, parts: Parts) -> dict[str, Any]:
+    """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
+    deployment = parts.serving.deployment
+    return await asyncio.to_thread(openslo.imported, body.documents, deployment, datetime.now(UTC))
 
 
 @routes.get("/v1/plans/{plan_id}", tags=["plans"], response_model=PlanBody)
@@ -139,11 +195,18 @@ async def _translated(text: str, parts: Composition, now: str | None = None) -> 
     return await asyncio.to_thread(usecases.translate, text, deployment, parts.llm, moment)
 
 
-def _checked(document: dict[str, Any], parts: Composition) -> Intent:
-    """An intent document from outside, checked again: what it says of itself counts for nothing."""
-    try:
-        intent = from_document(document)
-    except DocumentError as error:
-        where = f"/intent{error.pointer}"
-        raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail(where, error.problem)]) from error
-    return usecases.check(intent, parts.serving.deployment, datetime.now(UTC))
+async def _wished(body: WishRequest, parts: Composition) -> tuple[Intent, int]:
+    """The checked intent of a wish, and its version."""
+    if body.text is not None:
+        return await _translated(body.text, parts), 1
+    document, version = body.intent or {}, 1
+    if body.intent_id is not None:
+        kept = await asyncio.to_thread(intents.version_of, parts.store, body.intent_id, None)
+        document, version = kept["intent"], kept["version"]
+    return intents.read_intent(document, parts.serving.deployment, datetime.now(UTC)), version
+
+
+def _located(version: dict[str, Any], response: Response) -> dict[str, Any]:
+    """A version, and where it is found again."""
+    response.headers["Location"] = f"/v1/intents/{version['id']}?version={version['version']}"
+    return version

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from service.errors import StoreError
@@ -24,12 +24,22 @@ class Base(DeclarativeBase):
 
 
 class IntentRow(Base):
-    """A checked intent that was planned for."""
+    """A checked intent as it was first said: its version 1."""
 
     __tablename__ = "intents"
     id: Mapped[str] = mapped_column(primary_key=True)
     document: Mapped[dict[str, Any]]
     created_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class AmendmentRow(Base):
+    """A later version of an intent: the words that made it, and what they changed."""
+
+    __tablename__ = "amendments"
+    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    body: Mapped[dict[str, Any]]
+    """``mode``, ``text``, ``diff``, ``intent`` and ``created_s``."""
 
 
 class PlanRow(Base):
@@ -126,11 +136,41 @@ class Store:
             session.flush()
             return row.id
 
-    def save_plan(self, intent_id: str, intent: dict[str, Any], plan: dict[str, Any]) -> None:
-        """Keep a plan with the intent it serves."""
+    def save_intent(self, intent_id: str, document: dict[str, Any]) -> None:
+        """Keep an intent as version 1."""
         with self._session() as session:
-            session.add(IntentRow(id=intent_id, document=intent))
-            session.flush()
+            session.add(IntentRow(id=intent_id, document=document))
+
+    def save_amendment(self, intent_id: str, version: int, body: dict[str, Any]) -> bool:
+        """Keep the next version of an intent; False if somebody else has made it."""
+        try:
+            with self._session() as session:
+                session.add(AmendmentRow(intent_id=intent_id, version=version, body=body))
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                return False
+            raise
+        return True
+
+    def intent(self, intent_id: str, version: int | None = None) -> dict[str, Any] | None:
+        """A version of an intent, the latest without a number, or None."""
+        later = select(AmendmentRow).where(AmendmentRow.intent_id == intent_id)
+        if version is not None:
+            later = later.where(AmendmentRow.version == version)
+        with self._session() as session:
+            amendment = session.scalars(later.order_by(AmendmentRow.version.desc()).limit(1)).first()
+            if amendment is not None:
+                place = {"id": intent_id, "version": amendment.version, "supersedes": amendment.version - 1}
+                return {**place, **amendment.body}
+            first = session.get(IntentRow, intent_id) if version in {None, 1} else None
+            return _first_version(first) if first else None
+
+    def save_plan(self, intent_id: str, intent: dict[str, Any], plan: dict[str, Any]) -> None:
+        """Keep a plan with the intent it serves, if that is not kept yet."""
+        with self._session() as session:
+            if session.get(IntentRow, intent_id) is None:
+                session.add(IntentRow(id=intent_id, document=intent))
+                session.flush()
             session.add(PlanRow(id=plan["id"], intent_id=intent_id, document=plan))
 
     def plan(self, plan_id: str) -> tuple[dict[str, Any], str | None] | None:
@@ -175,6 +215,19 @@ class Store:
         lines = select(JournalRow.phase, JournalRow.detail).where(JournalRow.switch_id == switch_id)
         with self._session() as session:
             return [(row.phase, row.detail) for row in session.execute(lines.order_by(JournalRow.id))]
+
+
+def _first_version(row: IntentRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "version": 1,
+        "supersedes": None,
+        "mode": "new",
+        "text": row.document.get("text", ""),
+        "diff": [],
+        "intent": row.document,
+        "created_s": row.created_s,
+    }
 
 
 def _tune_sqlite(connection: Any, _: object) -> None:

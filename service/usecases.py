@@ -63,6 +63,19 @@ def clock(said: str | None, deployment: Deployment) -> datetime:
         raise RefusedError(Code.INVALID_REQUEST, f"now: {error}", [detail]) from None
 
 
+def refuse_damaged(text: str) -> None:
+    """Refuse words with places that are no characters.
+
+    Raises:
+        RefusedError: there are such places.
+    """
+    if _NO_CHARACTER.search(text):
+        (finding,) = _damaged(text).findings
+        raise RefusedError(
+            Code.INVALID_REQUEST, finding.message, [Detail("/text", finding.message, finding.code)]
+        )
+
+
 def _damaged(text: str) -> Intent:
     """An intent for a text with places that are no characters; nobody knows what stood there."""
     shown = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)[:MAX_CHARACTERS]
@@ -98,8 +111,9 @@ def plan(
     situation: Situation,
     profiles: Mapping[str, Profile],
     now: datetime,
+    intent_id: str | None = None,
 ) -> Plan:
-    """The best topology for a checked intent.
+    """The best topology for a checked intent; one that is kept has an id.
 
     Raises:
         RefusedError: the intent's outcome is not ok, or nothing holds its goals.
@@ -114,7 +128,7 @@ def plan(
         limits=deployment.limits,
         capabilities=situation.capabilities,
     )
-    ticket = Ticket(_new_id("plan"), _new_id("intent"), situation.generation, window)
+    ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, window)
     answer = select(goals_in(window, intent.goals, now), problem, profiles, ticket)
     if isinstance(answer, Infeasible):
         raise _infeasible(intent, answer)
@@ -186,5 +200,6 @@ def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
     )
 
 
-def _new_id(prefix: str) -> str:
+def new_id(prefix: str) -> str:
+    """A name that nothing else has."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"

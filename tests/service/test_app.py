@@ -23,7 +23,13 @@ def test_the_paths_are_those_of_the_design():
     paths = set(control_api().openapi()["paths"])
 
     assert paths == {
+        "/v1/intents",
+        "/v1/intents/{intent_id}",
+        "/v1/intents/{intent_id}:amend",
+        "/v1/intents:amend",
         "/v1/intents:translate",
+        "/v1/openslo:export",
+        "/v1/openslo:import",
         "/v1/plans",
         "/v1/plans/{plan_id}",
         "/v1/plans/{plan_id}:apply",

@@ -23,6 +23,36 @@ def test_a_plan_comes_back_as_it_was(store):
     assert store.plan("plan-2") is None
 
 
+def test_versions_of_an_intent_are_kept_and_the_latest_is_found(store):
+    store.save_intent("intent-1", {"text": "faster"})
+    body = {"mode": "merge", "text": "make that 1 s", "diff": [], "intent": {"text": "x"}, "created_s": 5.0}
+    assert store.save_amendment("intent-1", 2, body)
+    assert store.save_amendment("intent-1", 3, body)
+
+    assert store.intent("intent-1")["version"] == 3
+    assert store.intent("intent-1", 2) == {"id": "intent-1", "version": 2, "supersedes": 1, **body}
+    first = store.intent("intent-1", 1)
+    assert (first["version"], first["supersedes"], first["mode"], first["text"]) == (1, None, "new", "faster")
+    assert store.intent("intent-1", 4) is None
+    assert store.intent("intent-2") is None
+
+
+def test_of_two_next_versions_one_is_kept(store):
+    store.save_intent("intent-1", {})
+
+    assert store.save_amendment("intent-1", 2, {"text": "first"})
+    assert not store.save_amendment("intent-1", 2, {"text": "second"})
+    assert store.intent("intent-1")["text"] == "first"
+
+
+def test_a_plan_for_an_intent_that_is_kept_leaves_it_as_it_is(store):
+    store.save_intent("intent-1", {"text": "faster"})
+    store.save_plan("intent-1", {"text": "other"}, PLAN)
+
+    assert store.intent("intent-1")["text"] == "faster"
+    assert store.plan("plan-1") == (PLAN, None)
+
+
 def test_a_plan_is_claimed_once_and_the_second_operation_is_not_kept(store):
     store.save_plan("intent-1", {}, PLAN)
 

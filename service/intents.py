@@ -1,0 +1,127 @@
+"""Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from intent.amend import amend as amend_intent
+from intent.document import from_document, to_document
+from intent.errors import DocumentError
+from intent.models import Intent, Outcome
+from intent.talk import NO_CHANGE
+from intent.versions import Amendment, Mode, diff_document
+from service.deployment import Deployment
+from service.errors import Code, Detail, RefusedError
+from service.store import Store
+from service.usecases import check, new_id, refuse_damaged
+from validator.readback import render
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What is said to an intent: the words, how they are meant if that was said, and the version they are about."""
+
+    text: str
+    mode: Mode | None = None
+    version: int | None = None
+
+
+def amend(previous: Intent, follow_up: FollowUp, deployment: Deployment, now: datetime) -> Amendment:
+    """The next version of an intent, checked.
+
+    Raises:
+        RefusedError: ``out_of_scope`` if the words cannot be tied to a goal, ``no_change`` if they change nothing.
+    """
+    refuse_damaged(follow_up.text)
+    catalogue = deployment.catalogue(now)
+    amendment = amend_intent(previous, follow_up.text, catalogue, render, follow_up.mode)
+    intent = amendment.intent
+    if not amendment.diff and intent.outcome is not Outcome.CLARIFY:
+        same = any(finding.code == NO_CHANGE for finding in intent.findings)
+        details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
+        message = " ".join(dict.fromkeys(one.message for one in intent.findings))
+        raise RefusedError(
+            Code.NO_CHANGE if same else Code.OUT_OF_SCOPE, message, details, {"intent": to_document(intent)}
+        )
+    return replace(amendment, intent=check(intent, deployment, now))
+
+
+def create(intent: Intent, store: Store) -> dict[str, Any]:
+    """Keep a checked intent as version 1.
+
+    Raises:
+        RefusedError: it says nothing about the service.
+    """
+    document = to_document(intent)
+    if intent.outcome is Outcome.OUT_OF_SCOPE:
+        details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
+        message = " ".join(dict.fromkeys(one.message for one in intent.findings)) or "nothing was asked for"
+        raise RefusedError(Code.OUT_OF_SCOPE, message, details, {"intent": document})
+    intent_id = new_id("intent")
+    store.save_intent(intent_id, document)
+    return version_of(store, intent_id, None)
+
+
+def version_of(store: Store, intent_id: str, version: int | None) -> dict[str, Any]:
+    """One version of an intent, the latest without a number.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    found = store.intent(intent_id, version)
+    if found is None:
+        which = intent_id if version is None else f"version {version} of {intent_id}"
+        raise RefusedError(Code.NOT_FOUND, f"there is no intent {which}")
+    return found
+
+
+def follow(
+    store: Store, intent_id: str, follow_up: FollowUp, deployment: Deployment, now: datetime
+) -> dict[str, Any]:
+    """Keep the next version of an intent.
+
+    Raises:
+        RefusedError: there is no such intent, the words change nothing, or it is another version already.
+    """
+    latest = version_of(store, intent_id, None)
+    if follow_up.version not in {None, latest["version"]}:
+        raise _stale(intent_id, latest["version"], f"version {follow_up.version}")
+    amendment = amend(from_document(latest["intent"]), follow_up, deployment, now)
+    kept = store.save_amendment(
+        intent_id,
+        latest["version"] + 1,
+        {"text": follow_up.text, "created_s": time.time(), **amendment_document(amendment)},
+    )
+    if not kept:
+        raise _stale(intent_id, latest["version"] + 1, "another version")
+    return version_of(store, intent_id, None)
+
+
+def amendment_document(amendment: Amendment) -> dict[str, Any]:
+    """An amendment as JSON."""
+    return {
+        "mode": amendment.mode,
+        "diff": diff_document(amendment.diff),
+        "intent": to_document(amendment.intent),
+    }
+
+
+def _stale(intent_id: str, latest: int, said: str) -> RefusedError:
+    message = f"{intent_id} is at version {latest}, and this was said about {said}; read it again"
+    return RefusedError(Code.STALE_INTENT, message, [Detail("/version", message)])
+
+
+def read_intent(document: Mapping[str, Any], deployment: Deployment, now: datetime) -> Intent:
+    """An intent document from outside, checked again: what it says of itself counts for nothing.
+
+    Raises:
+        RefusedError: it is no intent document; the place is named.
+    """
+    try:
+        intent = from_document(document)
+    except DocumentError as error:
+        where = f"/intent{error.pointer}"
+        raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail(where, error.problem)]) from error
+    return check(intent, deployment, now)
