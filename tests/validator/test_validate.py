@@ -120,7 +120,7 @@ def test_words_and_goals_come_to_the_same(site):
 LANGUAGES = st.sampled_from(["en", "zh"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(any_goals(), min_size=1, max_size=5), LANGUAGES, st.booleans())
 def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(
     intent_of, site, big, goals, language, large
@@ -132,7 +132,7 @@ def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(
     assert not list(check(once, Words("en"))) or once.outcome is Outcome.OUT_OF_SCOPE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(goal_sets(), st.randoms(use_true_random=False))
 def test_the_order_of_goals_changes_nothing(intent_of, big, goals, chance):
     """But where a clash is told: at the later goal."""
@@ -143,7 +143,7 @@ def test_the_order_of_goals_changes_nothing(intent_of, big, goals, chance):
     assert {finding.code for finding in one.findings} == {finding.code for finding in other.findings}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(goal_sets(), goal_sets(1))
 def test_another_goal_never_takes_a_clash_away(intent_of, big, goals, more):
     clashing = validate(intent_of(*goals), big).outcome is Outcome.CONFLICT
