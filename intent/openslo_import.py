@@ -412,7 +412,7 @@ def _number(data: Any, path: str) -> float:
 
 
 def _text(data: Any, path: str) -> str:
-    if not isinstance(data, str) or not data.strip():
+    if not isinstance(data, str) or not data.strip() or any("\ud800" <= one <= "\udfff" for one in data):
         raise OpenSloError(path, f"must be a text, not {_shown(data)}")
     return data
 

@@ -20,6 +20,12 @@ class Form(StrEnum):
     YAML = "yaml"
 
 
+class Exchange(StrEnum):
+    """A form of others that wishes can be written in."""
+
+    OPENSLO = "openslo"
+
+
 class EngineName(StrEnum):
     """An engine with an example of its own."""
 

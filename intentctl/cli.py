@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, EngineName, Form, MisspeltCommandError, route
+from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, EngineName, Exchange, Form, MisspeltCommandError, route
 from intentctl.status import CommandError, Exit
 
 HELP = """Say what an LLM service must do; the running service reshapes itself, without losing a token.
@@ -99,6 +99,64 @@ def parse(
     from intentctl import commands
 
     commands.parse(commands.source(server, deployment), text, output, now)
+
+
+@app.command()
+def amend(
+    intent: Annotated[
+        str, typer.Argument(help="Id of an intent that the service keeps, or a file (- is stdin).")
+    ],
+    text: Annotated[str, typer.Argument(help="The follow-up: an answer, or a change.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="TEXT takes the place of everything said before.")
+    ] = False,
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    server: Server = None,
+) -> None:
+    """Follow up on an INTENT: "make that 1.5 s", "same for free users, 4 s", an option of its question or its number.
+
+    Prints the new version and what is different. A file is the document that parse -o json prints; it is left as it is.
+    """
+    from intentctl import commands, wishes
+
+    follow_up = {"text": text, "mode": "replace" if replace else None}
+    wishes.amend(commands.source(server, deployment), intent, follow_up, output)
+
+
+@app.command("export")
+def export_wish(
+    form: Annotated[Exchange, typer.Argument(help="What to write.")],
+    text: Annotated[str | None, typer.Argument(help="The wish in words, or the id of an intent.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="An intent document instead of words.")
+    ] = None,
+    output: Annotated[
+        Form, typer.Option("--output", "-o", help="yaml, or json with what is left out.")
+    ] = Form.YAML,
+    deployment: Deployment = None,
+    server: Server = None,
+) -> None:
+    """Write a wish as OpenSLO documents; what they cannot say is listed on stderr."""
+    from intentctl import commands, wishes
+
+    if (text is None) == (file is None):
+        raise typer.BadParameter(f"export {form}: give either the wish in words or --file")
+    wishes.export_openslo(commands.source(server, deployment), text, file, output)
+
+
+@app.command("import")
+def import_wish(
+    form: Annotated[Exchange, typer.Argument(help="What to read.")],  # noqa: ARG001 - there is one yet
+    file: Annotated[str, typer.Argument(help="A file of OpenSLO documents; - is stdin.")],
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    server: Server = None,
+) -> None:
+    """Read OpenSLO documents as an intent; what has no place in one is refused by name."""
+    from intentctl import commands, wishes
+
+    wishes.import_openslo(commands.source(server, deployment), file, output)
 
 
 @app.command()

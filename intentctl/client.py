@@ -48,10 +48,35 @@ class Client:
         """Words to a checked intent document, at the service's clock or the one given."""
         return self._call("POST", "/v1/intents:translate", {"text": text, "now": now})
 
+    def intent(self, intent_id: str) -> Document:
+        """The latest version of an intent that the service keeps."""
+        return self._call("GET", f"/v1/intents/{quote(intent_id, safe='')}")
+
+    def amend_kept(self, intent_id: str, follow_up: Document) -> Document:
+        """The next version of an intent that the service keeps."""
+        return self._call("POST", f"/v1/intents/{quote(intent_id, safe='')}:amend", follow_up)
+
+    def amend(self, intent: Document, follow_up: Document) -> Document:
+        """What a follow-up makes of an intent document; keeps nothing."""
+        return self._call("POST", "/v1/intents:amend", {"intent": intent, **follow_up})
+
+    def import_openslo(self, documents: list[Any]) -> Document:
+        """The intent of OpenSLO documents, and what it leaves out of them."""
+        return self._call("POST", "/v1/openslo:import", {"documents": documents})
+
     def plan(self, intent: Document) -> Document:
         """A plan for an intent document; applies nothing."""
         answer: Document = self._call("POST", "/v1/plans", {"intent": intent})["plan"]
         return answer
+
+    def plan_kept(self, intent_id: str) -> Document:
+        """A plan for the latest version of an intent that the service keeps."""
+        answer: Document = self._call("POST", "/v1/plans", {"intent_id": intent_id})["plan"]
+        return answer
+
+    def export_openslo(self, intent: Document) -> Document:
+        """The OpenSLO documents of an intent document, and what they leave out of it."""
+        return self._call("POST", "/v1/openslo:export", {"intent": intent})
 
     def saved_plan(self, plan_id: str) -> Document:
         """A plan made before."""

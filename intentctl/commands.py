@@ -1,5 +1,6 @@
 """What the commands do: find who answers, say what was understood, ask before applying, follow the switch."""
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from intentctl.status import CommandError, failure
 Document = dict[str, Any]
 
 DEFAULT_SERVER = "http://127.0.0.1:8642"
+_KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def parse(source: Client | Local, text: str, form: Form, now: str | None) -> Non
         return
     intent = source.translate(text, now)
     render.emit(intent, form, render.intent_rows(intent))
-    _check_outcome(intent)
+    check_outcome(intent)
 
 
 def plan(source: Client | Local, text: str, form: Form) -> Document:
@@ -77,13 +79,15 @@ def make_plan(source: Client | Local, text: str, form: Form) -> Document:
     Raises:
         CommandError: the outcome is not ok, or nothing holds the goals.
     """
-    intent = source.translate(_read(text))
+    intent = document_of(source, text)
     if form is Form.TABLE:
         render.grid(render.intent_rows(intent))
     elif intent["outcome"] != "ok":
         render.emit({"outcome": intent["outcome"], "intent": intent, "plan": None}, form, [])
-    _check_outcome(intent)
+    check_outcome(intent)
     try:
+        if isinstance(source, Client) and is_kept(text):
+            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(text)}
         return {"outcome": "ok", "intent": intent, "plan": source.plan(intent)}
     except CommandError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem))
@@ -153,6 +157,9 @@ def get(service: Client, name: str | None, form: Form) -> None:
     elif name.startswith("op-"):
         operation = service.operation(name)
         render.emit(operation, form, render.operation_rows(operation))
+    elif name.startswith("intent-"):
+        version = service.intent(name)
+        render.emit(version, form, render.amendment_rows(version))
     else:
         plan = service.saved_plan(name)
         render.emit(plan, form, render.plan_rows(plan))
@@ -191,7 +198,25 @@ def _read(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def _check_outcome(intent: Document) -> None:
+def document_of(source: Client | Local, text: str) -> Document:
+    """The intent document of words, or of the id of an intent that the service keeps."""
+    if is_kept(text) and isinstance(source, Client):
+        document: Document = source.intent(text)["intent"]
+        return document
+    return source.translate(_read(text))
+
+
+def is_kept(name: str) -> bool:
+    """Whether this is the id of an intent that a service keeps."""
+    return _KEPT.fullmatch(name) is not None
+
+
+def check_outcome(intent: Document) -> None:
+    """Stop where an intent is not settled.
+
+    Raises:
+        CommandError: with its question, or its findings.
+    """
     if intent["outcome"] == "ok":
         return
     messages = [question["text"] for question in intent["questions"]]

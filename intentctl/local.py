@@ -37,6 +37,30 @@ class Local:
             moment = usecases.clock(now, self._deployment)
             return to_document(usecases.translate(text, self._deployment, self._llm(), moment))
 
+    def amend(self, intent: Document, follow_up: Document) -> Document:
+        """What a follow-up makes of an intent document; keeps nothing."""
+        from service import intents
+
+        with as_problems():
+            moment = datetime.now(UTC)
+            previous = intents.read_intent(intent, self._deployment, moment)
+            said = intents.FollowUp(follow_up["text"], follow_up.get("mode"))
+            return intents.amendment_document(intents.amend(previous, said, self._deployment, moment))
+
+    def export_openslo(self, intent: Document) -> Document:
+        """The OpenSLO documents of an intent document, and what they leave out of it."""
+        from service import intents, openslo
+
+        with as_problems():
+            return openslo.exported(intents.read_intent(intent, self._deployment, datetime.now(UTC)))
+
+    def import_openslo(self, documents: list[Any]) -> Document:
+        """The intent of OpenSLO documents, and what it leaves out of them."""
+        from service import openslo
+
+        with as_problems():
+            return openslo.imported(documents, self._deployment, datetime.now(UTC))
+
     def plan(self, intent: Document) -> Document:
         """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""
         from intent.document import from_document

@@ -32,13 +32,24 @@ def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
         case Form.JSON:
             print(_json(document, indent=2))
         case Form.YAML:
-            import yaml
-
-            print(
-                yaml.safe_dump(json.loads(json.dumps(document)), sort_keys=False, allow_unicode=True), end=""
-            )
+            print(_yaml(document), end="")
         case Form.TABLE:
             grid(rows)
+
+
+def emit_documents(documents: Sequence[Document]) -> None:
+    """Print documents as one YAML stream."""
+    for document in documents:
+        print(f"---\n{_yaml(document)}", end="")
+
+
+def _yaml(document: Document) -> str:
+    """YAML as people read it; in ASCII where a character would be lost (PyYAML writes NEL as a line end)."""
+    import yaml
+
+    data = json.dumps(document, ensure_ascii=False)
+    lossless = _LINE_ENDS.keys().isdisjoint(map(ord, data))
+    return str(yaml.safe_dump(json.loads(data), sort_keys=False, allow_unicode=lossless))
 
 
 def emit_next(document: Document, form: Form, rows: Sequence[Row]) -> None:
@@ -120,6 +131,29 @@ def intent_rows(intent: Document) -> list[Row]:
     return [*rows, ("translator", _translator(intent["translator"]))]
 
 
+def amendment_rows(answer: Document) -> list[Row]:
+    """A version of an intent: what is different from the one before, and the intent itself."""
+    rows = [("intent", f"{answer['id']} version {answer['version']}")] if "id" in answer else []
+    rows += [(change["change"], _change(change)) for change in answer["diff"]]
+    return [*rows, *intent_rows(answer["intent"])]
+
+
+def _change(change: Document) -> str:
+    """What became of a goal: its slots before and after, or the words it came from."""
+    before, after = change["before"], change["after"]
+    if before is None or after is None:
+        return f'"{(before or after)["evidence"]}"'
+    slots = [slot for slot in after if slot != "evidence" and before.get(slot) != after[slot]]
+    name = next((after[key] for key in ("metric", "key", "value", "selector") if key in after), after["type"])
+    return f"{name}: " + ", ".join(
+        f"{slot} {_slot(before.get(slot))} -> {_slot(after[slot])}" for slot in slots
+    )
+
+
+def _slot(value: object) -> str:
+    return "not said" if value is None else str(value)
+
+
 def _finding(item: Document) -> str:
     hint = f" ({item['suggestion']})" if item.get("suggestion") else ""
     return f"{item['code']}: {item['message']}{hint}"
@@ -138,6 +172,8 @@ def plan_rows(plan: Document) -> list[Row]:
             f"{plan['id']} for {plan['model']}, window {plan['window']}, generation {plan['generation']}",
         )
     ]
+    if "intent_version" in plan:
+        rows.append(("intent", f"{plan['intent_id']} version {plan['intent_version']}"))
     rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
     if not plan["changes"]:
         rows.append(("change", "none: the target is what runs"))

@@ -102,5 +102,13 @@ def _detail(item: Any) -> Detail:
     return Detail(pointer(place), item["msg"], item["type"])
 
 
+class ProblemResponse(JSONResponse):
+    """A problem in ASCII: it may repeat what was sent, halves of characters included."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content).encode()
+
+
 def _send(document: dict[str, Any], headers: Any = None) -> JSONResponse:
-    return JSONResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)
+    return ProblemResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)

@@ -1,10 +1,11 @@
 """Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intent.amend import amend as amend_intent
 from intent.document import from_document, to_document
@@ -14,9 +15,11 @@ from intent.talk import NO_CHANGE
 from intent.versions import Amendment, Mode, diff_document
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
-from service.store import Store
 from service.usecases import check, new_id, refuse_damaged
 from validator.readback import render
+
+if TYPE_CHECKING:  # a database is not needed to amend a file
+    from service.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def amend(previous: Intent, follow_up: FollowUp, deployment: Deployment, now: da
     return replace(amendment, intent=check(intent, deployment, now))
 
 
-def create(intent: Intent, store: Store) -> dict[str, Any]:
+def create(intent: Intent, store: "Store") -> dict[str, Any]:
     """Keep a checked intent as version 1.
 
     Raises:
@@ -64,7 +67,7 @@ def create(intent: Intent, store: Store) -> dict[str, Any]:
     return version_of(store, intent_id, None)
 
 
-def version_of(store: Store, intent_id: str, version: int | None) -> dict[str, Any]:
+def version_of(store: "Store", intent_id: str, version: int | None) -> dict[str, Any]:
     """One version of an intent, the latest without a number.
 
     Raises:
@@ -78,7 +81,7 @@ def version_of(store: Store, intent_id: str, version: int | None) -> dict[str, A
 
 
 def follow(
-    store: Store, intent_id: str, follow_up: FollowUp, deployment: Deployment, now: datetime
+    store: "Store", intent_id: str, follow_up: FollowUp, deployment: Deployment, now: datetime
 ) -> dict[str, Any]:
     """Keep the next version of an intent.
 
@@ -120,7 +123,11 @@ def read_intent(document: Mapping[str, Any], deployment: Deployment, now: dateti
         RefusedError: it is no intent document; the place is named.
     """
     try:
+        refuse_damaged(json.dumps(document, ensure_ascii=False, allow_nan=False))
         intent = from_document(document)
+    except ValueError as error:  # Python reads NaN and Infinity, JSON has none
+        detail = Detail("/intent", str(error), "no_number")
+        raise RefusedError(Code.INVALID_REQUEST, f"/intent: {error}", [detail]) from error
     except DocumentError as error:
         where = f"/intent{error.pointer}"
         raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail(where, error.problem)]) from error

@@ -232,3 +232,21 @@ def test_what_openslo_says_and_an_intent_cannot_is_refused_with_its_path(http):
 
 def test_what_is_not_settled_is_not_exported(http):
     problem(http.post("/v1/openslo:export", json={"text": "keep latency under 2 s"}), 409, "clarify")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", '"\\ud800"', "1e999"])
+def test_what_json_has_not_is_refused_and_never_an_internal_error(http, value):
+    document = json.dumps(http.post("/v1/intents:translate", json={"text": TEXT}).json())
+    body = f'{{"text": "1 s", "intent": {document.replace("2.0", value, 1)}}}'
+    headers = {"content-type": "application/json"}
+
+    problem(http.post("/v1/intents:amend", content=body, headers=headers), 422, "invalid_request")
+    body = f'{{"intent": {document.replace("2.0", value, 1)}}}'
+    problem(http.post("/v1/plans", content=body, headers=headers), 422, "invalid_request")
+
+
+def test_a_key_that_is_half_a_character_is_refused_like_any_other(http):
+    headers = {"content-type": "application/json"}
+    answer = http.post("/v1/intents", content='{"text": "x", "\\ud800": 1}', headers=headers)
+
+    problem(answer, 422, "invalid_request")
