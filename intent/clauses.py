@@ -15,9 +15,10 @@ HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
 AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
 SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
 _SILENT = frozenset({Kind.FILLER, Kind.ORDER, Kind.LIST})
-_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT})
+_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO})
 _LONGEST = 60
 """More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
+_REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
 _BULLETS = frozenset({"-", "*", "•", "·"})
 _OPENERS = frozenset(
     {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.NEGATION,
@@ -109,6 +110,9 @@ def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) ->
         return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON))
     if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (token.kind is Kind.RECONFIG and _is_pause(clause)):
         return False
+    if token.kind in _REFUSALS:  # "int4 is off the table"
+        ends = next((n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following))
+        return any(later.kind in {*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE} for later in following[:ends])
     continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
     changed = clause.has(Kind.FACTOR, Kind.NOW, Kind.BY) and token.kind is Kind.QUANTITY
     return token.kind in _OPENERS and not (continued or changed)
@@ -161,13 +165,24 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
             merged[-1] = replace(
                 segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
             )
-        elif last is not None and _is_late_stat(last, segment):
+        elif last is not None and (_is_late_stat(last, segment) or _is_late_side(last, segment) or _is_switch(last, segment)):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         elif last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         else:
             merged.append(segment)
     return merged
+
+
+def _is_late_side(last: Clause, segment: Clause) -> bool:
+    """``three requests per second, minimum``."""
+    alone = segment.is_only(Kind.COMPARISON) and not segment.opens_sentence
+    return alone and last.has(*AMOUNTS) and not last.has(Kind.COMPARISON)
+
+
+def _is_switch(last: Clause, segment: Clause) -> bool:
+    """``when reconfiguring, a pause of 50 ms at most``."""
+    return last.is_only(Kind.RECONFIG) and _is_pause(segment) and not segment.opens_sentence
 
 
 def _is_late_stat(last: Clause, segment: Clause) -> bool:

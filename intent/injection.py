@@ -24,10 +24,11 @@ _ORDERS = re.compile(
       | \b(?:reveal|show|print|output|tell|give|send|leak|repeat|what(?:'s|\s+is|\s+are)|display|dump|share|expose|email|post|read\s+out)\b
             (?:\s+[^\s.;,]+){{0,4}}?\s+{_SECRETS}\b
       | \b(?:run|execute|exec|eval)\b(?:\s+[^\s.;,]+){{0,3}}?\s+(?:command|commands|script|shell|bash|code)\b
-      | \brm\s+-\w+ | \b(?:curl|wget)\s+\S+ | \bos\.system | \bsubprocess\b | \$\( | \bdrop\s+table\b | ;\s*--
+      | /etc/(?:passwd|shadow) | \bid_rsa\b | \b\.env\b | \brm\s+-\w+ | \b(?:curl|wget)\s+\S+ | \bos\.system | \bsubprocess\b | \$\( | \bdrop\s+table\b | ;\s*--
       | (?:^|\n)\s*(?:system|assistant|developer)\s*: | \[\s*(?:system|inst)\s*\] | \#{{2,}}\s*(?:system|instructions?|new\s+task)\b
       | <\|[^|>]*\|> | <\/?(?:system|assistant|user|operator_text)> | ``` | \bend\s+of\s+input\b
       | (?:忽略|无视|忽视|绕过|绕开|跳过|关闭|关掉|禁用|不用管|不要管|别管|不管|越过|违反|突破所有|省略|停用)[^。;,，；]{{0,14}}?{_HAN_GUARDS}
+      | (?:限制|规则|校验|审批|验证|护栏|策略|检查|权限|约束|指令)[^。;,，；]{0,6}?(?:忽略|无视|跳过|关掉|关闭|绕过|绕开|取消掉|停掉|作废)
       | (?:取消|解除|去掉|撤掉)[^。;,，；]{0,10}?(?:校验|审批|验证|批准|确认|安全|检查|护栏|权限|审核)
       | (?:不用|无需|不需要|不必|免|不经|不经过|未经|别走|不走|不要走|不要|不等|别等)[^。;,，；]{{0,6}}?(?:批准|审批|审核|确认|校验|验证|签字|走流程|流程|同意)
       | (?:自动|直接|立即|马上|给我|全部|默认|一律|已经?|都|视为|替我|帮我|请)\s*(?:批准|审批|通过审批|审批通过|同意) | 批准(?:自己|这个|该|此|所有|它|计划|方案|一切) | (?:已|都|均)?(?:获批|批准了|审批过了|审批过) | 直接(?:执行|生效|上线|应用|下发)

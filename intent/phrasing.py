@@ -87,6 +87,19 @@ def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
     return _joined(tokens[:4], Kind.METRIC, inner.value)
 
 
+_PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _spans(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``under a second``: a time, not a rate."""
+    if not (_kinds(tokens, Kind.COMPARISON, Kind.PERIOD) and tokens[1].value in _PERIOD_SECONDS):
+        return None
+    compares, period = (text[token.start : token.end].lower() for token in tokens[:2])
+    if compares.startswith("or ") or not period.startswith(("a ", "an ", "one ", "一")):
+        return None
+    return [tokens[0], replace(tokens[1], kind=Kind.QUANTITY, value=Quantity(1.0, "s", _PERIOD_SECONDS[tokens[1].value]))], 2
+
+
 # -- numbers and quantities ------------------------------------------------------------------------
 
 
@@ -94,7 +107,7 @@ def _numbers(tokens: Sequence[Token]) -> Rewrite | None:
     """Digits with their sign and multiplier, ``twenty five``, ``p97``, ``a second`` as 1 s, and ``three nines``."""
     first, rest = tokens[0], tokens[1:]
     if first.kind is Kind.QUANTITY:
-        return _share(first)
+        return None if isinstance(first.value, Quantity) else _share(first)
     if first.value in {MINUS, "p"} and _kinds(rest, Kind.NUMBER):
         negative = first.value == MINUS
         value = -rest[0].value if negative else f"p{rest[0].value:g}"
@@ -124,9 +137,7 @@ def _article(tokens: Sequence[Token]) -> Rewrite | None:
     first, rest = tokens[0], tokens[1:]
     if _kinds(rest, Kind.UNIT) and rest[0].value[0] == "s":
         return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
-    if _kinds(rest, Kind.MULTIPLIER):
-        return _joined(tokens[:2], Kind.NUMBER, rest[0].value)
-    return None
+    return _with_rest(tokens, 2, rest[0].value) if _kinds(rest, Kind.MULTIPLIER) else None
 
 
 def _number(tokens: Sequence[Token]) -> Rewrite:
@@ -139,6 +150,16 @@ def _number(tokens: Sequence[Token]) -> Rewrite:
         return _joined(tokens[: used + 1], Kind.QUANTITY, Quantity(value * 10, "ratio", 0.01))
     while _kinds(tokens[used:], Kind.MULTIPLIER):
         value, used = value * tokens[used].value, used + 1
+    return _with_rest(tokens, used, value)
+
+
+def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:
+    """``a hundred and eighty``, ``two hundred fifty``."""
+    place = used + 1 if len(tokens) > used and tokens[used].value == "and" else used
+    spelt = tokens[used - 1].kind is Kind.MULTIPLIER and tokens[used - 1].end - tokens[used - 1].start > 1
+    if spelt and _kinds(tokens[place:], Kind.NUMBER) and tokens[place].end - tokens[place].start >= 3 and tokens[place].value < 100 <= value:
+        rest = _number(tokens[place:])
+        return _joined(tokens[: place + rest[1]], Kind.NUMBER, value + rest[0][0].value)
     return _joined(tokens[:used], Kind.NUMBER, value)
 
 
@@ -226,28 +247,51 @@ def _half_more(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def _ratios(tokens: Sequence[Token]) -> Rewrite | None:
-    """``19 out of 20`` is 95 %."""
-    if not (_kinds(tokens, Kind.QUANTITY) and tokens[0].value.unit is None):
+    """``19 out of 20``, ``one request in two hundred``, ``十个请求里至少九个``: a share of requests."""
+    first = tokens[0]
+    if not (first.kind is Kind.QUANTITY and first.value.unit is None):
         return None
-    place = next((n for n in range(1, min(6, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
-    between = [token.value for token in tokens[1:place]]
-    if (
-        not place
-        or tokens[place].value.unit is not None
-        or between
-        not in (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["/"], ["in", "every"])
-    ):
+    place = next((n for n in range(1, min(8, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
+    if not place or tokens[place].value.unit is not None:
         return None
-    part, whole = tokens[0].value.number, tokens[place].value.number
-    if not 0 < part < whole:
+    between = tokens[1:place]
+    things = [token for token in between if token.kind is Kind.THING and token.value == "requests"]
+    words = [token.value for token in between if token not in things]
+    if words in _OUT_OF:
+        share = _part(first, tokens[place])
+    elif things and words and words[0] in {"里", "中", "里面", "当中", "里有"} and _only_bounds(between):
+        share = _part(tokens[place], first)
+    else:
         return None
-    share = Quantity(float(f"{100 * part / whole:.12g}"), "ratio", 0.01)
-    if between == ["/"] and not _of_requests(tokens[place + 1 :]):
+    return _told_share(tokens, place + 1, share, bool(things)) if share else None
+
+
+_OUT_OF = (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["in", "every"], ["/"])
+
+
+def _part(part: Token, whole: Token) -> Quantity | None:
+    if not 0 < part.value.number < whole.value.number:
         return None
-    used = place + 1
+    return Quantity(float(f"{100 * part.value.number / whole.value.number:.12g}"), "ratio", 0.01)
+
+
+def _only_bounds(tokens: Sequence[Token]) -> bool:
+    metrics = [token for token in tokens if token.kind is Kind.METRIC]
+    return all(token.value in {"error_rate", "availability"} for token in metrics) and all(
+        token.kind in {Kind.FILLER, Kind.THING, Kind.COMPARISON, Kind.METRIC} for token in tokens
+    )
+
+
+def _told_share(tokens: Sequence[Token], used: int, share: Quantity, of_requests: bool) -> Rewrite | None:
+    """The share as a percentile; as an amount where it is about failures, or where ``of requests`` still follows."""
+    inner = [token for token in tokens[1 : used - 1] if token.kind in {Kind.METRIC, Kind.COMPARISON}]
     told = _spanning(tokens[:used], Kind.QUANTITY, share)
+    if any(token.kind is Kind.METRIC for token in inner) or _about_failures(tokens[used:]):
+        return [*inner, replace(told, start=max([told.start, *(token.end for token in inner)]))], used
     if _of_requests(tokens[used:]):
         return [told], used
+    if any(token.value == "/" for token in tokens[1:used]) and not of_requests:
+        return None
     return [_spanning(tokens[:used], Kind.STAT, _percentile(share))], used
 
 

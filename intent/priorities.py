@@ -17,7 +17,8 @@ _METRIC_SIDES = {
 }  # fmt: skip
 _SIDES = frozenset({Kind.METRIC, Kind.QUALITY, Kind.TENANT, Kind.VAGUE})
 _TURNED = frozenset({"under", "sacrifice"})
-_LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON, Kind.LIMITING})
+_LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON})
+_ORDERING = frozenset({"before", "instead of"})
 
 
 def is_priority(clause: Clause) -> bool:
@@ -29,7 +30,7 @@ def is_priority(clause: Clause) -> bool:
         return False
     if clause.has(Kind.PRIORITY):
         return bool(sides)
-    before = [token for token in clause.of(Kind.LIMITING) if token.value in {"before", "instead of"}]
+    before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
     return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
 
 
@@ -39,7 +40,9 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     if sides is None:
         return []
     window = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
-    used = [token for token in clause.tokens if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW}]
+    used = [
+        token for token in clause.tokens if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
+    ]
     evidence = draft.text[slice(*extent(used))]
     pairs = list(pairwise(sides)) if len(sides) > 1 else [(sides[0], None)]
     for higher, lower in pairs:

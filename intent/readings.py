@@ -76,8 +76,11 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     quantity, comparison = _amount(clause), _comparison(clause)
     used = {*heads, quantity, comparison, *clause.of(Kind.STAT, *SCOPES), *_echoes(clause, comparison)}
     leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
+    said = [token for token in clause.tokens if token not in leftovers]
+    if not said:
+        return Bound((), clause.tokens)
     reading = Reading(
-        *extent([token for token in clause.tokens if token not in leftovers]),
+        *extent(said),
         comparison=comparison,
         quantity=quantity,
         direction=_direction(clause),
@@ -157,8 +160,8 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
         return token.value in _MARKS or (
             len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±"
         )
-    if token.kind is Kind.UNIT:
-        return bool(token.value == ("s", 1e-6))  # "us", the people
+    if token.kind is Kind.UNIT and token.value == ("s", 1e-6):
+        return True  # "us", the people
     if token.kind is Kind.RECONFIG:
         return any(head.value == "reconfig_pause" for head in heads)
     return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)

@@ -95,7 +95,7 @@ def _rate(clause: Clause, count: float, period: Token | None) -> Rule | None:
         factor, unit = _RATES[period.value]
         return "limit", count * factor, unit
     amounts = [token.value for token in clause.of(Kind.QUANTITY) if token.value.unit == "s"]
-    if len(amounts) == 1 and amounts[0].value > 0:  # "once every 4 hours"
+    if len(amounts) == 1 and amounts[0].value >= 60:  # "once every 4 hours"
         days = amounts[0].value / 86400
         return (
             ("limit", count / days, "1/day")

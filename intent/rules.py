@@ -54,7 +54,7 @@ def read(text: str, catalogue: Catalogue) -> Draft:
     if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
         ask_number(draft, unreadable)
         return draft
-    reader = _Reader(draft)
+    reader = _Reader(draft, wishes=any(token.kind in _TELLING for token in tokens))
     for clause in _without_reasons(clauses(tokens)):
         reader.take(clause)
     if reader.waiting:
@@ -68,11 +68,15 @@ class _Reader:
     """Goes from clause to clause and remembers what an ellipsis may repeat."""
 
     draft: Draft
+    wishes: bool
+    """Whether the text says anything that a goal could be about."""
     previous: tuple[Reading, ...] = ()
     change: Change | None = None
     ranking: Clause | None = None
     ranked_from: tuple[int, int] = (0, 0)
     """Goals and assumptions there were before the ranking."""
+    told: Clause | None = None
+    """The clause before, where it only told what was."""
     waiting: Clause | None = None
     """An exception said before its bound."""
     leftovers: list[Token] = field(default_factory=list)
@@ -80,9 +84,12 @@ class _Reader:
     def take(self, clause: Clause) -> None:
         """Read one clause."""
         ranking, self.ranking = self.ranking, None
-        if _is_report(clause, self.draft.text):
+        told, self.told = self.told, None
+        if told is not None and told.has(*AMOUNTS) and not (clause.opens_sentence and clause.has(*HEADS)):
+            self.leftovers += told.of(*AMOUNTS)
+        if _is_report(clause, self.draft.text) or (told is not None and clause.joint == ":"):
             self._background(clause)
-        elif impossible := clause.first(Kind.BAD_TIME):
+        elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
             ask_time(self.draft, impossible)
         elif self._is_chatter(clause):
             pass
@@ -160,6 +167,7 @@ class _Reader:
 
     def _background(self, clause: Clause) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
+        self.told = clause
         heads = clause.of(Kind.METRIC)
         if heads:
             self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
@@ -168,8 +176,8 @@ class _Reader:
         """Unknown words alone, in front of every wish or as a signature, that no preposition ties to one."""
         if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
             return False
-        said = self.draft.text[clause.start : clause.tokens[0].end].split()
-        tied = any(word.lower() in _PREPOSITIONS for word in said[:1])
+        said = self.draft.text[clause.start : clause.tokens[0].start].split()
+        tied = any(word.lower() in _PREPOSITIONS for word in (*said[:1], *said[-1:]))
         return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
 
     def _is_bound(self, clause: Clause) -> bool:

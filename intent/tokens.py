@@ -27,6 +27,7 @@ KNOWN_GPUS = (
 )  # fmt: skip
 """Kinds that people name, whether a deployment has them or not."""
 
+_NODE = re.compile(r"\b(?:node|host)\s+\w\b")
 _REFERENCE = "reference"
 _MENTION = re.compile(
     r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
@@ -60,7 +61,7 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     names = _names(_Key(catalogue))
     tokens: list[Token] = []
     after = 0
-    for said in sorted([*find(folded.text, catalogue), *_references(folded.text)], key=lambda one: one.start):
+    for said in sorted([*find(_masked(folded.text), catalogue), *_references(folded.text)], key=lambda one: one.start):
         if said.start < after:
             continue
         tokens += _phrases(_words(folded, after, said.start, names), names)
@@ -68,6 +69,11 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
         tokens.append(Token(*_meaning(said), start, end))
         after = said.end
     return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
+
+
+def _masked(text: str) -> str:
+    """The text without the names of nodes, whose letters could begin a time: ``node a every day``."""
+    return _NODE.sub(lambda match: "#" * len(match[0]), text)
 
 
 def _references(text: str) -> list[Said]:
@@ -147,7 +153,10 @@ def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
     known = lexicon.phrases()
     tokens, place = [], 0
     while place < len(words):
-        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], names, known)
+        near = min(len(words), place + lexicon.LONGEST)
+        close = next((n for n in range(place + 1, near) if words[n].start > words[n - 1].end), near)
+        number = han_number(taken[place:close])
+        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names, known), number)
         part = words[place : place + length]
         fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
         tokens.append(Token(kind, value, part[0].start, part[-1].end, fix))
@@ -155,9 +164,11 @@ def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
     return tokens
 
 
-def _longest(taken: list[str], names: Names, known: Names) -> tuple[Kind, Any, int]:
+def _longest(
+    taken: list[str], phrases: tuple[Names, Names], number: tuple[float, int] | None
+) -> tuple[Kind, Any, int]:
     """Kind, meaning and number of words of what stands at the front: a name, a number or the longest known phrase."""
-    number = han_number(taken)
+    names, known = phrases
     for length in range(len(taken), 0, -1):
         part = tuple(taken[:length])
         found = names.get(part) or known.get(part)

@@ -78,14 +78,15 @@ def _pipeline(
 def _replicas(
     place: str,
     goal: Config,
-    cluster: Cluster,  # noqa: ARG001 - one signature for all settings
-    model: ModelSpec,
+    cluster: Cluster,
+    model: ModelSpec,  # noqa: ARG001 - one signature for all settings
     words: Words,
 ) -> Iterator[Finding]:
-    if not satisfies(1, goal):
-        yield words.finding(
-            "replicas_unsupported", place, goal, "one_replica", value=goal.value, model=model.name
-        )
+    """Each replica has devices of its own; whether more than one can be run is the plan's to say."""
+    have = len(cluster.gpus)
+    if goal.op != "<=" and goal.value > have:
+        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
+        yield words.finding("too_few_for_replicas", place, goal, "at_most", have=have, **facts)
 
 
 def _devices(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ def found(site, en, *goals):
         (Config("tp", ">=", 5, "x"), "too_few_for_tp"),
         (Config("pp", "==", 9, "x"), "more_stages_than_layers"),
         (Config("pp", "==", 5, "x"), "too_few_for_pp"),
-        (Config("replicas", "==", 2, "x"), "replicas_unsupported"),
+        (Config("replicas", "==", 5, "x"), "too_few_for_replicas"),
         (Objective("gpu_count", ">=", "x", value=5.0, unit="gpus"), "too_few_devices"),
     ],
 )
