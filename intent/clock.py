@@ -58,6 +58,8 @@ class Clock:
         hour, minute = divmod(self.minutes, 60)
         if half == "noon":
             half = "am" if hour in {10, 11} else "pm"
+        if half == "night" and hour == 12:
+            return Clock(1440 + minute if minute == 0 else minute, "half")
         if half == "night":
             half = "pm" if 6 <= hour < 12 else "am"
         return Clock((hour % 12 + 12 * (half == "pm")) * 60 + minute, "half")

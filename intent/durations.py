@@ -101,7 +101,8 @@ def _seconds(match: re.Match[str], kind: str) -> float | None:
     halves = [match[f"{kind}_half"], match[f"{kind}_mid"] if kind in {"for", "han"} else None]
     if kind == "han" and not match["han_n"] and match["han_mid"]:
         number, halves = 0.5, []
-    if not unit or number is None:
+    is_half_a_day = unit == "d" and number == 0.5  # 半天 is no twelve hours
+    if not unit or number is None or is_half_a_day:
         return None
     return float(f"{(number + 0.5 * any(halves)) * _UNITS_S[unit]:.15g}")
 

@@ -173,6 +173,8 @@ class Reader:
         if found is None:
             return None
         days, place = found
+        if len(days) == 2 and (leads.say("between") or self._said(place) == "之间"):
+            days = days_between(*days)
         excepted = self._at(place).mark is Mark.EDGE and self._at(place).value == "outside"
         if taken_away or excepted:
             pieces.but_days = days
@@ -182,7 +184,7 @@ class Reader:
         pieces.days = days
         pieces.recurs = leads.say("every") or len(days) > 1 or self._said(place - 1).endswith("days")
         pieces.day_edge = leads.edge if len(days) == 1 else None
-        return place
+        return self._to_another_day(place, pieces)
 
     def _day_list(self, place: int) -> tuple[tuple[int, ...], int] | None:
         found = self._day_range(place)
@@ -227,11 +229,17 @@ class Reader:
         if pieces.day is several_days:
             pieces.code = "ambiguous_time"
         pieces.day_edge = pieces.day_edge or leads.edge
-        to = self._at(place)
-        if to.mark is Mark.TO and (until := self._date(_Leads(place + 1, ()))) is not None:
-            pieces.code = "ambiguous_time"
-            return until[2]
-        return place
+        return self._to_another_day(place, pieces)
+
+    def _to_another_day(self, place: int, pieces: Pieces) -> int:
+        """ "From tomorrow to Friday" is more than one window, unless hours are said of both ends."""
+        last = self._date(_Leads(place + 1, ()))
+        after = last[2] if last is not None else place + 2
+        is_day = last is not None or self._at(place + 1).mark is Mark.DAYS
+        if self._at(place).mark is not Mark.TO or self._at(place).value == "and" or not is_day:
+            return place
+        pieces.code = "ambiguous_time"
+        return after
 
     def _date(self, leads: _Leads) -> tuple[Day, str | None, int] | None:
         place = leads.place
@@ -419,7 +427,8 @@ class Reader:
         if atom.mark is Mark.EDGE and atom.value == "outside" and pieces.end is not None:
             pieces.outside = True
             return place
-        return place if atom.mark is Mark.TRAILER and pieces.has_hours else None
+        is_trailer = atom.mark is Mark.TRAILER and (pieces.has_hours or atom.value == "之间")
+        return place if is_trailer else None
 
     def _counts(self, leads: _Leads) -> bool:
         """ "$40 daily", "twice every day": a period, no window."""

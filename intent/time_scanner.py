@@ -51,7 +51,7 @@ _DAY_OF_MONTH = rf"on\sthe\s{_ORDINAL}\b(?!\s?(?:perc|%|gpu|node|card|of))"
 
 _ATOM = re.compile(
     rf"""
-    (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d))
+    (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}(?:t(?=\d\d:))?|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d\d?\d?(?!\d*:)))
   | (?P<shortdate>(?<=on\s)\d{{1,2}}/\d{{1,2}}(?![\d/]))
   | (?P<several>{_SEVERAL_DAYS})
   | (?P<monthday>{_MONTH_DAY})
@@ -61,12 +61,13 @@ _ATOM = re.compile(
   | (?P<zhweek>(?:本|这个?|下个?|下下){_WEEK}[一二三四五六日天](?![点个]))
   | (?P<zhdays>{_WEEK}[一二三四五六日天]
         (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
-  | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b))
+  | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b)
+        |(?<![\w.,:])\d{{1,2}}[ap](?=-\d{{1,2}}[ap]\b)|(?<=\d[ap]-)\d{{1,2}}[ap]\b)
   | (?P<zhclock>(?:(?:{_DAY_PART}|[早晚])的?\s?)?(?<![\d.])(?!(?<=[快慢低高多少大小差好有])一点){_NUMERAL}(?:\s?点钟?|时)
         (?:半|整|[一三]刻|{_NUMERAL}分|\d\d(?!\d))?{_NOT_MORE}(?![%秒后]秒))
   | (?P<zhcolon>(?:{_DAY_PART}|[早晚])的?\s?\d{{1,2}}:\d\d(?!\d))
   | (?P<idiom>[早晚]{_NUMERAL}(?![%个点时]){_NOT_MORE})
-  | (?P<clock24>(?<![\w.:])\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
+  | (?P<clock24>(?:(?<=\dt)|(?<![\w.:]))\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
   | (?P<oclock>(?<![\w.])(?:\d{{1,2}}|[a-z]{{3,6}})\s?o'?\s?clock\b)
   | (?P<fourdigits>(?<![\w.,:])\d{{4}}\s?(?:hrs|hours|h)\b
         |(?:(?<=\b0\d\d\d-)|(?<=\b0\d\d\d\s-\s)|(?<=\b0\d\d\d\sto\s))\d{{4}}(?![\w.,])
@@ -91,7 +92,7 @@ _ANCHORS = {
 } | set(MONTHS)
 _HINT = re.compile(
     rf"""
-    \d\s?[ap]\.?m | clock | \beod\b | of\s(?:the\s)?(?:to)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
+    \d\s?[ap]\.?m | \d[ap]-\d | clock | \beod\b | of\s(?:the\s)?(?:to)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
   | \d(?:st|nd|rd|th) | {_WEEK}[一二三四五六日天]
   | [\d零〇一二两三四五六七八九十]\s?[点时月] | [早晚][\d一二两三四五六七八九十]
   | 从\s?\d | \b(?:from|between|outside|except|this|next|coming|m\s?-\s?f)\b | (?:every|each|k|ing|ness)[\s-](?:single\s)?days?\b
@@ -133,7 +134,7 @@ def _phrase(said: str) -> Read:
 
 
 def _numeric_date(said: str) -> Read:
-    first, second, third = (int(part) for part in re.split("[-/.]", said))
+    first, second, third = (int(part) for part in re.split("[-/.]", said.removesuffix("t")))
     if first > 31:
         return Mark.DATE, (on_date(second, third, first), None)
     if first == second or second > 12:
