@@ -424,11 +424,27 @@ class Reader:
             return place
         if leads.words:
             return None
-        if atom.mark is Mark.EDGE and atom.value == "outside" and pieces.end is not None:
-            pieces.outside = True
-            return place
+        if atom.mark is Mark.EDGE:
+            return self._edge(leads.place, pieces)
         is_trailer = atom.mark is Mark.TRAILER and (pieces.has_hours or atom.value == "之间")
         return place if is_trailer else None
+
+    def _edge(self, place: int, pieces: Pieces) -> int | None:
+        """9点到18点以外, 明天开始."""
+        edge = self._at(place).value
+        if edge == "outside" and pieces.end is not None:
+            pieces.outside = True
+            return place + 1
+        is_word = len(self._said(place)) > 1  # 今天前端 speaks of no time before today
+        if (
+            edge == "outside"
+            or not is_word
+            or pieces.start is not None
+            or (pieces.day or pieces.days) is None
+        ):
+            return None
+        pieces.day_edge = edge
+        return place + 1
 
     def _counts(self, leads: _Leads) -> bool:
         """ "$40 daily", "twice every day": a period, no window."""
