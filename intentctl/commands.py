@@ -9,7 +9,7 @@ from typing import Any
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
-from intentctl.lines import texts
+from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, Local
 from intentctl.status import CommandError, failure
 
@@ -195,7 +195,10 @@ def serve(deployment: Path | None, **overrides: object) -> None:
 
 
 def _read(text: str) -> str:
-    return sys.stdin.read() if text == "-" else text
+    """The text, or all of standard input as one; bytes that are no UTF-8 become lone surrogates."""
+    if text != "-":
+        return text
+    return sys.stdin.buffer.read(MAX_LINE_BYTES).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
 def document_of(source: Client | Local, text: str) -> Document:

@@ -76,8 +76,7 @@ def _lines(entry: Document) -> Iterable[str]:
     for example in entry["examples"]:
         yield f'"{example["say"]}"'
         yield from (f"    {_goal(goal)}" for goal in example.get("goals", ()))
-        if "outcome" in example:
-            yield f"    {example['outcome']}"
+        yield from (f"    {example[key]}" for key in ("outcome", "finding") if key in example)
     yield ""
 
 

@@ -1,5 +1,6 @@
 """The command line as a person types it, against a real service over a scripted engine."""
 
+import io
 import json
 import socket
 import subprocess
@@ -104,14 +105,18 @@ class Typed:
     def readline(self) -> str:
         return self._line + "\n"
 
-    def read(self) -> str:
-        return self._line
-
 
 def test_text_may_come_from_stdin(run, at, monkeypatch):
-    monkeypatch.setattr("sys.stdin", Typed(TEXT))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
 
     assert run("plan", "-", *at)[0] == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"x" * 3_000_000, b"\0"])
+def test_stdin_that_is_no_text_is_one_message(run, at, monkeypatch, data):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    assert run("plan", "-", *at)[0] == 5
 
 
 def test_apply_switches_to_a_saved_plan_once(run, at, service):

@@ -70,6 +70,18 @@ def test_an_example_has_the_outcome_it_shows(example):
     assert intent.outcome == example["outcome"]
 
 
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if "finding" in one.values[0]])
+def test_an_example_has_the_finding_it_shows(example):
+    intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
+
+    assert example["finding"] in {finding.code for finding in intent.findings}
+
+
+def test_a_finding_is_shown_under_its_code():
+    for code, entry in topics()["finding"]["entries"].items():
+        assert {example["finding"] for example in entry["examples"]} == {code}
+
+
 def literals(kind: type, slot: str) -> set[str]:
     return set(get_args(kind.__annotations__[slot]))
 
