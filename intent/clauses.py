@@ -7,6 +7,7 @@ one clause with two metrics.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from intent.kinds import ANY_THROUGHPUT, Kind
 from intent.tokens import Token
@@ -14,7 +15,7 @@ from intent.tokens import Token
 HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
 AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
 SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
-_SILENT = frozenset({Kind.FILLER, Kind.ORDER, Kind.LIST})
+_SILENT = frozenset({Kind.FILLER, Kind.ORDER})
 _HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO})
 _LONGEST = 60
 """More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
@@ -57,11 +58,20 @@ class Clause:
 
     def is_only(self, *kinds: Kind) -> bool:
         """Whether it consists of such tokens alone."""
-        return all(token.kind in kinds for token in self.tokens)
+        return all(token.kind in kinds or token.kind is Kind.LIST for token in self.tokens)
 
     def covered_by(self, kind: Kind) -> tuple[Token, ...]:
         """Its own windows, tenants or models, else those that cover it."""
         return tuple(self.of(kind)) or tuple(self.scope.get(kind, ()))
+
+    def unlisted(self, kind: Kind) -> list[Token]:
+        """Tokens of a kind beyond the first that nothing joins to it: ``at peak during business hours``."""
+        said = self.of(kind)
+        return [
+            later
+            for earlier, later in pairwise(said)
+            if not any(earlier.end <= one.start < later.start for one in self.of(Kind.LIST))
+        ]
 
     @property
     def is_bare_scope(self) -> bool:
@@ -101,20 +111,31 @@ def _is_bullet(clause: Clause) -> bool:
 
 
 def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
-    if not _is_complete(clause):
+    if not _is_complete(clause) or clause.tokens[-1].kind is Kind.LIST:
         return len(clause.tokens) >= _LONGEST
     if token.kind in {Kind.STAT, *SCOPES}:
         return _leads_another(clause, token, following)
-    if token.kind in {Kind.COMPARISON, Kind.SOFT}:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
+    if token.kind in {
+        Kind.COMPARISON,
+        Kind.SOFT,
+    }:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
         bounds = any(later.kind in AMOUNTS for later in following[:2])
         return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON))
-    if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (token.kind is Kind.RECONFIG and _is_pause(clause)):
+    if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (
+        token.kind is Kind.RECONFIG and _is_pause(clause)
+    ):
         return False
     if token.kind in _REFUSALS:  # "int4 is off the table"
-        ends = next((n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following))
-        return any(later.kind in {*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE} for later in following[:ends])
+        ends = next(
+            (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
+        )
+        return any(
+            later.kind in {*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE}
+            for later in following[:ends]
+        )
     continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
-    changed = clause.has(Kind.FACTOR, Kind.NOW, Kind.BY) and token.kind is Kind.QUANTITY
+    bounded = clause.has(Kind.COMPARISON) and not clause.has(*AMOUNTS)  # "minimise cost under $5/h"
+    changed = (bounded or clause.has(Kind.FACTOR, Kind.NOW, Kind.BY)) and token.kind is Kind.QUANTITY
     return token.kind in _OPENERS and not (continued or changed)
 
 
@@ -134,8 +155,13 @@ def _is_complete(clause: Clause) -> bool:
 def _names_amount(clause: Clause, metric: Token) -> bool:
     """``1.2k tokens/s throughput``: the metric of a number whose unit said it already."""
     units = [token.value.unit for token in clause.of(Kind.QUANTITY)]
-    measured = {"tokens/s": {ANY_THROUGHPUT, "throughput_tok"}, "requests/s": {ANY_THROUGHPUT, "throughput_req"}}
-    named = any(metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units)
+    measured = {
+        "tokens/s": {ANY_THROUGHPUT, "throughput_tok"},
+        "requests/s": {ANY_THROUGHPUT, "throughput_req"},
+    }
+    named = any(
+        metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units
+    )
     return named and not clause.has(*HEADS)
 
 
@@ -145,7 +171,9 @@ def _is_pause(clause: Clause) -> bool:
 
 def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
     """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
-    ends = next((n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following))
+    ends = next(
+        (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
+    )
     said = [later for later in following[:ends] if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
     if token.kind is Kind.STAT:
         return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
@@ -165,7 +193,9 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
             merged[-1] = replace(
                 segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
             )
-        elif last is not None and (_is_late_stat(last, segment) or _is_late_side(last, segment) or _is_switch(last, segment)):
+        elif last is not None and (
+            _is_late_stat(last, segment) or _is_late_side(last, segment) or _is_switch(last, segment)
+        ):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
         elif last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE):
             merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
@@ -204,6 +234,7 @@ def _waits(last: Clause, segment: Clause) -> bool:
             Kind.TIMES,
             Kind.TIMES_SAID,
             Kind.ONLY,
+            Kind.TO,
         )
     sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
     waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(

@@ -31,6 +31,7 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     for rule in (
         _glosses,
         partial(_hours, text),
+        partial(_spans, text),
         _numbers,
         _gpus,
         _quantities,
@@ -97,7 +98,10 @@ def _spans(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     compares, period = (text[token.start : token.end].lower() for token in tokens[:2])
     if compares.startswith("or ") or not period.startswith(("a ", "an ", "one ", "一")):
         return None
-    return [tokens[0], replace(tokens[1], kind=Kind.QUANTITY, value=Quantity(1.0, "s", _PERIOD_SECONDS[tokens[1].value]))], 2
+    return [
+        tokens[0],
+        replace(tokens[1], kind=Kind.QUANTITY, value=Quantity(1.0, "s", _PERIOD_SECONDS[tokens[1].value])),
+    ], 2
 
 
 # -- numbers and quantities ------------------------------------------------------------------------
@@ -157,7 +161,12 @@ def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:
     """``a hundred and eighty``, ``two hundred fifty``."""
     place = used + 1 if len(tokens) > used and tokens[used].value == "and" else used
     spelt = tokens[used - 1].kind is Kind.MULTIPLIER and tokens[used - 1].end - tokens[used - 1].start > 1
-    if spelt and _kinds(tokens[place:], Kind.NUMBER) and tokens[place].end - tokens[place].start >= 3 and tokens[place].value < 100 <= value:
+    if (
+        spelt
+        and _kinds(tokens[place:], Kind.NUMBER)
+        and tokens[place].end - tokens[place].start >= 3
+        and tokens[place].value < 100 <= value
+    ):
         rest = _number(tokens[place:])
         return _joined(tokens[: place + rest[1]], Kind.NUMBER, value + rest[0][0].value)
     return _joined(tokens[:used], Kind.NUMBER, value)
@@ -414,8 +423,13 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     if tokens[0].kind is not Kind.MAY:
         return None
     place = _skip(tokens, 1, Kind.FILLER, Kind.MAY)
-    if _kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">=":  # "may go 30% over"
-        return [replace(_spanning(tokens[: place + 2], Kind.EXCEPT, "exceed"), end=tokens[place].start), tokens[place]], place + 2
+    if (
+        _kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">="
+    ):  # "may go 30% over"
+        return [
+            replace(_spanning(tokens[: place + 2], Kind.EXCEPT, "exceed"), end=tokens[place].start),
+            tokens[place],
+        ], place + 2
     if _kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=":
         return _joined(tokens[: place + 1], Kind.EXCEPT, "exceed")
     if _kinds(tokens[place:], Kind.CHANGE, Kind.COMPARISON) and tokens[place + 1].value == "<=":
@@ -483,11 +497,13 @@ def _listed(tokens: list[Token]) -> list[Token]:
     """Mark the joint between two of a kind, so that it does not part them."""
     result = list(tokens)
     for place, token in enumerate(tokens):
-        if (
-            (token.kind is Kind.JOIN
-            and token.value in {"and", ","})
-            or token.value in {"or", "/", "或", "或者", "nor"}
-        ):
+        if (token.kind is Kind.JOIN and token.value in {"and", ","}) or token.value in {
+            "or",
+            "/",
+            "或",
+            "或者",
+            "nor",
+        }:
             before = _neighbour(tokens, place, -1)
             after = _neighbour(tokens, place, 1)
             if before is None or after is None or tokens[before].kind is not tokens[after].kind:

@@ -41,7 +41,9 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
         return []
     window = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
     used = [
-        token for token in clause.tokens if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
+        token
+        for token in clause.tokens
+        if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
     ]
     evidence = draft.text[slice(*extent(used))]
     pairs = list(pairwise(sides)) if len(sides) > 1 else [(sides[0], None)]

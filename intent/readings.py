@@ -99,6 +99,16 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         return Bound(tuple(_spread(complete, clause, previous)), (*leftovers, *stats[1:]))
     pairs, unpaired = _paired(heads, stats)
     readings = [_facing(replace(reading, head=head, stat=stat), text) for head, stat in pairs]
+    bound = clause.first(Kind.COMPARISON)
+    if (
+        comparison is not None
+        and comparison.kind is Kind.OPTIMISE
+        and bound is not None
+        and quantity is not None
+    ):
+        least = [replace(one, quantity=None) for one in readings]  # "minimise cost under $5/h" is both
+        readings = [*least, *(replace(one, comparison=bound) for one in readings)]
+        leftovers = tuple(token for token in leftovers if token is not bound)
     wish = previous[-1].comparison if previous else None
     if wish and wish.kind is Kind.OPTIMISE and not (comparison or quantity) and clause.joint in {"and", ","}:
         readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
@@ -160,6 +170,8 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
         return token.value in _MARKS or (
             len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±"
         )
+    if token.kind is Kind.LIST:
+        return True
     if token.kind is Kind.UNIT and token.value == ("s", 1e-6):
         return True  # "us", the people
     if token.kind is Kind.RECONFIG:

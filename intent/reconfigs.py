@@ -79,7 +79,7 @@ def _rule(clause: Clause) -> Rule | None:
             and not refusals
         )
         return ("forbid", None, None) if fits else None
-    if count is None:
+    if count is None or (count == 1 and refusals and comparison is None):  # "not a single reconfiguration"
         return (
             ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
         )

@@ -36,9 +36,33 @@ _TELLING = frozenset(
 """Kinds that a clause without a wish does not have."""
 
 
-_INTERROGATIVES = frozenset(["is", "are", "does", "did", "was", "were", "has", "have", "will", "am", "should"])
+_INTERROGATIVES = frozenset(
+    ["is", "are", "does", "did", "was", "were", "has", "have", "will", "am", "should"]
+)
 _PREPOSITIONS = frozenset(
-    ["for", "of", "in", "on", "at", "with", "to", "during", "from", "by", "without", "under", "over", "after", "before", "per", "对", "针对", "在", "给", "为"]
+    [
+        "for",
+        "of",
+        "in",
+        "on",
+        "at",
+        "with",
+        "to",
+        "during",
+        "from",
+        "by",
+        "without",
+        "under",
+        "over",
+        "after",
+        "before",
+        "per",
+        "对",
+        "针对",
+        "在",
+        "给",
+        "为",
+    ]
 )
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for", "but not",
@@ -93,6 +117,9 @@ class _Reader:
             ask_time(self.draft, impossible)
         elif self._is_chatter(clause):
             pass
+        elif twice := clause.unlisted(Kind.WINDOW):
+            self.leftovers += twice
+            self.take(replace(clause, tokens=tuple(token for token in clause.tokens if token not in twice)))
         elif _continues(ranking, clause):
             goals, assumptions = self.ranked_from
             del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
@@ -102,7 +129,9 @@ class _Reader:
         elif is_priority(clause):
             self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
             self._rank(clause)
-        elif is_reconfig(clause) or (clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR)):
+        elif is_reconfig(clause) or (
+            clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR)
+        ):
             self.leftovers += add_reconfigs(self.draft, clause)
         elif clause.has(Kind.SELECTOR):
             self.leftovers += add_placements(self.draft, clause)

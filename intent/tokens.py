@@ -61,7 +61,9 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     names = _names(_Key(catalogue))
     tokens: list[Token] = []
     after = 0
-    for said in sorted([*find(_masked(folded.text), catalogue), *_references(folded.text)], key=lambda one: one.start):
+    for said in sorted(
+        [*find(_masked(folded.text), catalogue), *_references(folded.text)], key=lambda one: one.start
+    ):
         if said.start < after:
             continue
         tokens += _phrases(_words(folded, after, said.start, names), names)
