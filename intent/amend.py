@@ -11,9 +11,9 @@ from intent.answers import number_said, option_said
 from intent.followups import Way, follow_up, said, say, without
 from intent.fragments import VALUES, Fragment, put_into
 from intent.injection import orders
-from intent.kinds import Kind
+from intent.rules.kinds import Kind
 from intent.models import Catalogue, Finding, Goal, Intent, Question
-from intent.phrasing import tokenize
+from intent.rules.phrasing import tokenize
 from intent.subjects import filled, is_alike, same_subject, same_wish
 from intent.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
 from intent.translate import MAX_CHARACTERS, translate

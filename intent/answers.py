@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from intent.fold import fold
 from intent.followups import said as cue
-from intent.kinds import Kind
-from intent.lexicon import split
+from intent.rules.kinds import Kind
+from intent.rules.lexicon import split
 from intent.models import Catalogue
-from intent.phrasing import tokenize
+from intent.rules.phrasing import tokenize
 
 _NUMBERS = {"一": 1, "二": 2, "三": 3, "四": 4, "first": 1, "second": 2, "third": 3, "fourth": 4}
 _SILENT = frozenset({Kind.FILLER, Kind.JOIN, Kind.STOP})

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from intent.kinds import Kind
+from intent.rules.kinds import Kind
 from intent.models import Catalogue, Goal
-from intent.phrasing import tokenize
+from intent.rules.phrasing import tokenize
 from intent.subjects import filled, is_called, same_wish
-from intent.tokens import Token
+from intent.rules.tokens import Token
 from intent.translate import translate
 
 Phrase = Callable[[Goal], str]

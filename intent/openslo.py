@@ -18,6 +18,7 @@ import yaml
 from intent.document import goal_document
 from intent.messages import Language
 from intent.models import LATENCIES, METRIC_LABELS, Goal, Intent, Objective, Stat
+from intent.promql import quoted
 
 API_VERSION, KIND = "openslo/v1", "SLO"
 OWN = "intentctl.dev/"
@@ -85,21 +86,16 @@ def buckets(metric: str) -> tuple[float, ...]:
 
 def query(metric: str, model: str | None) -> str:
     """The query whose value a threshold bounds."""
-    matcher = f"model_name={_quoted(model)}" if model else ""
+    matcher = f"model_name={quoted(model)}" if model else ""
     braces, behind = (f"{{{matcher}}}", f",{matcher}") if matcher else ("", "")
     return str(tables()["thresholds"][metric]).format(model=braces, and_model=behind)
 
 
 def mean_query(metric: str, model: str | None) -> str:
     """The query of a latency's mean."""
-    labels = f"{{model_name={_quoted(model)}}}" if model else ""
+    labels = f"{{model_name={quoted(model)}}}" if model else ""
     name = histogram(metric)
     return f"sum(rate({name}_sum{labels}[{SLICE}])) / sum(rate({name}_count{labels}[{SLICE}]))"
-
-
-def _quoted(name: str) -> str:
-    """A label's value as PromQL writes it."""
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _slug(words: str) -> str:
@@ -213,7 +209,7 @@ def _source(text: str) -> dict[str, Any]:
 
 
 def _ratio(goal: Objective) -> dict[str, Any]:
-    model = [f"model_name={_quoted(goal.model)}"] if goal.model else []
+    model = [f"model_name={quoted(goal.model)}"] if goal.model else []
     name, bound = histogram(goal.metric), f'le="{float(goal.value or 0)!r}"'
     good = f"sum(rate({name}_bucket{{{','.join([bound, *model])}}}[{SLICE}]))"
     labels = f"{{{model[0]}}}" if model else ""

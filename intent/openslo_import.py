@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from intent import openslo_values as values
 from intent.document import window_of
-from intent.errors import DocumentError, IntentError
+from intent.errors import DocumentError
 from intent.fold import is_chinese
 from intent.messages import Language
 from intent.models import (
@@ -38,27 +39,12 @@ from intent.openslo import (
     say,
     tables,
 )
+from intent.openslo_values import OpenSloError
+from intent.promql import BUCKET, COUNT, QUANTILE, matchers, tight, values_of
 
-_LABELS = r'(?:\{(?P<labels>(?:"(?:[^"\\]|\\.)*"|[^{}"])*)\})?'
-_BUCKET = re.compile(rf"sum\((?:rate|increase)\((?P<name>[\w:]+)_bucket{_LABELS}\[(?P<range>\w+)\]\)\)")
-_COUNT = re.compile(
-    rf"sum\((?:rate|increase)\((?P<name>[\w:]+)_(?P<kind>count|bucket){_LABELS}\[(?P<range>\w+)\]\)\)"
-)
-_QUANTILE = re.compile(
-    rf"histogram_quantile\((?P<share>0\.\d+),sum(?:by\(le\))?\((?:rate|increase)\((?P<name>[\w:]+)_bucket{_LABELS}\[(?P<range>\w+)\]\)\)(?:by\(le\))?\)"
-)
-_LABEL = re.compile(r'\s*(?P<name>\w+)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _DURATION = re.compile(r"\d+(?:\.\d+)?(?:m|h|d|w|M|Q|Y)")
 _STATS: Mapping[float, Stat] = {share: stat for stat, share in TARGETS.items()}
 _ANNOTATIONS = ("metric", "window", "tenant", "model", "stat", "soft")
-
-
-class OpenSloError(IntentError):
-    """A document that cannot be read; names the path and what would do."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path or '/'}: {problem}")
-        self.path, self.problem = path, problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +90,19 @@ _Lost = list[tuple[Loss, dict[str, object]]]
 
 
 def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
-    _keys(document, path, {"apiVersion", "kind", "metadata", "spec"})
+    values.keys(document, path, {"apiVersion", "kind", "metadata", "spec"})
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document[key] != expected:
-            raise OpenSloError(f"{path}/{key}", f"must be {expected!r}, not {_shown(document[key])}")
+            raise OpenSloError(f"{path}/{key}", f"must be {expected!r}, not {values.shown(document[key])}")
     metadata, spec = document["metadata"], document["spec"]
-    _keys(metadata, f"{path}/metadata", {"name"}, {"displayName", "labels", "annotations"})
+    values.keys(metadata, f"{path}/metadata", {"name"}, {"displayName", "labels", "annotations"})
     wanted = {"service", "indicator", "timeWindow", "budgetingMethod", "objectives"}
-    _keys(spec, f"{path}/spec", wanted, {"description"})
+    values.keys(spec, f"{path}/spec", wanted, {"description"})
     bound, lost = _bound(spec, f"{path}/spec")
     goal = Objective(
         bound.metric,
         bound.op,
-        _text(
+        values.text(
             spec.get("description") or metadata.get("displayName") or metadata["name"],
             f"{path}/spec/description",
         ),
@@ -133,34 +119,34 @@ def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
 
 
 def _bound(spec: Mapping[str, Any], path: str) -> tuple[_Bound, _Lost]:
-    lost = _period(_only(spec["timeWindow"], f"{path}/timeWindow"), f"{path}/timeWindow/0")
-    objective, where = _only(spec["objectives"], f"{path}/objectives"), f"{path}/objectives/0"
+    lost = _period(values.only(spec["timeWindow"], f"{path}/timeWindow"), f"{path}/timeWindow/0")
+    objective, where = values.only(spec["objectives"], f"{path}/objectives"), f"{path}/objectives/0"
     indicator = spec["indicator"]
-    _keys(indicator, f"{path}/indicator", {"spec"}, {"metadata"})
+    values.keys(indicator, f"{path}/indicator", {"spec"}, {"metadata"})
     kinds, inside = indicator["spec"], f"{path}/indicator/spec"
     if isinstance(kinds, Mapping) and "ratioMetric" in kinds:
-        _keys(kinds, inside, {"ratioMetric"}, {"description"})
-        _expect(spec["budgetingMethod"], "Occurrences", f"{path}/budgetingMethod")
+        values.keys(kinds, inside, {"ratioMetric"}, {"description"})
+        values.expect(spec["budgetingMethod"], "Occurrences", f"{path}/budgetingMethod")
         return _ratio(kinds["ratioMetric"], f"{inside}/ratioMetric", objective, where), lost
-    _keys(kinds, inside, {"thresholdMetric"}, {"description"})
-    _expect(spec["budgetingMethod"], "Timeslices", f"{path}/budgetingMethod")
+    values.keys(kinds, inside, {"thresholdMetric"}, {"description"})
+    values.expect(spec["budgetingMethod"], "Timeslices", f"{path}/budgetingMethod")
     bound, more = _threshold(kinds["thresholdMetric"], f"{inside}/thresholdMetric", objective, where)
     return bound, [*lost, *more]
 
 
 def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
     """Requests in the bucket up to the bound, of all requests."""
-    _keys(metric, path, {"good", "total"}, {"counter"})
+    values.keys(metric, path, {"good", "total"}, {"counter"})
     good, total = (_query(metric[key], f"{path}/{key}") for key in ("good", "total"))
-    _keys(objective, where, set(), {"displayName", "target", "targetPercent"})
-    share = _share(objective, where)
+    values.keys(objective, where, set(), {"displayName", "target", "targetPercent"})
+    share = values.share(objective, where)
     if share not in _STATS:
-        raise OpenSloError(f"{where}/target", f"{share:g} is none of the shares {_listed(_STATS)}")
-    upper, all_of = _BUCKET.fullmatch(good), _COUNT.fullmatch(total)
+        raise OpenSloError(f"{where}/target", f"{share:g} is none of the shares {values.listed(_STATS)}")
+    upper, all_of = BUCKET.fullmatch(good), COUNT.fullmatch(total)
     if upper is None:
-        raise OpenSloError(f"{path}/good", _form('sum(rate(HISTOGRAM_bucket{le="SECONDS"}[5m]))'))
+        raise OpenSloError(f"{path}/good", values.query_form('sum(rate(HISTOGRAM_bucket{le="SECONDS"}[5m]))'))
     if all_of is None:
-        raise OpenSloError(f"{path}/total", _form("sum(rate(HISTOGRAM_count[5m]))"))
+        raise OpenSloError(f"{path}/total", values.query_form("sum(rate(HISTOGRAM_count[5m]))"))
     inside = _labels(upper["labels"], f"{path}/good", {"le", "model_name"})
     outside = _labels(
         all_of["labels"],
@@ -189,7 +175,7 @@ def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
 def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bound, _Lost]:
     """A query whose value is bounded in every slice of time."""
     said = _query(metric, path)
-    _keys(
+    values.keys(
         objective,
         where,
         {"op", "value"},
@@ -197,10 +183,12 @@ def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bou
     )
     ops = {form: op for op, form in OPS.items()}
     if objective["op"] not in ops:
-        raise OpenSloError(f"{where}/op", f"must be one of {_listed(ops)}, not {_shown(objective['op'])}")
-    value = _number(objective["value"], f"{where}/value")
+        raise OpenSloError(
+            f"{where}/op", f"must be one of {values.listed(ops)}, not {values.shown(objective['op'])}"
+        )
+    value = values.number(objective["value"], f"{where}/value")
     op: Literal["<=", ">="] = "<=" if objective["op"] == "lte" else ">="
-    if (quantile := _QUANTILE.fullmatch(said)) is not None:
+    if (quantile := QUANTILE.fullmatch(said)) is not None:
         bound = _quantile(quantile, op, value, (path, where))
     else:
         name, stat, model = _known_query(said, path)
@@ -212,7 +200,7 @@ def _quantile(match: re.Match[str], op: Literal["<=", ">="], value: float, place
     path, where = places
     share = float(match["share"])
     if share not in _STATS:
-        raise OpenSloError(path, f"the quantile {share:g} is none of {_listed(_STATS)}")
+        raise OpenSloError(path, f"the quantile {share:g} is none of {values.listed(_STATS)}")
     if op != "<=":
         raise OpenSloError(f"{where}/op", "a latency is bounded from above: lte")
     labels = _labels(match["labels"], path, {"model_name"})
@@ -221,12 +209,11 @@ def _quantile(match: re.Match[str], op: Literal["<=", ">="], value: float, place
 
 def _known_query(said: str, path: str) -> tuple[Metric, Stat | None, str | None]:
     """The metric of a query that is one of ours, for any model."""
-    models = {_unquoted(match[1]) for match in re.finditer(r'model_name="((?:[^"\\]|\\.)*)"', said)}
-    model = next(iter(models), None)
+    model = next(iter(values_of("model_name", said)), None)
     for metric in get_args(Metric):
-        if metric in LATENCIES and said == _tight(mean_query(metric, model)):
+        if metric in LATENCIES and said == tight(mean_query(metric, model)):
             return metric, "mean", model
-        if metric in tables()["thresholds"] and said == _tight(query(metric, model)):
+        if metric in tables()["thresholds"] and said == tight(query(metric, model)):
             return metric, None, model
     raise OpenSloError(
         f"{path}/metricSource/spec/query",
@@ -241,9 +228,9 @@ def _known_queries() -> list[str]:
 
 
 def _budget(objective: Mapping[str, Any], where: str) -> _Lost:
-    share = _share(objective, where)
+    share = values.share(objective, where)
     slice_said = objective.get("timeSliceWindow", SLICE)
-    if _number(objective.get("timeSliceTarget", 1.0), f"{where}/timeSliceTarget") != 1.0:
+    if values.number(objective.get("timeSliceTarget", 1.0), f"{where}/timeSliceTarget") != 1.0:
         raise OpenSloError(f"{where}/timeSliceTarget", "must be 1: a bound holds for a whole slice")
     if share == SHARE and slice_said == SLICE:
         return []
@@ -251,10 +238,12 @@ def _budget(objective: Mapping[str, Any], where: str) -> _Lost:
 
 
 def _period(window: Any, path: str) -> _Lost:
-    _keys(window, path, {"duration"}, {"isRolling", "calendar"})
-    duration = _text(window["duration"], f"{path}/duration")
+    values.keys(window, path, {"duration"}, {"isRolling", "calendar"})
+    duration = values.text(window["duration"], f"{path}/duration")
     if not _DURATION.fullmatch(duration):
-        raise OpenSloError(f"{path}/duration", f"must be a duration as {PERIOD!r}, not {_shown(duration)}")
+        raise OpenSloError(
+            f"{path}/duration", f"must be a duration as {PERIOD!r}, not {values.shown(duration)}"
+        )
     return (
         []
         if duration == PERIOD and "calendar" not in window
@@ -275,9 +264,9 @@ def _own(annotations: Any, path: str) -> dict[str, str]:
             if name not in _ANNOTATIONS:
                 raise OpenSloError(
                     f"{path}/{key}",
-                    f"is none of ours; known are {_listed(OWN + one for one in _ANNOTATIONS)}",
+                    f"is none of ours; known are {values.listed(OWN + one for one in _ANNOTATIONS)}",
                 )
-            found[name] = _text(value, f"{path}/{key}")
+            found[name] = values.text(value, f"{path}/{key}")
     return found
 
 
@@ -293,7 +282,8 @@ def _annotated(goal: Objective, notes: Mapping[str, str], path: str) -> Objectiv
         if goal.metric in LATENCIES or notes["stat"] not in get_args(Stat):
             raise OpenSloError(
                 f"{path}/{OWN}stat",
-                "a latency's statistic is its target; for others it is one of " + _listed(get_args(Stat)),
+                "a latency's statistic is its target; for others it is one of "
+                + values.listed(get_args(Stat)),
             )
         stat = notes["stat"]  # type: ignore[assignment] # one of Stat, checked above
     if notes.get("soft", "true") != "true":
@@ -321,56 +311,25 @@ def _window(said: str, path: str) -> Window:
 # -- values ---------------------------------------------------------------------------------------------
 
 
-def _keys(data: Any, path: str, needed: Collection[str], optional: Collection[str] = ()) -> None:
-    if not isinstance(data, Mapping):
-        raise OpenSloError(path, "must be an object")
-    for key in data:
-        if key not in needed and key not in optional:
-            known = _listed((*sorted(needed), *sorted(optional)))
-            raise OpenSloError(f"{path}/{key}", f"has no place in an intent; understood are {known}")
-    for key in sorted(needed):
-        if key not in data:
-            raise OpenSloError(f"{path}/{key}", "is missing")
-
-
-def _only(data: Any, path: str) -> Any:
-    if not isinstance(data, list) or len(data) != 1:
-        raise OpenSloError(path, "must be a list of exactly one")
-    return data[0]
-
-
 def _query(metric: Any, path: str) -> str:
     """A Prometheus query, without spaces that mean nothing."""
-    _keys(metric, path, {"metricSource"})
+    values.keys(metric, path, {"metricSource"})
     source, inside = metric["metricSource"], f"{path}/metricSource"
-    _keys(source, inside, {"spec"}, {"type"})
+    values.keys(source, inside, {"spec"}, {"type"})
     if str(source.get("type", "Prometheus")).lower() != "prometheus":
-        raise OpenSloError(f"{inside}/type", f"must be 'Prometheus', not {_shown(source['type'])}")
-    _keys(source["spec"], f"{inside}/spec", {"query"})
-    return _tight(_text(source["spec"]["query"], f"{inside}/spec/query"))
-
-
-def _tight(text: str) -> str:
-    """A query without the spaces outside quotation marks."""
-    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
-    return "".join(part if place % 2 else re.sub(r"\s+", "", part) for place, part in enumerate(parts))
+        raise OpenSloError(f"{inside}/type", f"must be 'Prometheus', not {values.shown(source['type'])}")
+    values.keys(source["spec"], f"{inside}/spec", {"query"})
+    return tight(values.text(source["spec"]["query"], f"{inside}/spec/query"))
 
 
 def _labels(said: str | None, path: str, known: Collection[str]) -> dict[str, str]:
-    labels, place = {}, 0
-    while said and place < len(said):
-        match = _LABEL.match(said, place)
-        if match is None or match["name"] not in known:
-            raise OpenSloError(
-                path,
-                f"of its labels only {_listed(sorted(known))} are understood, with =, not {_shown(said)}",
-            )
-        labels[match["name"]], place = _unquoted(match["value"]), match.end()
+    labels = matchers(said, known)
+    if labels is None:
+        only = values.listed(sorted(known))
+        raise OpenSloError(
+            path, f"of its labels only {only} are understood, once each and with =, not {values.shown(said)}"
+        )
     return labels
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), value)
 
 
 def _latency(name: str, path: str) -> Metric:
@@ -378,58 +337,13 @@ def _latency(name: str, path: str) -> Metric:
         if histogram["name"] == name:
             found: Metric = metric
             return found
-    known = _listed(one["name"] for one in tables()["histograms"].values())
-    raise OpenSloError(path, f"the histogram {_shown(name)} is not one that I know: {known}")
+    known = values.listed(one["name"] for one in tables()["histograms"].values())
+    raise OpenSloError(path, f"the histogram {values.shown(name)} is not one that I know: {known}")
 
 
 def _seconds(said: str | None, path: str) -> float:
     try:
         value = float(said or "")
     except ValueError:
-        raise OpenSloError(path, f'needs a label le="SECONDS", not {_shown(said)}') from None
-    return _number(value, path)
-
-
-def _share(objective: Mapping[str, Any], where: str) -> float:
-    """The target as a share, from either of the keys for it."""
-    given = [key for key in ("target", "targetPercent") if key in objective]
-    if len(given) != 1:
-        raise OpenSloError(f"{where}/target", "exactly one of target and targetPercent has to be given")
-    value = _number(objective[given[0]], f"{where}/{given[0]}")
-    share = value if given[0] == "target" else round(value / 100, 12)
-    if not 0 < share < 1:
-        raise OpenSloError(f"{where}/{given[0]}", "must be between nothing and everything")
-    return share
-
-
-def _number(data: Any, path: str) -> float:
-    number = (
-        isinstance(data, int | float) and not isinstance(data, bool) and abs(data) <= 1e15
-    )  # no NaN either
-    if not number:
-        raise OpenSloError(path, f"must be a number, not {_shown(data)}")
-    return float(data)
-
-
-def _text(data: Any, path: str) -> str:
-    if not isinstance(data, str) or not data.strip() or any("\ud800" <= one <= "\udfff" for one in data):
-        raise OpenSloError(path, f"must be a text, not {_shown(data)}")
-    return data
-
-
-def _expect(data: Any, expected: str, path: str) -> None:
-    if data != expected:
-        raise OpenSloError(path, f"must be {expected!r} for this indicator, not {_shown(data)}")
-
-
-def _form(form: str) -> str:
-    return f"the query must have the form {form}"
-
-
-def _shown(data: Any) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(str, names))
+        raise OpenSloError(path, f'needs a label le="SECONDS", not {values.shown(said)}') from None
+    return values.number(value, path)

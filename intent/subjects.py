@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
-from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT
 from intent.models import (
     LATENCIES,
     Config,

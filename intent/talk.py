@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from intent.followups import FollowUp, say
-from intent.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.messages import Language
 from intent.models import Catalogue, Finding, Goal, Intent, Outcome, Question, TranslatorInfo
-from intent.phrasing import tokenize
+from intent.rules.phrasing import tokenize
 from intent.subjects import is_called, same_wish
-from intent.tokens import Token
+from intent.rules.tokens import Token
 from intent.translate import translate
 from intent.versions import Amendment, Entry, version
 

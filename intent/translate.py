@@ -3,13 +3,13 @@
 import unicodedata
 from dataclasses import replace
 
-from intent.draft import Draft
 from intent.errors import ExtractionError
 from intent.fold import is_chinese
 from intent.injection import orders
 from intent.messages import Language, say
 from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules import read
+from intent.rules.draft import Draft
 
 MAX_CHARACTERS = 2_000
 """Longest text that is read; an intent is a sentence or two."""

@@ -7,7 +7,8 @@ from typing import Any
 from intent.document import to_document
 from intent.models import Intent
 from intent.openslo import export, losses
-from intent.openslo_import import OpenSloError, read
+from intent.openslo_import import read
+from intent.openslo_values import OpenSloError
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
 from service.usecases import check, refuse_unless_ok

@@ -36,8 +36,8 @@ CONFINED = {
     "fastapi": ("service/app.py", "service/routes.py", "service/openai_api.py"),
     "starlette": ("service/app.py", "service/routes.py", "service/openai_api.py"),
     "sqlalchemy": ("service/store.py",),
-    "langchain_openai": ("intent/llm.py",),
-    "langchain_core": ("intent/llm.py",),
+    "langchain_openai": ("intent/llm/",),
+    "langchain_core": ("intent/llm/",),
     "typer": ("intentctl/",),
     "rich": ("intentctl/",),
 }
@@ -64,7 +64,7 @@ PURE = (
     "runtime/vllm_engine/models.py",
     "runtime/vllm_engine/paths.py",
 )
-NOT_PURE = ("intent/llm.py", "intent/endpoint.py", "intent/testing.py")
+NOT_PURE = ("intent/llm/extraction.py", "intent/llm/endpoint.py", "intent/llm/testing.py")
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}

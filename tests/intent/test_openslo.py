@@ -24,7 +24,8 @@ from intent.models import (
     TranslatorInfo,
 )
 from intent.openslo import TARGETS, buckets, export, histogram, tables
-from intent.openslo_import import OpenSloError, read
+from intent.openslo_import import read
+from intent.openslo_values import OpenSloError
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and max(text) < "\ud800")
 WINDOWS = st.one_of(
@@ -230,6 +231,7 @@ QUERY = "indicator/spec/ratioMetric/good/metricSource/spec/query"
         ("spec/indicator/spec/ratioMetric/good/metricSource/type", "Datadog", "/metricSource/type"),
         ("spec/indicator/spec", 3, "/0/spec/indicator/spec"),
         ("spec/description", 3, "/0/spec/description"),
+        ("spec/description", "half \ud800", "/0/spec/description"),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_with_its_path(path, value, where):

@@ -1,0 +1,255 @@
+"""Readings to goals: the one place that decides what a bound means and which defaults hold.
+
+A slot that a documented default covers is assumed and said so; one that could mean two things becomes a question.
+"""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+from intent.models import (
+    DEFAULT_STAT,
+    HIGHER_IS_BETTER,
+    LATENCIES,
+    LOWER_IS_BETTER,
+    Config,
+    Goal,
+    Objective,
+    Stat,
+)
+from intent.rules import scopes
+from intent.rules.draft import Draft
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
+from intent.rules.quantities import PER_USER, Quantity, normalise
+from intent.rules.questions import (
+    SIDES,
+    ask_bound,
+    ask_bound_or_optimum,
+    ask_comparison,
+    ask_degree,
+    ask_direction,
+    ask_fixed_or_most,
+    ask_impossible_unit,
+    ask_latency,
+    ask_metric,
+    ask_optimum,
+    ask_stat,
+    ask_unit,
+    ask_whole,
+)
+from intent.rules.readings import Reading
+from intent.rules.tokens import Token
+
+SETTINGS = frozenset({"tp", "pp", "replicas"})
+_OF_THE_SERVICE = frozenset({"cost", "gpu_util", "gpu_count", "reconfig_pause"})
+"""Metrics that a tenant named for an earlier goal does not have."""
+
+
+def add_goal(draft: Draft, reading: Reading) -> None:
+    """Append the goal of one reading with its assumptions, or the question that keeps it from being one."""
+    mark = len(draft.assumptions)
+    goal = _goal(draft, reading)
+    if goal is None:
+        del draft.assumptions[mark:]
+    else:
+        draft.add(goal)
+
+
+def _goal(draft: Draft, reading: Reading) -> Goal | None:
+    if reading.head is not None and reading.head.value in SETTINGS:
+        return _config(draft, reading, reading.head)
+    metric = metric_of(draft, reading)
+    if metric is None:
+        return None
+    if reading.comparison is not None and reading.comparison.kind in {Kind.OPTIMISE, Kind.CHEAPEST}:
+        return _optimisation(draft, reading, metric, reading.comparison)
+    return _bound(draft, reading, metric)
+
+
+# -- the metric ------------------------------------------------------------------------------------
+
+
+def metric_of(draft: Draft, reading: Reading) -> str | None:
+    """The metric of a reading, or None if it could be two or none and was asked about."""
+    head, unit = reading.head, _unit(reading)
+    if head is None or head.kind is Kind.UNKNOWN:
+        ask_metric(draft, reading)
+        return None
+    latency, throughput = head.value == ANY_LATENCY, head.value in {ANY_THROUGHPUT, "throughput_tok"}
+    if (unit == PER_USER and (latency or throughput)) or (unit == "s/token" and latency):
+        return "tpot"
+    if latency:
+        ask_latency(draft, head)
+        return None
+    if head.value == ANY_THROUGHPUT:
+        return _throughput(draft, reading)
+    return str(head.value)
+
+
+def _throughput(draft: Draft, reading: Reading) -> str | None:
+    """Tokens or requests, as the unit says."""
+    unit = _unit(reading)
+    if unit is not None and unit != "ratio":
+        return "throughput_req" if unit == "requests/s" else "throughput_tok"
+    if reading.quantity is not None and unit is None:
+        ask_unit(draft, reading.quantity, ANY_THROUGHPUT)
+        return None
+    draft.assume("metric", "assumed_tokens")
+    return "throughput_tok"
+
+
+def _unit(reading: Reading) -> str | None:
+    return reading.quantity.value.unit if reading.quantity else None
+
+
+# -- objectives ------------------------------------------------------------------------------------
+
+
+def _optimisation(draft: Draft, reading: Reading, metric: str, said: Token) -> Goal | None:
+    wish = "minimize" if said.kind is Kind.CHEAPEST else str(said.value)
+    if metric in (LOWER_IS_BETTER if wish == "maximize" else HIGHER_IS_BETTER):
+        ask_optimum(draft, metric, said)
+        return None
+    if reading.quantity is not None:
+        ask_bound_or_optimum(draft, metric, said, reading.quantity)
+        return None
+    return _objective(draft, reading, metric, {"op": wish})
+
+
+def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
+    amount = reading.quantity
+    if amount is None:
+        ask_bound(draft, reading, metric)
+        return None
+    quantity = normalised(draft, reading, metric, amount)
+    op = _operator(draft, reading, metric, amount) if quantity else None
+    if quantity is None or op is None:
+        return None
+    if metric == "gpu_count" and quantity.value != int(quantity.value):
+        ask_whole(draft, amount, metric)
+        return None
+    return _objective(draft, reading, metric, {"op": op, "value": quantity.value, "unit": quantity.unit})
+
+
+def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Goal | None:
+    common = scoped(draft, reading, metric)
+    stat = stat_of(draft, reading, metric)
+    if common is None or stat is False:
+        return None
+    return Objective(metric=metric, stat=stat, soft=reading.soft, **common, **bound)  # type: ignore[arg-type] # closed tables
+
+
+def scoped(draft: Draft, reading: Reading, metric: str | None) -> dict[str, Any] | None:
+    """Evidence, window and names, which every goal has; None if a name was asked about."""
+    slots = (
+        reading.head,
+        reading.stat,
+        reading.comparison,
+        reading.quantity,
+        reading.window,
+        reading.tenant,
+        reading.model,
+    )
+    for token in slots:
+        if token is not None and token.misspelt:
+            was, taken = token.misspelt
+            draft.assume("evidence", "assumed_spelling", was=was, taken=taken)
+    window = scopes.window(draft, reading.window)
+    tenant = scopes.tenant(draft, reading.tenant)
+    if metric in _OF_THE_SERVICE and Kind.TENANT in reading.inherited:
+        tenant = None
+    if window is None or tenant is False:
+        return None
+    return {
+        "evidence": draft.text[reading.start : reading.end],
+        "window": window,
+        "tenant": tenant,
+        "model": reading.model.value if reading.model else None,
+    }
+
+
+def normalised(draft: Draft, reading: Reading, metric: str, amount: Token) -> Quantity | None:
+    """The quantity in the metric's unit; None if it cannot be and was asked about."""
+    said: Quantity = amount.value
+    quantity = normalise(metric, said)
+    if quantity is None and said.unit in {None, "USD"}:
+        ask_unit(draft, amount, metric)
+    elif quantity is None:
+        ask_impossible_unit(draft, reading, metric, amount)
+    elif said.unit is None and metric != "gpu_count":
+        draft.assume(
+            "unit", "assumed_percent", number=f"{said.number:g}", percent=f"{quantity.value * 100:g}"
+        )
+    return quantity
+
+
+def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str | None:
+    """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
+    said, per_user = reading.comparison, _unit(reading) == PER_USER
+    if metric == "gpu_count":
+        return _counted_operator(said)
+    good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
+    if said is None or said.value == "==":
+        if good is None and reading.direction is None:
+            ask_comparison(draft, said, amount)
+            return None
+        if reading.direction is None or (good is not None and reading.direction != good):
+            side = _turned(good or ">=") if per_user else good or ">="
+            draft.assume("op", "assumed_op", side=draft.say(SIDES[side]), said=draft.said(amount))
+        return good or reading.direction
+    op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
+    op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
+    if good is not None and op != good:
+        ask_direction(draft, metric, said, amount)
+        return None
+    return str(op)
+
+
+def _counted_operator(said: Token | None) -> str:
+    if said is None:
+        return "=="
+    return {"better": "<=", "worse": ">="}.get(said.value, str(said.value))
+
+
+def _turned(op: str) -> str:
+    return {"<=": ">=", ">=": "<="}[op]
+
+
+def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
+    """The statistic, None for one reading of the whole service, False if it is not measured and was asked about."""
+    if reading.stat is not None:
+        if reading.stat.value in get_args(Stat):
+            return reading.stat.value
+        ask_stat(draft, reading.stat)
+        return False
+    if metric not in LATENCIES:
+        return None
+    draft.assume("stat", "assumed_stat", stat=DEFAULT_STAT.upper())
+    return DEFAULT_STAT
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
+    amount, comparison, key = reading.quantity, reading.comparison, str(head.value)
+    if amount is None:
+        ask_degree(draft, head, key)
+        return None
+    quantity: Quantity = amount.value
+    if quantity.unit is not None or quantity.number != int(quantity.number):
+        ask_whole(draft, amount, key)
+        return None
+    if comparison is not None and comparison.value not in {"<=", ">=", "=="}:
+        ask_fixed_or_most(draft, comparison, amount, key)
+        return None
+    said = reading.tenant if Kind.TENANT not in reading.inherited else None
+    if said is not None and said.value != EVERYONE:  # a topology serves every tenant of its model
+        words = draft.say("words_not_understood", said=draft.quoted(said))
+        draft.ask("words_not_understood", said, words, [draft.without([said]), draft.say("nothing")])
+        return None
+    common = scoped(draft, replace(reading, tenant=None), None)
+    if common is None:
+        return None
+    del common["tenant"]
+    op = comparison.value if comparison else "=="
+    return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

@@ -1,0 +1,322 @@
+"""Tokens to clauses: one clause per goal (or per goals that share their bound), with what was said once handed on.
+
+Conventions: a window, tenant or model that leads a sentence covers it; one behind a goal belongs to that goal alone, but to
+TP and PP said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is
+one clause with two metrics.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from intent.rules.kinds import ANY_THROUGHPUT, Kind
+from intent.rules.tokens import Token
+
+HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
+AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
+SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
+_SILENT = frozenset({Kind.FILLER, Kind.ORDER})
+_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO})
+_LONGEST = 60
+"""More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
+_REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
+_BULLETS = frozenset({"-", "*", "•", "·"})
+_OPENERS = frozenset(
+    {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.NEGATION,
+     Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, *AMOUNTS}
+)  # fmt: skip
+
+Scope = Mapping[Kind, tuple[Token, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Tokens that belong together; fillers are gone."""
+
+    tokens: tuple[Token, ...]
+    opens_sentence: bool = False
+    joint: str | None = None
+    """What stands before it: ``and``, ``,``, ``:``, ``;`` or ``.``; None where nothing separates it from the one before."""
+    start: int = 0
+    """Where its words begin in the text, fillers included."""
+    repeats: bool = False
+    """Only windows or tenants, for the goals of the clause before."""
+    scope: Scope = field(default_factory=dict)
+    """What covers the clause unless it names its own."""
+
+    def of(self, *kinds: Kind) -> list[Token]:
+        """The tokens of these kinds, in order."""
+        return [token for token in self.tokens if token.kind in kinds]
+
+    def first(self, *kinds: Kind) -> Token | None:
+        """The first token of these kinds."""
+        return next((token for token in self.tokens if token.kind in kinds), None)
+
+    def has(self, *kinds: Kind) -> bool:
+        """Whether a token of these kinds stands in it."""
+        return self.first(*kinds) is not None
+
+    def is_only(self, *kinds: Kind) -> bool:
+        """Whether it consists of such tokens alone."""
+        return all(token.kind in kinds or token.kind is Kind.LIST for token in self.tokens)
+
+    def covered_by(self, kind: Kind) -> tuple[Token, ...]:
+        """Its own windows, tenants or models, else those that cover it."""
+        return tuple(self.of(kind)) or tuple(self.scope.get(kind, ()))
+
+    def unlisted(self, kind: Kind) -> list[Token]:
+        """Tokens of a kind beyond the first that nothing joins to it: ``at peak during business hours``."""
+        said = self.of(kind)
+        return [
+            later
+            for earlier, later in pairwise(said)
+            if not any(earlier.end <= one.start < later.start for one in self.of(Kind.LIST))
+        ]
+
+    @property
+    def is_bare_scope(self) -> bool:
+        """Whether it says only when or for whom."""
+        return self.has(*SCOPES) and self.is_only(*SCOPES, *_HARMLESS)
+
+
+def clauses(tokens: Sequence[Token]) -> list[Clause]:
+    """The clauses of a text."""
+    return _scoped(_merged(_segments(tokens)))
+
+
+def _segments(tokens: Sequence[Token]) -> list[Clause]:
+    """Cut at commas, ``and`` and full stops, and where a second goal begins without any of them."""
+    found: list[Clause] = []
+    current = Clause((), opens_sentence=True, joint=".")
+    for place, token in enumerate(tokens):
+        if token.kind in {Kind.JOIN, Kind.STOP}:
+            found.append(current)
+            stop = token.kind is Kind.STOP or (current.opens_sentence and not current.tokens)
+            kept = not current.tokens and ((token.kind is Kind.JOIN and stop) or current.joint == ":")
+            joint = current.joint if kept else token.value
+            current = Clause((), opens_sentence=stop, joint=joint, start=token.end)
+        elif token.kind not in _SILENT and token.value not in _BULLETS:
+            if _begins_another(current, token, tokens[place + 1 : place + 8]):
+                found.append(current)
+                current = Clause(())
+            current = replace(current, tokens=(*current.tokens, token))
+    return [clause for clause in [*found, current] if clause.tokens and not _is_bullet(clause)]
+
+
+def _is_bullet(clause: Clause) -> bool:
+    """``1.`` in front of an item."""
+    only = clause.tokens[0]
+    number = only.kind is Kind.QUANTITY and only.value.unit is None and only.value.number < 20
+    return clause.opens_sentence and len(clause.tokens) == 1 and number
+
+
+def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+    if not _is_complete(clause) or clause.tokens[-1].kind is Kind.LIST:
+        return len(clause.tokens) >= _LONGEST
+    if token.kind in {Kind.STAT, *SCOPES}:
+        return _leads_another(clause, token, following)
+    if token.kind in {
+        Kind.COMPARISON,
+        Kind.SOFT,
+    }:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
+        bounds = any(later.kind in AMOUNTS for later in following[:2])
+        return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON))
+    if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (
+        token.kind is Kind.RECONFIG and _is_pause(clause)
+    ):
+        return False
+    if token.kind in _REFUSALS:  # "int4 is off the table"
+        ends = next(
+            (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
+        )
+        return any(
+            later.kind in {*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE}
+            for later in following[:ends]
+        )
+    continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
+    bounded = clause.has(Kind.COMPARISON) and not clause.has(*AMOUNTS)  # "minimise cost under $5/h"
+    changed = (bounded or clause.has(Kind.FACTOR, Kind.NOW, Kind.BY)) and token.kind is Kind.QUANTITY
+    return token.kind in _OPENERS and not (continued or changed)
+
+
+def _is_complete(clause: Clause) -> bool:
+    """Whether a clause says a whole goal, so that what follows may begin another."""
+    if clause.has(Kind.METRIC, Kind.SETTING):
+        return clause.has(Kind.OPTIMISE, *AMOUNTS)
+    if clause.has(Kind.COUNTED):
+        return clause.has(Kind.OPTIMISE) or any(
+            token.value.unit is None for token in clause.of(Kind.QUANTITY)
+        )
+    return clause.has(Kind.PRECISION, Kind.CHEAPEST) or any(
+        token.value.unit not in {None, "ratio", "s", "points"} for token in clause.of(Kind.QUANTITY)
+    )
+
+
+def _names_amount(clause: Clause, metric: Token) -> bool:
+    """``1.2k tokens/s throughput``: the metric of a number whose unit said it already."""
+    units = [token.value.unit for token in clause.of(Kind.QUANTITY)]
+    measured = {
+        "tokens/s": {ANY_THROUGHPUT, "throughput_tok"},
+        "requests/s": {ANY_THROUGHPUT, "throughput_req"},
+    }
+    named = any(
+        metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units
+    )
+    return named and not clause.has(*HEADS)
+
+
+def _is_pause(clause: Clause) -> bool:
+    return any(token.value == "reconfig_pause" for token in clause.of(Kind.METRIC))
+
+
+def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+    """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
+    ends = next(
+        (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
+    )
+    said = [later for later in following[:ends] if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
+    if token.kind is Kind.STAT:
+        return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
+    return clause.has(token.kind) and any(
+        later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in said[:1]
+    )
+
+
+def _merged(segments: Iterable[Clause]) -> list[Clause]:
+    """Join ``TTFT`` and ``P50`` with the bound that follows them."""
+    merged: list[Clause] = []
+    for segment in segments:
+        last = merged[-1] if merged else None
+        if last is not None and segment.is_only(Kind.SOFT) and not segment.opens_sentence:
+            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
+        elif last is not None and last.is_only(Kind.SOFT) and not segment.opens_sentence:
+            merged[-1] = replace(
+                segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
+            )
+        elif (
+            last is not None
+            and (_is_late_stat(last, segment) or _is_late_side(last, segment) or _is_switch(last, segment))
+        ) or (last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE)):
+            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
+        else:
+            merged.append(segment)
+    return merged
+
+
+def _is_late_side(last: Clause, segment: Clause) -> bool:
+    """``three requests per second, minimum``."""
+    alone = segment.is_only(Kind.COMPARISON) and not segment.opens_sentence
+    return alone and last.has(*AMOUNTS) and not last.has(Kind.COMPARISON)
+
+
+def _is_switch(last: Clause, segment: Clause) -> bool:
+    """``when reconfiguring, a pause of 50 ms at most``."""
+    return last.is_only(Kind.RECONFIG) and _is_pause(segment) and not segment.opens_sentence
+
+
+def _is_late_stat(last: Clause, segment: Clause) -> bool:
+    """``TTFT under 2s, p95``."""
+    alone = segment.is_only(Kind.STAT) and not segment.opens_sentence
+    return alone and last.has(Kind.METRIC) and last.has(*AMOUNTS) and not last.has(Kind.STAT)
+
+
+def _waits(last: Clause, segment: Clause) -> bool:
+    """Whether a clause is a metric whose bound comes next, or an exception whose extent does."""
+    if last.has(Kind.EXCEPT) and not last.has(*AMOUNTS) and not segment.opens_sentence:
+        return segment.is_only(
+            *AMOUNTS,
+            Kind.COMPARISON,
+            Kind.MORE,
+            Kind.CHANGE,
+            Kind.BY,
+            Kind.FACTOR,
+            Kind.TIMES,
+            Kind.TIMES_SAID,
+            Kind.ONLY,
+            Kind.TO,
+        )
+    sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
+    waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(
+        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE, *sides
+    )
+    if not waiting or (segment.opens_sentence and segment.joint != ":"):
+        return False
+    if last.has(*SCOPES):
+        return segment.has(*AMOUNTS) and not segment.has(Kind.METRIC, Kind.SETTING, *SCOPES)
+    if segment.is_only(*SCOPES):
+        return segment.joint != "and"
+    return segment.has(Kind.METRIC, Kind.STAT, *AMOUNTS)
+
+
+def _scoped(segments: Sequence[Clause]) -> list[Clause]:
+    """Hand what stands alone or leads to the clauses it covers."""
+    result: list[Clause] = []
+    scope: dict[Kind, tuple[Token, ...]] = {}
+    alone: set[Kind] = set()
+    listing = False
+    for place, segment in enumerate(segments):
+        following = segments[place + 1] if place + 1 < len(segments) else None
+        if segment.opens_sentence and segment.joint == "." and not listing:
+            scope = {}
+        if segment.opens_sentence and segment.joint == ";" and not listing:
+            scope = {kind: said for kind, said in scope.items() if kind is Kind.WINDOW or kind in alone}
+        if not segment.is_bare_scope:
+            scope |= _leading(segment)
+            result.append(replace(segment, scope=dict(scope)))
+        elif _leads(segment, following):
+            scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
+            alone = {kind for kind in SCOPES if segment.has(kind)}
+            listing = following is not None and following.joint in {":", "."}
+        elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
+            result[-1] = replace(result[-1], tokens=(*result[-1].tokens, *segment.of(*SCOPES)))
+        else:
+            result.append(replace(segment, repeats=bool(result)))
+    return _shared_by_topologies(result)
+
+
+def _leading(segment: Clause) -> Scope:
+    """The windows, tenants and models at the front of a clause."""
+    found: dict[Kind, tuple[Token, ...]] = {}
+    if segment.has(Kind.EXCEPT, Kind.PRIORITY, Kind.SELECTOR):
+        return (
+            {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
+        )
+    for token in segment.tokens:
+        if token.kind in SCOPES:
+            found[token.kind] = (*found.get(token.kind, ()), token)
+        elif token.kind not in _HARMLESS:
+            break
+    return found
+
+
+def _leads(segment: Clause, following: Clause | None) -> bool:
+    if following is None or (following.opens_sentence and segment.joint != ":" and following.joint == "."):
+        return False
+    if following.opens_sentence and not segment.opens_sentence and following.joint == ";":
+        return False
+    if segment.opens_sentence or following.joint == ":":
+        return True
+    kinds = [kind for kind in SCOPES if segment.has(kind)]
+    return segment.joint != "and" and following.has(*HEADS) and not following.has(*kinds)
+
+
+def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
+    """``tp 2 pp 2 at peak`` is one topology: a window said with the second was said of both."""
+    for place in range(len(result) - 2, -1, -1):
+        clause, after = result[place], result[place + 1]
+        if (
+            _is_one_topology(clause, after)
+            and not clause.covered_by(Kind.WINDOW)
+            and after.covered_by(Kind.WINDOW)
+        ):
+            result[place] = replace(
+                clause, scope={**clause.scope, Kind.WINDOW: after.covered_by(Kind.WINDOW)}
+            )
+    return result
+
+
+def _is_one_topology(clause: Clause, after: Clause) -> bool:
+    settings = all(
+        one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after)
+    )
+    return (after.joint is None or settings) and not after.opens_sentence

@@ -1,0 +1,151 @@
+"""Clauses that free a tenant from a bound: ``paid users may exceed the budget, up to 20% more``, ``企业用户除外``."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from intent.models import LATENCIES, METRIC_LABELS, UNITS, Goal, Objective, TenantException, Window
+from intent.rules import scopes
+from intent.rules.bounds import metric_of, normalised
+from intent.rules.clauses import Clause
+from intent.rules.draft import Draft
+from intent.rules.kinds import ANY_LATENCY, EVERYONE, Kind
+from intent.rules.phrasing import FALL
+from intent.rules.questions import label
+from intent.rules.readings import Reading, extent, is_idle
+from intent.rules.tokens import Token
+
+_USED = frozenset(
+    {Kind.EXCEPT, Kind.TENANT, Kind.METRIC, Kind.QUANTITY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.COMPARISON, Kind.WINDOW,
+     Kind.STAT, Kind.MAY, Kind.COUNTED, Kind.PERIOD, Kind.BY, Kind.CHANGE}
+)  # fmt: skip
+
+
+def is_exception(clause: Clause, goals: Sequence[Goal]) -> bool:
+    """Whether a clause frees somebody from a bound: by a word that says so, or by a looser bound that is permitted."""
+    if clause.has(Kind.EXCEPT):
+        return True
+    if not (clause.has(Kind.TENANT) and clause.has(Kind.QUANTITY, Kind.FACTOR)) or clause.has(
+        Kind.NEGATION, Kind.REPORT
+    ):
+        return False
+    up_to = any(
+        token.end - token.start == 5 and token.value == "<=" for token in clause.of(Kind.COMPARISON, Kind.TO)
+    )
+    return (
+        clause.has(Kind.MAY)
+        and (up_to or clause.has(Kind.TO))
+        and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
+    )
+
+
+def add_exception(draft: Draft, clause: Clause) -> list[Token]:
+    """Append the exception of each tenant of the clause; gives back the words without a place."""
+    tenants = [token for token in clause.covered_by(Kind.TENANT) if token.value != EVERYONE]
+    if not tenants:
+        known = draft.say("exception_without_tenant", known=", ".join(draft.catalogue.tenants) or "-")
+        said = clause.of(Kind.EXCEPT)[0]
+        draft.ask("exception_without_tenant", said, known, [draft.without([said]), draft.say("nothing")])
+        return []
+    for tenant in tenants:
+        _add(draft, clause, tenant)
+    return [token for token in clause.tokens if token.kind not in _USED and not is_idle(token)]
+
+
+def _add(draft: Draft, clause: Clause, said: Token) -> None:
+    tenant = scopes.tenant(draft, said)
+    if not isinstance(tenant, str):
+        return
+    bound, metric = _bounded(clause, draft.goals), _metric(draft, clause)
+    if metric is None and bound is None:
+        _ask(draft, clause, tenant)
+        return
+    metric = metric or (bound.metric if bound else "")
+    extra = _extra(draft, clause, metric)
+    when = _window(draft, clause, bound)
+    if extra is None or when is None:
+        return
+    limit, unit, factor = extra
+    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
+    draft.add(
+        TenantException(tenant, metric, evidence, limit=limit, unit=unit, factor=factor, window=when)  # type: ignore[arg-type] # closed tables
+    )
+
+
+def _metric(draft: Draft, clause: Clause) -> str | None:
+    """The metric the clause names; a bare latency is the one that was bounded before."""
+    head = clause.first(Kind.METRIC)
+    if head is None:
+        amount = clause.first(Kind.QUANTITY)
+        unit = amount.value.unit if amount else None
+        return "cost" if unit is not None and unit.startswith("USD") else None
+    if head.value == ANY_LATENCY:
+        return None
+    return (
+        metric_of(draft, Reading(head.start, head.end, head=head))
+        if head.value not in METRIC_LABELS
+        else str(head.value)
+    )
+
+
+def _bounded(clause: Clause, goals: Sequence[Goal]) -> Objective | None:
+    """The one bound said before that the clause can mean."""
+    head, amount = clause.first(Kind.METRIC), clause.first(Kind.QUANTITY)
+    bounds = [
+        goal
+        for goal in goals
+        if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None
+    ]
+    if head is not None and head.value == ANY_LATENCY:
+        bounds = [goal for goal in bounds if goal.metric in LATENCIES]
+    elif head is not None:
+        bounds = [goal for goal in bounds if goal.metric == head.value]
+    elif amount is not None and amount.value.unit not in {None, "ratio"}:
+        bounds = [
+            goal
+            for goal in bounds
+            if goal.unit == amount.value.unit or (goal.unit or "").startswith(amount.value.unit)
+        ]
+    metrics = {goal.metric for goal in bounds}
+    return bounds[-1] if len(metrics) == 1 else None
+
+
+def _window(draft: Draft, clause: Clause, bound: Objective | None) -> Window | None:
+    """Its own window, else that of the bound it is about."""
+    said = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
+    return bound.window if said is None and bound is not None else scopes.window(draft, said)
+
+
+def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str | None, float | None] | None:
+    """Limit, unit and factor; None if the amount was asked about."""
+    if factor := clause.first(Kind.FACTOR, Kind.TIMES_SAID):
+        return None, None, float(factor.value)
+    amount = clause.first(Kind.QUANTITY)
+    if amount is None:
+        return None, None, None
+    said = amount.value
+    if clause.has(Kind.TIMES) and said.unit is None:  # 超一倍 is twice the bound
+        return None, None, 2.0 if said.number == 1 else said.number
+    if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
+        sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
+        return None, None, float(f"{1 + sign * said.value:.12g}")
+    reading = Reading(
+        *extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric)
+    )
+    quantity = normalised(draft, reading, metric, amount)
+    return (quantity.value, quantity.unit, None) if quantity else None
+
+
+def _is_share(draft: Draft, clause: Clause) -> bool:
+    """Whether a percentage is one of the bound, not the new bound: ``by up to 20%``, ``最多 20%``."""
+    return clause.has(Kind.BY, Kind.MORE, Kind.CHANGE) or any(
+        token.value == "<=" and draft.said(token)[:1] >= "一" for token in clause.of(Kind.COMPARISON)
+    )
+
+
+def _ask(draft: Draft, clause: Clause, tenant: str) -> None:
+    metrics = list(dict.fromkeys(goal.metric for goal in draft.goals if isinstance(goal, Objective))) or [
+        "ttft",
+        "cost",
+    ]
+    options = [draft.say("exempt", label=label(draft, metric), tenant=tenant) for metric in metrics]
+    draft.ask("exception_unclear", clause.tokens[0], draft.say("exception_unclear", tenant=tenant), options)

@@ -1,0 +1,173 @@
+"""The words the rules know: phrases as people write them, to what they mean; and the one splitter for data and text.
+
+The phrases are data, ``english.yaml`` and ``chinese.yaml``. A phrase is split by the same ``split`` as the text, so ``off-peak``,
+``off peak`` and ``Off Peak`` are one entry, ``p99.9`` is the two words ``p`` and ``99.9``, and every Han character is a word.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import chain, product
+from typing import Any
+
+import yaml
+
+from intent.fold import fold
+from intent.rules.kinds import Kind
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(
+    rf"""(?P<sign>(?<![a-z0-9.)%])-(?=\.?\d))
+      | (?:\d+(?:[.,]\d+)*|\.\d+)(?:e[+-]?\d+)?
+      | [{_HAN}]
+      | \b(?:max|min|avg|approx|incl|ca|vs)\.
+      | [^\W\d_{_HAN}]+(?:'[^\W\d_{_HAN}]+)?
+      | \n
+      | <=|>=|=<|=>|==|!=|->
+      | [^\s_]""",
+    re.VERBOSE,
+)
+
+LONGEST = 14
+"""Words in the longest phrase that is looked for."""
+NAMED_ELSEWHERE = frozenset({"always", "peak", "off_peak", "overnight", "business_hours"})
+"""Windows whose phrases are data of the languages."""
+MINUS = "−"
+"""The sign of a number; folding leaves no other of its kind in a text."""
+
+Entry = tuple[str, Kind, Any]
+"""Phrase, kind and meaning."""
+
+
+def split(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words of folded text with their half-open spans.
+
+    Hyphens that only bind letters are left out, and one that is the sign of a number becomes ``MINUS``.
+    """
+    for match in _WORD.finditer(text):
+        start, end = match.span()
+        if match["sign"]:
+            yield MINUS, start, end
+            continue
+        before, after = text[start - 1 : start], text[end : end + 1]
+        if match[0] == "-" and (before.isalpha() or after.isalpha()) and before.strip() and after.strip():
+            continue
+        yield match[0].removesuffix(".") if match[0][:1].isalpha() else match[0], start, end
+
+
+def words(phrase: str) -> tuple[str, ...]:
+    """The words of a phrase, folded like a text."""
+    return tuple(word for word, _, _ in split(fold(phrase).text))
+
+
+@cache
+def phrases() -> Mapping[tuple[str, ...], tuple[Kind, Any]]:
+    """Every known phrase, as its words, to its kind and meaning; a later entry of a phrase replaces an earlier one."""
+    english, chinese = _data("english"), _data("chinese")
+    entries = chain(_fillers(english), _english_rates(english), _said(english), _english_compounds(english),
+                    _fillers(chinese), _chinese_rates(chinese), _said(chinese))  # fmt: skip
+    return {words(phrase): (kind, value) for phrase, kind, value in entries}
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    """Every single word that stands in some phrase."""
+    return frozenset(word for phrase in phrases() for word in phrase)
+
+
+_FUZZY_KINDS = frozenset(
+    {Kind.METRIC, Kind.STAT, Kind.COMPARISON, Kind.UNIT, Kind.WINDOW, Kind.SETTING, Kind.COUNTED, Kind.CHANGE, Kind.PRIORITY,
+     Kind.RECONFIG, Kind.OPTIMISE, Kind.PRECISION, Kind.WORKLOAD, Kind.AUDIENCE, Kind.QUANTISE, Kind.EXCEPT}
+)  # fmt: skip
+
+
+@cache
+def correctable() -> tuple[str, ...]:
+    """Words worth a spelling correction: in phrases that carry meaning, and long enough not to be met by chance."""
+    found = {word for phrase, (kind, _) in phrases().items() if kind in _FUZZY_KINDS for word in phrase}
+    return tuple(sorted(word for word in found if len(word) >= 5 or word in {"ttft", "tpot"}))
+
+
+# -- from the data to entries ----------------------------------------------------------------------
+
+
+def _data(language: str) -> dict[str, Any]:
+    text = files(__package__).joinpath(f"{language}.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    return loaded
+
+
+def _fillers(data: Mapping[str, Any]) -> Iterator[Entry]:
+    yield from ((word, Kind.FILLER, word) for word in data["fillers"])
+
+
+def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
+    """The sections named like a kind."""
+    for name, table in data.items():
+        if name in set(Kind):
+            kind = Kind(name)
+            keeps = kind in {Kind.TO, Kind.TENANT}  # their empty meaning is a meaning
+            for meaning, said in table.items():
+                yield from (
+                    (phrase, kind, phrase if meaning == "" and not keeps else meaning) for phrase in said
+                )
+    yield from ((phrase, Kind.QUANTITY, count) for count, said in data["nines"].items() for phrase in said)
+    yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, said in data["ratios"].items() for phrase in said)
+
+
+def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
+    """``ms``, ``ms per token``, ``tokens per second``, ``rpm``."""
+    per = data["per"]
+    for factor, names in data["seconds"].items():
+        yield from ((name, Kind.UNIT, ("s", factor)) for name in names)
+        yield from (
+            (f"{name} {one} {token}", Kind.UNIT, ("s/token", factor))
+            for name, one, token in product(names, per, data["token_units"])
+        )
+        if factor >= 1.0:
+            seconds = [*names, "min"] if factor == 60.0 else names  # alone, min is a minimum
+            for unit, nouns in data["things"].items():
+                yield from (
+                    (f"{noun} {one} {name}", Kind.UNIT, (unit, 1 / factor))
+                    for noun, one, name in product(nouns, per, seconds)
+                )
+    yield from ((name, Kind.UNIT, (unit, 1 / seconds)) for name, (unit, seconds) in data["rates"].items())
+
+
+def _english_compounds(data: Mapping[str, Any]) -> Iterator[Entry]:
+    """``per hour``, ``per user``, ``during peak``, ``lower than now``."""
+    for period, names in data["periods"].items():
+        yield from ((f"{one} {name}", Kind.PERIOD, period) for one, name in product(data["per"], names))
+    yield from ((word, Kind.PERIOD, period) for period, said in data["period_words"].items() for word in said)
+    yield from ((f"{each} {user}", Kind.PER_USER, "") for each, user in product(data["each"], data["users"]))
+    for side, said in data["than"].items():
+        yield from ((f"{word} than {now}", Kind.CHANGE, side) for word, now in product(said, data["nows"]))
+    for window, said in data["window"].items():
+        if window != "always":
+            yield from (
+                (f"{during} {phrase}", Kind.WINDOW, window)
+                for during, phrase in product(data["during"], said)
+            )
+
+
+def _chinese_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
+    """``毫秒``, ``毫秒每token``, ``请求每秒``, ``每小时``."""
+    for factor, names in data["seconds"].items():
+        yield from ((name, Kind.UNIT, ("s", factor)) for name in names)
+        yield from (
+            (f"{name}{each}", Kind.UNIT, ("s/token", factor))
+            for name, each in product(names, data["each_token"])
+        )
+        if factor >= 1.0:
+            for unit, nouns in data["things"].items():
+                yield from (
+                    (f"{noun}{per}{name}", Kind.UNIT, (unit, 1 / factor))
+                    for noun, per, name in product(nouns, data["per"], names)
+                )
+    latin = product((("ms", 1e-3), ("s", 1.0)), data["each_token"])
+    yield from ((f"{name}{each}", Kind.UNIT, ("s/token", factor)) for (name, factor), each in latin)
+    yield from ((name, Kind.UNIT, ("ratio", 0.1)) for name in data["tenths"])
+    yield from (
+        (phrase, Kind.PERIOD, period) for period, said in data["period_phrases"].items() for phrase in said
+    )

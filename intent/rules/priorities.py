@@ -1,0 +1,96 @@
+"""Clauses about what goes before what: ``latency over cost``, ``latency > throughput > cost``, ``企业用户优先于免费用户``."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from intent.models import Priority
+from intent.rules import scopes
+from intent.rules.clauses import Clause
+from intent.rules.draft import Draft
+from intent.rules.kinds import Kind
+from intent.rules.readings import extent, is_idle
+from intent.rules.tokens import Token
+
+_METRIC_SIDES = {
+    "ttft": "latency", "tpot": "latency", "e2e": "latency", "latency": "latency", "throughput": "throughput",
+    "throughput_tok": "throughput", "throughput_req": "throughput", "cost": "cost", "quality_loss": "quality",
+}  # fmt: skip
+_SIDES = frozenset({Kind.METRIC, Kind.QUALITY, Kind.TENANT, Kind.VAGUE})
+_TURNED = frozenset({"under", "sacrifice"})
+_LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON})
+_ORDERING = frozenset({"before", "instead of"})
+
+
+def is_priority(clause: Clause) -> bool:
+    """Whether a clause orders sides: a word of priority, or sides with ``>`` between, and no amount."""
+    if clause.has(Kind.QUANTITY, Kind.RANGE, Kind.EXCEPT, Kind.SETTING, Kind.SELECTOR, Kind.PRECISION):
+        return False
+    sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or _side(token)]
+    if all(token.kind is Kind.VAGUE for token in sides):
+        return False
+    if clause.has(Kind.PRIORITY):
+        return bool(sides)
+    before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
+    return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
+
+
+def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
+    """Append a priority for each pair of neighbours; gives back the words without a place."""
+    sides = _ordered(draft, clause)
+    if sides is None:
+        return []
+    window = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
+    used = [
+        token
+        for token in clause.tokens
+        if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
+    ]
+    evidence = draft.text[slice(*extent(used))]
+    pairs = list(pairwise(sides)) if len(sides) > 1 else [(sides[0], None)]
+    for higher, lower in pairs:
+        when = scopes.window(draft, window)
+        if when is not None:
+            draft.add(Priority(higher, evidence, lower=lower, window=when))
+    return [
+        token
+        for token in clause.tokens
+        if token not in used and not is_idle(token) and token.kind is not Kind.WORKLOAD
+    ]
+
+
+def _side(token: Token) -> str | None:
+    if token.kind is Kind.QUALITY:
+        return "quality"
+    if token.kind is Kind.VAGUE:
+        return {"fast": "latency", "cheap": "cost"}.get(token.value)
+    return _METRIC_SIDES.get(str(token.value)) if token.kind is Kind.METRIC else None
+
+
+def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
+    """The sides, highest first; None if the order was asked about."""
+    names: list[str] = []
+    for token in clause.of(*_SIDES):
+        name = scopes.tenant(draft, token) if token.kind is Kind.TENANT else _side(token)
+        if name is False:
+            return None
+        said = f"tenant:{name}" if token.kind is Kind.TENANT else name
+        if isinstance(said, str) and said not in names:
+            names.append(said)
+    words = [token.value for token in clause.of(Kind.PRIORITY)]
+    turned = sum(word in _TURNED for word in words) + sum(
+        token.value == "<=" for token in clause.of(Kind.COMPARISON)
+    )
+    refused = clause.of(Kind.NEGATION)
+    if not names or refused or (turned and len(names) != 2) or _is_unordered(clause, names, words):
+        options = [draft.say("latency_first"), draft.say("cost_first")]
+        draft.ask("priority_unclear", clause.tokens[0], draft.say("priority_unclear"), options)
+        return None
+    return names[::-1] if turned else names
+
+
+def _is_unordered(clause: Clause, names: Sequence[str], words: Sequence[str]) -> bool:
+    """Two sides said to be first, with nothing between them that orders them."""
+    if len(names) < 2:
+        return False
+    orders = any(word != "first" for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING)
+    return not orders and clause.joint != ":" and "first" not in words

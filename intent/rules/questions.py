@@ -1,0 +1,202 @@
+"""What is asked where words could mean two things; every option is a complete text to say instead."""
+
+from intent.models import HIGHER_IS_BETTER
+from intent.rules.draft import Draft
+from intent.rules.readings import Reading
+from intent.rules.tokens import Token
+
+SIDES = {"<=": "at_most", ">=": "at_least"}
+
+_UNITS = {
+    "ttft": ("s", "ms"),
+    "tpot": ("ms", "s"),
+    "e2e": ("s", "ms"),
+    "reconfig_pause": ("ms", "s"),
+    "throughput": ("tokens/s", "requests/s"),
+    "throughput_tok": ("tokens/s", "tokens/min"),
+    "throughput_req": ("requests/s", "requests/min"),
+    "gpu_util": ("%",),
+    "availability": ("%",),
+    "error_rate": ("%",),
+    "quality_loss": ("%",),
+    "cost": ("USD/h", "USD/day", "USD/month"),
+}
+"""Units to offer when the one that was said is missing or impossible, the likeliest first."""
+_METRICS = {
+    "s": ("ttft", "tpot", "e2e"),
+    "ratio": ("gpu_util", "error_rate", "availability"),
+    "tokens/s": ("throughput_tok",),
+    "requests/s": ("throughput_req",),
+}
+_EXAMPLES = {
+    "reconfig_pause": "50 ms",
+    "tpot": "50 ms",
+    "gpu_util": "70 %",
+    "availability": "99.9 %",
+    "error_rate": "1 %",
+    "quality_loss": "1 %",
+    "throughput_tok": "500 tokens/s",
+    "throughput_req": "5 requests/s",
+    "cost": "10 USD/h",
+    "gpu_count": "2",
+}
+
+
+def label(draft: Draft, metric: str) -> str:
+    """What a metric or setting is called in the operator's language."""
+    return draft.say(f"label_{metric}")
+
+
+def ask_metric(draft: Draft, reading: Reading) -> None:
+    """A bound on nothing that is measured here: name what is."""
+    head = reading.head
+    place = head or reading.comparison or reading.quantity
+    unit = reading.quantity.value.unit if reading.quantity else None
+    labels = [label(draft, metric) for metric in _METRICS.get(unit or "s", _METRICS["s"])]
+    put = draft.instead if head else draft.before
+    options = [put(place, one) if place else f"{draft.say('minimize')} {one}" for one in labels]
+    metrics = draft.say("metrics")
+    if head:
+        words = draft.say("unknown_metric", said=draft.quoted(head), metrics=metrics)
+    else:
+        words = draft.say("metric_missing", metrics=metrics)
+    draft.ask("unknown_metric", place, words, options)
+
+
+def ask_latency(draft: Draft, head: Token) -> None:
+    """The word latency alone."""
+    options = [draft.instead(head, label(draft, metric)) for metric in _METRICS["s"]]
+    draft.ask("metric_ambiguous", head, draft.say("metric_ambiguous"), options)
+
+
+def ask_unit(draft: Draft, amount: Token, metric: str) -> None:
+    """A number without a unit, or money without a period."""
+    number = amount.value.number
+    options = [draft.instead(amount, f"{number:.12g} {unit}") for unit in _UNITS.get(metric, ())]
+    if _UNITS.get(metric) == ("%",):
+        options.append(draft.instead(amount, f"{number * 100:.12g} %"))
+    draft.ask("unit_missing", amount, draft.say("unit_missing", said=draft.quoted(amount)), options)
+
+
+def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Token) -> None:
+    """A number whose unit the metric cannot have: one of the two is wrong."""
+    units = _UNITS.get(metric, ())
+    options = [draft.instead(amount, f"{amount.value.number:.12g} {unit}") for unit in units]
+    if reading.head is not None:
+        options += [
+            draft.instead(reading.head, label(draft, one)) for one in _METRICS.get(amount.value.unit, ())
+        ]
+    allowed = " / ".join(units) or draft.say("whole_numbers")
+    facts = {"said": draft.quoted(amount), "label": label(draft, metric), "allowed": allowed}
+    draft.ask("unit_impossible", amount, draft.say("unit_impossible", **facts), options)
+
+
+def ask_comparison(draft: Draft, said: Token | None, amount: Token) -> None:
+    """A metric that may be wanted high or low, and a number."""
+    ways = [draft.say("at_least"), draft.say("at_most")]
+    options = [draft.instead(said, way) if said else draft.before(amount, way) for way in ways]
+    words = draft.say("comparison_missing", said=draft.said(amount))
+    draft.ask("comparison_missing", amount, words, options)
+
+
+def ask_direction(draft: Draft, metric: str, said: Token, amount: Token) -> None:
+    """A bound on the side where nobody needs one."""
+    good, best = (">=", "maximize") if metric in HIGHER_IS_BETTER else ("<=", "minimize")
+    side, name = draft.say(SIDES[good]), label(draft, metric)
+    apart = said.end <= amount.start or amount.end <= said.start  # the ends of a range share one place
+    turned = [draft.instead(said, side)] if apart else []
+    words = draft.say("direction_unusual", label=name, side=side)
+    draft.ask("direction_unusual", said, words, [*turned, f"{draft.say(best)} {name}"])
+
+
+def ask_optimum(draft: Draft, metric: str, said: Token) -> None:
+    """The most of something bad or the least of something good."""
+    name, other = label(draft, metric), draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
+    words = draft.say("optimum_unusual", said=draft.quoted(said), label=name, other=other)
+    draft.ask("direction_unusual", said, words, [draft.instead(said, other), f"{other} {name}"])
+
+
+def ask_bound_or_optimum(draft: Draft, metric: str, said: Token, amount: Token) -> None:
+    """Both an optimisation and a number."""
+    name, wish = label(draft, metric), draft.say(str(said.value))
+    words = draft.say("bound_and_optimum", said=draft.quoted(amount), label=name, wish=wish)
+    side = draft.say("at_most" if said.value == "minimize" else "at_least")
+    draft.ask("bound_and_optimum", amount, words, [f"{wish} {name}", f"{name} {side} {draft.said(amount)}"])
+
+
+def ask_bound(draft: Draft, reading: Reading, metric: str) -> None:
+    """A metric without a number."""
+    name = label(draft, metric)
+    high = metric in HIGHER_IS_BETTER or metric == "gpu_util"
+    best, way = ("maximize", "at_least") if high else ("minimize", "at_most")
+    example = f"{name} {draft.say(way)} {_EXAMPLES.get(metric, '2 s')}"
+    words = draft.say("bound_missing", said=repr(draft.text[reading.start : reading.end]), label=name)
+    draft.ask("bound_missing", reading.head, words, [f"{draft.say(best)} {name}", example])
+
+
+def ask_whole(draft: Draft, amount: Token, metric: str) -> None:
+    """Half a device."""
+    number = max(1, int(min(amount.value.number, 1e6)))
+    words = draft.say("not_a_whole_number", said=draft.quoted(amount), label=label(draft, metric))
+    draft.ask(
+        "not_a_whole_number", amount, words, [draft.instead(amount, str(n)) for n in (number, number + 1)]
+    )
+
+
+def ask_stat(draft: Draft, said: Token) -> None:
+    """A percentile that is not measured."""
+    options = [draft.instead(said, stat) for stat in ("P99", "P95", "P90", "P50")]
+    draft.ask("unknown_stat", said, draft.say("unknown_stat"), options)
+
+
+def ask_degree(draft: Draft, head: Token, setting: str) -> None:
+    """A setting without its number."""
+    name = label(draft, setting)
+    options = [draft.instead(head, f"{name} {n}") for n in (1, 2, 4)]
+    draft.ask("value_missing", head, draft.say("value_missing", label=name), options)
+
+
+def ask_fixed_or_most(draft: Draft, said: Token, amount: Token, setting: str) -> None:
+    """A setting with a comparison that settings do not have: ``best tp 4``."""
+    name, number = label(draft, setting), f"{amount.value.number:g}"
+    words = draft.say("comparison_unclear", label=name, said=draft.said(amount))
+    draft.ask(
+        "comparison_unclear", said, words, [f"{name} {number}", f"{name} {draft.say('at_most')} {number}"]
+    )
+
+
+def ask_wish(draft: Draft, wish: Token) -> None:
+    """A wish without a metric: fast, cheap, better."""
+    fastest = [f"{draft.say('minimize')} {label(draft, metric)}" for metric in ("ttft", "tpot")]
+    most, cheapest = (
+        f"{draft.say('maximize')} {label(draft, 'throughput_tok')}",
+        f"{draft.say('minimize')} {label(draft, 'cost')}",
+    )
+    options = {
+        "fast": [*fastest, most],
+        "cheap": [cheapest, f"{label(draft, 'cost')} {draft.say('at_most')} 10 USD/h"],
+        "good": [fastest[0], most, cheapest],
+    }
+    words = draft.say(f"wish_{wish.value}", **({"said": draft.quoted(wish)} if wish.value == "good" else {}))
+    draft.ask("wish_without_metric", wish, words, options[wish.value])
+
+
+def ask_time(draft: Draft, said: Token) -> None:
+    """A time that cannot be, or that can be two."""
+    words = draft.say(said.value, said=draft.quoted(said))
+    options = [
+        draft.instead(said, draft.say(name)) for name in ("window_peak", "window_overnight", "at_all_times")
+    ]
+    draft.ask(said.value, said, words, options)
+
+
+def ask_number(draft: Draft, token: Token) -> None:
+    """Digits that could be two numbers (``1,5``) or none (``1e400``)."""
+    said = draft.said(token)
+    numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
+    options = [
+        *(draft.instead(token, number) for number in numbers),
+        draft.say("nothing"),
+        draft.without([token]),
+    ]
+    draft.ask("number_unreadable", token, draft.say("number_unreadable", said=draft.quoted(token)), options)

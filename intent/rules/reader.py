@@ -1,0 +1,283 @@
+"""The translator without an LLM: tokens, clauses, goals. Pure; what it cannot place it asks about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from intent.injection import orders
+from intent.models import Catalogue
+from intent.rules.bounds import add_goal
+from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
+from intent.rules.draft import Draft
+from intent.rules.exceptions import add_exception, is_exception
+from intent.rules.kinds import Kind
+from intent.rules.phrasing import tokenize
+from intent.rules.placements import add_placements
+from intent.rules.precisions import add_precisions
+from intent.rules.priorities import add_priorities, is_priority
+from intent.rules.questions import ask_number, ask_time, ask_wish
+from intent.rules.readings import Reading, bind, extent, is_idle, united
+from intent.rules.reconfigs import add_reconfigs, is_reconfig
+from intent.rules.relatives import Change, add_relative, change_in
+from intent.rules.relatives import leftovers as unchanged
+from intent.rules.tokens import Token
+
+_TELLING = frozenset(
+    {
+        *HEADS,
+        *AMOUNTS,
+        Kind.PRECISION,
+        Kind.SELECTOR,
+        Kind.OPTIMISE,
+        Kind.CHEAPEST,
+        Kind.RECONFIG,
+        Kind.EXCEPT,
+    }
+)
+"""Kinds that a clause without a wish does not have."""
+
+
+_INTERROGATIVES = frozenset(
+    ["is", "are", "does", "did", "was", "were", "has", "have", "will", "am", "should"]
+)
+_PREPOSITIONS = frozenset(
+    [
+        "for",
+        "of",
+        "in",
+        "on",
+        "at",
+        "with",
+        "to",
+        "during",
+        "from",
+        "by",
+        "without",
+        "under",
+        "over",
+        "after",
+        "before",
+        "per",
+        "对",
+        "针对",
+        "在",
+        "给",
+        "为",
+    ]
+)
+_EXCLUDING = frozenset(
+    {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for", "but not",
+     "not counting", "not including", "除了", "除", "不包括", "exclude"}
+)  # fmt: skip
+"""Words that exclude a tenant, wherever in the sentence they stand."""
+
+
+def read(text: str, catalogue: Catalogue) -> Draft:
+    """Everything the rules understand of a text, and questions about the rest."""
+    draft = Draft(text, catalogue)
+    tokens = without_orders(tokenize(text, catalogue), orders(text))
+    if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
+        ask_number(draft, unreadable)
+        return draft
+    reader = _Reader(draft, wishes=any(token.kind in _TELLING for token in tokens))
+    for clause in _without_reasons(clauses(tokens)):
+        reader.take(clause)
+    if reader.waiting:
+        reader.leftovers += reader.waiting.tokens
+    draft.ask_about(reader.leftovers)
+    return draft
+
+
+@dataclass
+class _Reader:
+    """Goes from clause to clause and remembers what an ellipsis may repeat."""
+
+    draft: Draft
+    wishes: bool
+    """Whether the text says anything that a goal could be about."""
+    previous: tuple[Reading, ...] = ()
+    change: Change | None = None
+    ranking: Clause | None = None
+    ranked_from: tuple[int, int] = (0, 0)
+    """Goals and assumptions there were before the ranking."""
+    told: Clause | None = None
+    """The clause before, where it only told what was."""
+    waiting: Clause | None = None
+    """An exception said before its bound."""
+    leftovers: list[Token] = field(default_factory=list)
+
+    def take(self, clause: Clause) -> None:
+        """Read one clause."""
+        ranking, self.ranking = self.ranking, None
+        told, self.told = self.told, None
+        if told is not None and told.has(*AMOUNTS) and not (clause.opens_sentence and clause.has(*HEADS)):
+            self.leftovers += told.of(*AMOUNTS)
+        if _is_report(clause, self.draft.text) or (told is not None and clause.joint == ":"):
+            self._background(clause)
+        elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
+            ask_time(self.draft, impossible)
+        elif self._is_chatter(clause):
+            pass
+        elif twice := clause.unlisted(Kind.WINDOW):
+            self.leftovers += twice
+            self.take(replace(clause, tokens=tuple(token for token in clause.tokens if token not in twice)))
+        elif _continues(ranking, clause):
+            goals, assumptions = self.ranked_from
+            del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
+            self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))  # type: ignore[union-attr] # checked
+        elif is_exception(clause, self.draft.goals):
+            self._except(clause)
+        elif is_priority(clause):
+            self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
+            self._rank(clause)
+        elif is_reconfig(clause) or (
+            clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR)
+        ):
+            self.leftovers += add_reconfigs(self.draft, clause)
+        elif clause.has(Kind.SELECTOR):
+            self.leftovers += add_placements(self.draft, clause)
+        elif clause.has(Kind.PRECISION, Kind.QUANTISE):
+            self.leftovers += add_precisions(self.draft, clause)
+        elif self._is_bound(clause):
+            self._bound(clause)
+        elif wish := clause.first(Kind.VAGUE):
+            ask_wish(self.draft, wish)
+        else:
+            self.leftovers += [token for token in clause.tokens if not is_idle(token)]
+
+    def _except(self, clause: Clause) -> None:
+        """An exception; one that comes before its bound waits for it."""
+        told = [token for token in clause.tokens if token.kind in {Kind.EXCEPT, Kind.TENANT}]
+        excluding = any(token.value in _EXCLUDING for token in clause.of(Kind.EXCEPT))
+        rest = [token for token in clause.tokens if token not in told]
+        if (
+            excluding
+            and clause.has(Kind.TENANT)
+            and not self.draft.goals
+            and (clause.has(*AMOUNTS) or not clause.has(Kind.METRIC))
+        ):
+            self.waiting = replace(clause, tokens=tuple(told), scope={})
+            if clause.has(*AMOUNTS):
+                self.take(
+                    replace(
+                        clause, tokens=tuple(rest), scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}
+                    )
+                )
+        else:
+            self.leftovers += add_exception(self.draft, united(clause))
+
+    def _rank(self, clause: Clause) -> None:
+        self.leftovers += add_priorities(self.draft, clause)
+        self.ranking = clause
+
+    def _bound(self, clause: Clause) -> None:
+        change = change_in(self._with_head(clause)) or (
+            self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None
+        )
+        bound = bind(clause, self.previous, self.draft.text)
+        for reading in bound.readings:
+            if change is None:
+                add_goal(self.draft, reading)
+            else:
+                add_relative(self.draft, reading, change)
+        self.change = change
+        self.previous = bound.readings or self.previous
+        if self.waiting and self.draft.goals:
+            waiting, self.waiting = self.waiting, None
+            self.leftovers += add_exception(self.draft, waiting)
+        unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
+        self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
+
+    def _with_head(self, clause: Clause) -> Clause:
+        """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
+        head = self.previous[-1].head if self.previous and clause.has(Kind.CHANGE, Kind.FACTOR) else None
+        if head is None or clause.has(Kind.METRIC, Kind.VAGUE):
+            return clause
+        return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
+
+    def _background(self, clause: Clause) -> None:
+        """What was or is: no wish, but the metric that the next clause may leave out."""
+        self.told = clause
+        heads = clause.of(Kind.METRIC)
+        if heads:
+            self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
+
+    def _is_chatter(self, clause: Clause) -> bool:
+        """Unknown words alone, in front of every wish or as a signature, that no preposition ties to one."""
+        if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
+            return False
+        said = self.draft.text[clause.start : clause.tokens[0].start].split()
+        tied = any(word.lower() in _PREPOSITIONS for word in (*said[:1], *said[-1:]))
+        return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
+
+    def _is_bound(self, clause: Clause) -> bool:
+        if clause.repeats or clause.has(*HEADS, Kind.CHEAPEST):
+            return True
+        if clause.has(*AMOUNTS):
+            known = clause.has(Kind.COMPARISON) or not any(
+                not is_idle(token) for token in clause.of(Kind.UNKNOWN)
+            )
+            return known or (not self.previous and _has_unit(clause))
+        if self.previous and clause.has(Kind.STAT) and clause.is_only(Kind.STAT, Kind.ALLOW, *SCOPES):
+            return False
+        if self.previous and clause.has(Kind.FACTOR):
+            return True
+        return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
+
+
+def _continues(ranking: Clause | None, clause: Clause) -> bool:
+    """``..., then throughput``: the next side of an order that the clause before began."""
+    if ranking is None or clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
+        return False
+    link = clause.tokens[0]
+    linked = link.kind is Kind.PRIORITY and link.value == "over"
+    return linked and clause.has(Kind.METRIC, Kind.QUALITY, Kind.TENANT)
+
+
+def _is_report(clause: Clause, text: str) -> bool:
+    """Whether a clause asks or tells what is or was."""
+    if clause.has(Kind.REPORT):
+        return not (clause.has(Kind.LIMITING) and clause.has(*AMOUNTS))
+    first = text[clause.start :].split(maxsplit=1)[:1]
+    return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
+
+
+def _without_reasons(found: Sequence[Clause]) -> list[Clause]:
+    """Clauses without what only says why, as long as it says nothing that could be a wish."""
+    kept = []
+    for clause in found:
+        place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
+        if place is None or any(token.kind in _TELLING for token in clause.tokens[place:]):
+            kept.append(clause)
+        elif place:
+            kept.append(replace(clause, tokens=clause.tokens[:place]))
+    return kept
+
+
+def _has_unit(clause: Clause) -> bool:
+    """Whether a number says what it counts."""
+    return clause.has(Kind.RANGE) or any(token.value.unit for token in clause.of(Kind.QUANTITY))
+
+
+def _is_unreadable(token: Token) -> bool:
+    return token.kind is Kind.UNKNOWN and str(token.value)[0].isdigit()
+
+
+def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -> list[Token]:
+    """Take out words that give orders; a stretch between commas that says nothing else goes with them."""
+    marked = [replace(token, kind=Kind.ORDER) if _inside(token, places) else token for token in tokens]
+    kept: list[Token] = []
+    stretch: list[Token] = []
+    for token in [*marked, None]:
+        if token is not None and token.kind not in {Kind.JOIN, Kind.STOP}:
+            stretch.append(token)
+            continue
+        ordered = any(one.kind is Kind.ORDER for one in stretch)
+        if not ordered or any(one.kind in _TELLING for one in stretch):
+            kept += stretch
+        kept += [token] if token else []
+        stretch = []
+    return kept
+
+
+def _inside(token: Token, places: Sequence[tuple[int, int]]) -> bool:
+    return any(start < token.end and token.start < end for start, end in places)

@@ -1,0 +1,378 @@
+"""Clauses to readings: which words of a clause fill which slot of a bound, still as they were said.
+
+``intent.goals`` alone decides what a reading means.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from intent.models import LATENCIES
+from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.quantities import PER_USER, Quantity
+from intent.rules.tokens import Token
+
+_IMPLIED = {
+    "tokens/s": "throughput_tok",
+    "requests/s": "throughput_req",
+    "s/token": "tpot",
+    PER_USER: "tpot",
+    "USD": "cost",
+    "money": "cost",
+    "USD/h": "cost",
+    "USD/day": "cost",
+    "USD/month": "cost",
+    "USD/Mtok": "cost",
+}
+"""Units that belong to one metric, so that the metric need not be said."""
+
+_IDLE = frozenset(
+    {Kind.AUDIENCE, Kind.THING, Kind.TO, Kind.CHANGE, Kind.MAY, Kind.NOW, Kind.BETWEEN, Kind.SAME, Kind.ONLY,
+     Kind.ALLOW, Kind.SOFT, Kind.MORE}
+)  # fmt: skip
+"""Words that add nothing to a bound that is complete without them."""
+_ADVERBS = frozenset({"then", "再", "然后", "先", "最后", "保", "就", "首先", "接着", "最后是"})
+_MARKS = frozenset("-*•·@/…\\'\"$&")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One bound as it was said: each slot a token of the text, None where nothing was said."""
+
+    start: int
+    end: int
+    """The half-open place of the evidence in the text."""
+    head: Token | None = None
+    """A ``METRIC``, ``SETTING`` or ``COUNTED``."""
+    stat: Token | None = None
+    comparison: Token | None = None
+    """A ``COMPARISON`` or ``OPTIMISE``."""
+    quantity: Token | None = None
+    direction: str | None = None
+    """``<=`` or ``>=`` where the verb says one: cut it to, raise it to."""
+    window: Token | None = None
+    tenant: Token | None = None
+    model: Token | None = None
+    inherited: frozenset[Kind] = frozenset()
+    """Slots that the clause itself does not say."""
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a clause gave: readings, and tokens that found no slot."""
+
+    readings: tuple[Reading, ...]
+    leftovers: tuple[Token, ...]
+
+
+def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
+    """Give every token of the clause its slot; what the clause leaves out is taken from the readings before it."""
+    if clause.repeats:
+        return _repeated(clause, previous)
+    clause = united(clause)
+    heads = _heads(clause) or _unknown_head(clause)
+    quantity, comparison = _amount(clause), _comparison(clause)
+    used = {*heads, quantity, comparison, *clause.of(Kind.STAT, *SCOPES), *_echoes(clause, comparison)}
+    leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
+    said = [token for token in clause.tokens if token not in leftovers]
+    if not said:
+        return Bound((), clause.tokens)
+    reading = Reading(
+        *extent(said),
+        comparison=comparison,
+        quantity=quantity,
+        direction=_direction(clause),
+        soft=clause.has(Kind.SOFT),
+    )
+    if (
+        not heads
+        and clause.joint is None
+        and not comparison
+        and not clause.has(Kind.STAT, Kind.SOFT, *SCOPES)
+    ):
+        return Bound((), clause.tokens)  # "2s for 2 hours": a number that nothing joins to the goal
+    stats = clause.of(Kind.STAT)
+    if not heads and previous:
+        complete = [_completed(reading, stats[0] if stats else None, one) for one in _antecedents(previous)]
+        return Bound(tuple(_spread(complete, clause, previous)), (*leftovers, *stats[1:]))
+    pairs, unpaired = _paired(heads, stats)
+    readings = [_facing(replace(reading, head=head, stat=stat), text) for head, stat in pairs]
+    bound = clause.first(Kind.COMPARISON)
+    if (
+        comparison is not None
+        and comparison.kind is Kind.OPTIMISE
+        and bound is not None
+        and quantity is not None
+    ):
+        least = [replace(one, quantity=None) for one in readings]  # "minimise cost under $5/h" is both
+        readings = [*least, *(replace(one, comparison=bound) for one in readings)]
+        leftovers = tuple(token for token in leftovers if token is not bound)
+    wish = previous[-1].comparison if previous else None
+    if wish and wish.kind is Kind.OPTIMISE and not (comparison or quantity) and clause.joint in {"and", ","}:
+        readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
+    return Bound(tuple(_spread(readings, clause, ())), leftovers + unpaired)
+
+
+def united(clause: Clause) -> Clause:
+    """Numbers with units that stand apart from them: ``QPS at least 50``, ``每秒 1000 个 token``, ``每小时 40 美元``."""
+    amounts = clause.of(Kind.QUANTITY)
+    if len(amounts) != 1:
+        return clause
+    amount, unit, period = amounts[0], clause.first(Kind.UNIT), clause.first(Kind.PERIOD)
+    said: Quantity = amount.value
+    used: list[Token] = []
+    if said.unit is None and unit is not None:
+        said, used = said.in_unit(*unit.value), [unit]
+    elif period is not None and (with_period := _per_period(said, period, clause)):
+        said, used = with_period, [period]
+    per_user = clause.first(Kind.PER_USER)
+    if per_user is not None and said.unit == "tokens/s":
+        said, used = said.in_unit(PER_USER, said.factor), [*used, per_user]
+    if not used:
+        return clause
+    told = Token(Kind.QUANTITY, said, *extent([amount, *used]))
+    kept = [told if token is amount else token for token in clause.tokens if token not in used]
+    return replace(clause, tokens=tuple(kept))
+
+
+_PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+
+
+def _per_period(said: Quantity, period: Token, clause: Clause) -> Quantity | None:
+    metrics = {token.value for token in clause.of(Kind.METRIC)}
+    if said.unit == "USD" or (said.unit is None and "cost" in metrics):
+        return said.in_unit(f"USD/{period.value}", said.factor)
+    things = {token.value for token in clause.of(Kind.THING)}
+    seconds = _PERIOD_SECONDS.get(period.value)
+    if said.unit is not None or seconds is None:
+        return None
+    if "tokens" in things or "throughput_tok" in metrics:
+        return said.in_unit("tokens/s", 1 / seconds)
+    if "requests" in things or "throughput_req" in metrics:
+        return said.in_unit("requests/s", 1 / seconds)
+    return None
+
+
+def extent(tokens: Sequence[Token]) -> tuple[int, int]:
+    """The half-open place that holds all of these tokens."""
+    return min(token.start for token in tokens), max(token.end for token in tokens)
+
+
+def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
+    """Whether a token adds nothing: ``GPU`` beside another head, a unit that became the head, a mark."""
+    if token.kind is Kind.COUNTED:
+        return bool(token.value == "gpu_count")
+    if token.kind is Kind.PRIORITY:
+        return token.value in {"over", "first"} and token.misspelt is None and token.end - token.start <= 4
+    if token.kind is Kind.UNKNOWN and not str(token.value).isalnum():
+        return token.value in _MARKS or (
+            len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±"
+        )
+    if token.kind is Kind.LIST:
+        return True
+    if token.kind is Kind.UNIT and token.value == ("s", 1e-6):
+        return True  # "us", the people
+    if token.kind is Kind.RECONFIG:
+        return any(head.value == "reconfig_pause" for head in heads)
+    return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
+
+
+def _repeated(clause: Clause, previous: Sequence[Reading]) -> Bound:
+    """Only a window or tenant: the goals of the clause before, for it."""
+    again = [
+        replace(one, start=clause.tokens[0].start, end=clause.tokens[-1].end)
+        for one in _antecedents(previous)
+    ]
+    return Bound(tuple(_spread(again, clause, previous)), ())
+
+
+def _antecedents(previous: Sequence[Reading]) -> list[Reading]:
+    """The readings an ellipsis repeats: each metric of the last clause once."""
+    return list({(one.head, one.stat, _end_of_range(one)): one for one in previous}.values())
+
+
+def _end_of_range(reading: Reading) -> str | None:
+    return reading.comparison.value if reading.comparison else None
+
+
+def _amount(clause: Clause) -> Token | None:
+    """The number; where it goes from one to another, the other."""
+    amount = clause.first(*AMOUNTS)
+    if (
+        amount is not None
+        and amount.kind is Kind.RANGE
+        and clause.has(Kind.CHANGE)
+        and not clause.has(Kind.COMPARISON)
+    ):
+        return replace(amount, kind=Kind.QUANTITY, value=amount.value[1])
+    return amount
+
+
+def _comparison(clause: Clause) -> Token | None:
+    """An optimisation; else the comparison behind the number, which closes the phrase; else the one before it."""
+    if wish := clause.first(Kind.OPTIMISE, Kind.CHEAPEST):
+        return wish
+    said = clause.of(Kind.COMPARISON)
+    amount = clause.first(*AMOUNTS)
+    behind = [token for token in said if amount is not None and token.start >= amount.end]
+    return next(iter(behind or said), None)
+
+
+def _echoes(clause: Clause, comparison: Token | None) -> list[Token]:
+    """Comparisons that say the same once more: ``不超过 2 秒以内``."""
+    return [
+        token
+        for token in clause.of(Kind.COMPARISON)
+        if comparison is not None and token.value == comparison.value
+    ]
+
+
+def _direction(clause: Clause) -> str | None:
+    """The side that a verb says: ``cut TTFT to 2s``."""
+    if (to := clause.first(Kind.TO)) is None:
+        return None
+    if to.value:
+        return str(to.value)
+    change = clause.first(Kind.CHANGE)
+    return change.value if change is not None and change.value in {"<=", ">="} else None
+
+
+def _heads(clause: Clause) -> list[Token]:
+    """The metrics or settings of the clause; a unit that only one metric has stands in for it."""
+    heads = clause.of(*HEADS)
+    counted = [head for head in heads if head.kind is Kind.COUNTED]
+    if len(heads) > 1:
+        loose = [head for head in counted if not _counts(clause, head)]
+        heads = [head for head in heads if head not in loose] or heads[:1]
+        named = [head for head in heads if head.value in LATENCIES]
+        if named:
+            heads = [head for head in heads if head.value != ANY_LATENCY]
+        if any(head.value in {"throughput_tok", "throughput_req"} for head in heads):
+            heads = [head for head in heads if head.value != ANY_THROUGHPUT]
+        heads = _distinct(heads)
+    if heads and not (len(heads) == 1 and heads[0] in counted and _unit_of(clause) in _IMPLIED):
+        return heads
+    for token in clause.of(*AMOUNTS):
+        quantity = token.value if token.kind is Kind.QUANTITY else token.value[0]
+        if quantity.unit in _IMPLIED:
+            return [replace(token, kind=Kind.METRIC, value=_IMPLIED[quantity.unit])]
+    if cheapest := clause.first(Kind.CHEAPEST):
+        return [replace(cheapest, kind=Kind.METRIC, value="cost")]
+    if amounts := clause.of(Kind.THING):
+        if (
+            clause.has(Kind.OPTIMISE)
+            and (unit := clause.first(Kind.PERIOD))
+            and unit.value in _PERIOD_SECONDS
+        ):
+            return [replace(amounts[0], kind=Kind.METRIC, value=f"throughput_{amounts[0].value[:3]}")]
+    return [
+        replace(unit, kind=Kind.METRIC, value=_IMPLIED[unit.value[0]])
+        for unit in clause.of(Kind.UNIT)
+        if unit.value[0] in _IMPLIED
+    ][:1]
+
+
+def _unit_of(clause: Clause) -> str | None:
+    amount = clause.first(Kind.QUANTITY)
+    return amount.value.unit if amount else None
+
+
+def _distinct(heads: Sequence[Token]) -> list[Token]:
+    """One head per meaning: ``首字延迟（TTFT）``."""
+    return list({head.value: head for head in reversed(heads)}.values())[::-1]
+
+
+def _counts(clause: Clause, head: Token) -> bool:
+    """Whether a plain number stands right before what it counts."""
+    before = [token for token in clause.tokens if token.end <= head.start]
+    return (
+        bool(before)
+        and before[-1].kind in AMOUNTS
+        and head.start - before[-1].end <= 1
+        and not clause.has(Kind.METRIC)
+    )
+
+
+def _unknown_head(clause: Clause) -> list[Token]:
+    """Unknown words in front of a bound stand where a metric should: ``the vibes under 2s``."""
+    bound = min((token.start for token in clause.of(Kind.COMPARISON, *AMOUNTS)), default=0)
+    unknown = [
+        token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()
+    ]
+    return [replace(unknown[0], end=unknown[-1].end)] if unknown else []
+
+
+def _paired(
+    heads: Sequence[Token], stats: Sequence[Token]
+) -> tuple[list[tuple[Token | None, Token | None]], tuple[Token, ...]]:
+    """Metrics with their statistics: one statistic for all, one each, or several for one metric."""
+    stats = list({token.value: token for token in stats}.values())
+    if not heads:
+        return [(None, stats[0] if stats else None)], tuple(stats[1:])
+    if len(stats) == len(heads):
+        return list(zip(heads, stats, strict=True)), ()
+    if len(heads) == 1 and len(stats) > 1:
+        return [(heads[0], stat) for stat in stats], ()
+    return [(head, stats[0] if stats else None) for head in heads], tuple(stats[1:])
+
+
+def _completed(reading: Reading, stat: Token | None, previous: Reading) -> Reading:
+    """An ellipsis, ``... and 5s overnight``: head, statistic and comparison come from the goal before."""
+    return replace(
+        reading,
+        head=previous.head,
+        stat=stat or previous.stat,
+        comparison=reading.comparison
+        or (previous.comparison if reading.quantity else None)
+        or previous.comparison,
+        quantity=reading.quantity or previous.quantity,
+        direction=reading.direction or previous.direction,
+        soft=reading.soft or previous.soft,
+    )
+
+
+def _spread(readings: Sequence[Reading], clause: Clause, previous: Sequence[Reading]) -> list[Reading]:
+    """One reading for each window, tenant and model, and for each end of a range."""
+    last = previous[-1] if previous else Reading(0, 0)
+    slots = [
+        clause.covered_by(kind) or (inherited,)
+        for kind, inherited in zip(SCOPES, (last.window, last.tenant, last.model), strict=True)
+    ]
+    taken = frozenset(kind for kind in SCOPES if not clause.of(kind))
+    result: list[Reading] = []
+    for reading, (window, tenant, model) in product(readings, product(*slots)):
+        result += _ranged(replace(reading, window=window, tenant=tenant, model=model, inherited=taken))
+    return result
+
+
+def _facing(reading: Reading, text: str) -> Reading:
+    """``2s > TTFT`` is ``TTFT < 2s``: a sign between number and metric is read from the metric's side."""
+    head, sign, amount = reading.head, reading.comparison, reading.quantity
+    if head is None or sign is None or amount is None or text[sign.start : sign.end][:1] not in _SIGNS:
+        return reading
+    if amount.end <= sign.start and sign.end <= head.start and sign.value in _FACING:
+        return replace(reading, comparison=replace(sign, value=_FACING[sign.value]))
+    return reading
+
+
+_SIGNS = frozenset("<>≤≥＜＞=⩽⩾")
+_FACING = {"<=": ">=", ">=": "<="}
+
+
+def _ranged(reading: Reading) -> list[Reading]:
+    """A range is two bounds."""
+    token = reading.quantity
+    if token is None or token.kind is not Kind.RANGE:
+        return [reading]
+    low, high = token.value
+    return [_bounded(reading, token, ">=", low), _bounded(reading, token, "<=", high)]
+
+
+def _bounded(reading: Reading, token: Token, op: str, quantity: Quantity) -> Reading:
+    return replace(
+        reading,
+        comparison=replace(token, kind=Kind.COMPARISON, value=op),
+        quantity=replace(token, kind=Kind.QUANTITY, value=quantity),
+    )

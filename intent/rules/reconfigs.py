@@ -1,0 +1,111 @@
+"""Clauses about how often the service may reshape itself: ``at most 2 reconfigurations per hour``, ``高峰期禁止切换``."""
+
+from intent.models import ReconfigRule, Window
+from intent.rules import scopes
+from intent.rules.clauses import Clause
+from intent.rules.draft import Draft
+from intent.rules.kinds import Kind
+from intent.rules.readings import extent, is_idle
+from intent.rules.tokens import Token
+
+_USED = frozenset(
+    {Kind.RECONFIG, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.COMPARISON, Kind.QUANTITY, Kind.TIMES_SAID, Kind.TIMES,
+     Kind.WINDOW, Kind.ONLY, Kind.COUNTED, Kind.MAY, Kind.ALLOW}
+)  # fmt: skip
+_RATES = {
+    "h": (1.0, "1/h"),
+    "min": (60.0, "1/h"),
+    "day": (1.0, "1/day"),
+    "week": (1 / 7, "1/day"),
+    "month": (1 / 30, "1/day"),
+}
+_ELSEWHERE = {"off_peak": "peak", "peak": "off_peak"}
+"""Only then: never in the rest of the day."""
+
+
+def is_reconfig(clause: Clause) -> bool:
+    """Whether a clause limits reconfigurations, rather than bounding how long one takes."""
+    if not clause.has(Kind.RECONFIG) or clause.has(Kind.SELECTOR, Kind.PRECISION, Kind.SETTING):
+        return False
+    limited = clause.has(
+        Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
+    )
+    return limited and not clause.has(Kind.METRIC)
+
+
+def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
+    """Append the rule of the clause for each of its windows; gives back the words without a place."""
+    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
+    rule = _rule(clause)
+    if rule is None:
+        head = clause.of(Kind.RECONFIG)[0]
+        options = [draft.say("no_reconfig"), draft.say("few_reconfigs")]
+        draft.ask("reconfig_unclear", head, draft.say("reconfig_unclear", said=draft.quoted(head)), options)
+        return []
+    for said in clause.covered_by(Kind.WINDOW) or (None,):
+        when = scopes.window(draft, said)
+        if when is not None and (held := _window(when, clause)) is not None:
+            draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held))  # type: ignore[arg-type] # closed tables
+    return [
+        token
+        for token in clause.tokens
+        if token.kind not in _USED and not is_idle(token) and not _is_every(clause, token)
+    ]
+
+
+def _window(when: Window, clause: Clause) -> Window | None:
+    """``only off-peak`` forbids the peak."""
+    return _ELSEWHERE.get(when) if clause.has(Kind.ONLY) and isinstance(when, str) else when
+
+
+def _is_every(clause: Clause, token: Token) -> bool:
+    return token.kind is Kind.UNIT and clause.has(Kind.TIMES_SAID)
+
+
+Rule = tuple[str, float | None, str | None]
+
+
+def _rule(clause: Clause) -> Rule | None:
+    """Forbid, or a limit with its unit; None if it could be two things."""
+    count, period = _count(clause), clause.first(Kind.PERIOD)
+    comparison = clause.first(Kind.COMPARISON)
+    refusals = clause.of(Kind.NEGATION, Kind.AVOID, Kind.FREEZE)
+    if clause.has(Kind.ONLY) and count is None:
+        windows = clause.of(Kind.WINDOW)
+        fits = (
+            len(windows) == 1
+            and isinstance(windows[0].value, str)
+            and windows[0].value in _ELSEWHERE
+            and not refusals
+        )
+        return ("forbid", None, None) if fits else None
+    if count is None or (count == 1 and refusals and comparison is None):  # "not a single reconfiguration"
+        return (
+            ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
+        )
+    if refusals or (comparison is not None and comparison.value != "<="):
+        return None
+    if count == 0:
+        return "forbid", None, None
+    return _rate(clause, count, period)
+
+
+def _rate(clause: Clause, count: float, period: Token | None) -> Rule | None:
+    if period is not None and period.value in _RATES:
+        factor, unit = _RATES[period.value]
+        return "limit", count * factor, unit
+    amounts = [token.value for token in clause.of(Kind.QUANTITY) if token.value.unit == "s"]
+    if len(amounts) == 1 and amounts[0].value >= 60:  # "once every 4 hours"
+        days = amounts[0].value / 86400
+        return (
+            ("limit", count / days, "1/day")
+            if days >= 1
+            else ("limit", count * 3600 / amounts[0].value, "1/h")
+        )
+    return None
+
+
+def _count(clause: Clause) -> float | None:
+    numbers = [token.value.number for token in clause.of(Kind.QUANTITY) if token.value.unit is None]
+    numbers += [token.value for token in clause.of(Kind.TIMES_SAID)]
+    return numbers[0] if len(numbers) == 1 else None

@@ -1,0 +1,50 @@
+"""For whom and when: windows, tenants and models as they were said, to the names a goal holds."""
+
+from typing import Literal
+
+from rapidfuzz import fuzz
+
+from intent.models import NAMED_WINDOWS, Window
+from intent.rules.draft import Draft
+from intent.rules.kinds import EVERYONE
+from intent.rules.tokens import Token
+
+
+def window(draft: Draft, said: Token | None) -> Window | None:
+    """The window of a goal, ``always`` assumed; None if nobody defined it and it was asked about."""
+    if said is None:
+        draft.assume("window", "assumed_window")
+        return "always"
+    if not isinstance(said.value, str):
+        defined: Window = said.value
+        return defined
+    if said.value == "always" or said.value in draft.catalogue.windows:
+        return said.value
+    known = [name for name in draft.catalogue.windows if name != "always"]
+    words = draft.say("unknown_window", said=draft.quoted(said), known=", ".join(known) or "-")
+    spoken = [draft.say("at_all_times"), *(spoken_name(draft, name) for name in known)]
+    draft.ask("unknown_window", said, words, [draft.instead(said, one) for one in spoken])
+    return None
+
+
+def spoken_name(draft: Draft, name: str) -> str:
+    """A named window as the operator would say it."""
+    return draft.say(f"window_{name}") if name in NAMED_WINDOWS else name.replace("_", " ")
+
+
+def tenant(draft: Draft, said: Token | None) -> str | Literal[False] | None:
+    """A tenant's name, None for everybody, False if nobody has the name and it was asked about."""
+    if said is None or said.value == EVERYONE:
+        return None
+    if said.value is not None:
+        return str(said.value)
+    known = draft.catalogue.tenants
+    words = draft.say("unknown_tenant", said=draft.quoted(said), known=", ".join(known) or "-")
+    draft.ask(
+        "unknown_tenant", said, words, [draft.instead(said, one) for one in _nearest(draft.said(said), known)]
+    )
+    return False
+
+
+def _nearest(said: str, known: tuple[str, ...]) -> list[str]:
+    return sorted(known, key=lambda name: -fuzz.ratio(said.lower(), name.lower()))[:3]

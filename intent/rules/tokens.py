@@ -1,0 +1,183 @@
+"""Text to tokens: times, known phrases, names, numbers and misspelt words, each with its place in the original text.
+
+Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phrasing`` then joins tokens to quantities and the like.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rapidfuzz import fuzz, process
+
+from intent.fold import Folded, fold
+from intent.models import Catalogue
+from intent.rules import lexicon
+from intent.rules.kinds import Kind
+from intent.rules.numbers import han_number
+from intent.rules.quantities import parse_number
+from intent.times import Said, find
+
+SIMILAR_ENOUGH = 85
+"""Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
+KNOWN_GPUS = (
+    "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4", "V100", "P100",
+    "B100", "B200", "GB200", "MI300X", "MI250", "4090", "3090", "RTX4090", "RTX 4090", "RTX 3090", "RTX 6000", "TPU", "910B", "Gaudi",
+)  # fmt: skip
+"""Kinds that people name, whether a deployment has them or not."""
+
+_NODE = re.compile(r"\b(?:node|host)\s+\w\b")
+_REFERENCE = "reference"
+_MENTION = re.compile(
+    r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
+)
+Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word or phrase with its meaning and its half-open place in the original text."""
+
+    kind: Kind
+    value: Any
+    start: int
+    end: int
+    misspelt: tuple[str, str] | None = None
+    """The word as written and what it was taken for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    said: str
+    taken: str
+    start: int
+    end: int
+
+
+def scan(text: str, catalogue: Catalogue) -> list[Token]:
+    """The tokens of a text, in order, before any are joined."""
+    folded = fold(text)
+    names = _names(_Key(catalogue))
+    tokens: list[Token] = []
+    after = 0
+    for said in sorted(
+        [*find(_masked(folded.text), catalogue), *_references(folded.text)], key=lambda one: one.start
+    ):
+        if said.start < after:
+            continue
+        tokens += _phrases(_words(folded, after, said.start, names), names)
+        start, end = folded.span(said.start, said.end)
+        tokens.append(Token(*_meaning(said), start, end))
+        after = said.end
+    return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
+
+
+def _masked(text: str) -> str:
+    """The text without the names of nodes, whose letters could begin a time: ``node a every day``."""
+    return _NODE.sub(lambda match: "#" * len(match[0]), text)
+
+
+def _references(text: str) -> list[Said]:
+    """Tickets, addresses and people that are mentioned: they say nothing of a goal."""
+    return [Said(match.start(), match.end(), None, _REFERENCE) for match in _MENTION.finditer(text)]
+
+
+def _meaning(said: Said) -> tuple[Kind, Any]:
+    if said.problem is None:
+        return Kind.WINDOW, said.window
+    kinds = {_REFERENCE: Kind.FILLER, "past_date": Kind.REPORT}
+    return kinds.get(said.problem, Kind.BAD_TIME), said.problem
+
+
+class _Key:
+    """A catalogue by its names, so that phrases are made once for each deployment."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._parts = (
+            catalogue.tenants, catalogue.models, catalogue.windows, tuple(catalogue.aliases.items()), catalogue.gpu_kinds,
+            catalogue.nodes,
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._parts == other._parts
+
+
+@lru_cache(maxsize=64)
+def _names(key: _Key) -> Names:
+    catalogue = key.catalogue
+    names: dict[tuple[str, ...], tuple[Kind, Any]] = {}
+    for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
+        for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
+            names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:{kind}")
+    for node in catalogue.nodes:
+        for phrase in (
+            f"node {node}",
+            f"{node}节点",
+            f"节点{node}",
+            f"host {node}",
+            f"{node} node",
+            f"{node}机",
+        ):
+            names[lexicon.words(phrase)] = (Kind.SELECTOR, f"node:{node}")
+    said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
+    said += [(name, Kind.MODEL, name) for name in catalogue.models]
+    said += [(name, Kind.TENANT, name) for name in catalogue.tenants]
+    for alias, name in catalogue.aliases.items():
+        said.append((alias, Kind.TENANT if name in catalogue.tenants else Kind.MODEL, name))
+    return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in said}
+
+
+def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
+    own = frozenset(word for name in names for word in name)
+    vocabulary = lexicon.vocabulary() | own
+    words = []
+    for word, first, last in lexicon.split(folded.text[start:end]):
+        place = folded.span(start + first, start + last)
+        words.append(_Word(word, _corrected(word, vocabulary, own), *place))
+    return words
+
+
+def _corrected(word: str, vocabulary: frozenset[str], own: frozenset[str]) -> str:
+    if len(word) < 4 or len(word) > 20 or not word.isascii() or not word.isalpha() or word in vocabulary:
+        return word
+    known = (*lexicon.correctable(), *(name for name in own if len(name) >= 5))
+    match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
+    return match[0] if match else word
+
+
+def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
+    taken = [word.taken for word in words]
+    known = lexicon.phrases()
+    tokens, place = [], 0
+    while place < len(words):
+        near = min(len(words), place + lexicon.LONGEST)
+        close = next((n for n in range(place + 1, near) if words[n].start > words[n - 1].end), near)
+        number = han_number(taken[place:close])
+        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names, known), number)
+        part = words[place : place + length]
+        fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
+        tokens.append(Token(kind, value, part[0].start, part[-1].end, fix))
+        place += length
+    return tokens
+
+
+def _longest(
+    taken: list[str], phrases: tuple[Names, Names], number: tuple[float, int] | None
+) -> tuple[Kind, Any, int]:
+    """Kind, meaning and number of words of what stands at the front: a name, a number or the longest known phrase."""
+    names, known = phrases
+    for length in range(len(taken), 0, -1):
+        part = tuple(taken[:length])
+        found = names.get(part) or known.get(part)
+        if found and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
+            return *found, length
+    if number:
+        share = "分" in taken[: number[1]] and "之" in taken[: number[1]]
+        return (Kind.QUANTITY, number[0], number[1]) if share else (Kind.NUMBER, number[0], number[1])
+    value = parse_number(taken[0])
+    return (Kind.UNKNOWN, taken[0], 1) if value is None else (Kind.NUMBER, value, 1)
