@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from intent.amend import amend as amend_intent
 from intent.document import from_document, to_document
 from intent.errors import DocumentError
+from intent.followups.amend import amend as amend_intent
+from intent.followups.talk import NO_CHANGE
+from intent.followups.versions import Amendment, Mode, diff_document
 from intent.models import Intent, Outcome
-from intent.talk import NO_CHANGE
-from intent.versions import Amendment, Mode, diff_document
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
 from service.usecases import check, new_id, refuse_damaged

@@ -6,9 +6,9 @@ from typing import Any
 
 from intent.document import to_document
 from intent.models import Intent
-from intent.openslo import export, losses
-from intent.openslo_import import read
-from intent.openslo_values import OpenSloError
+from intent.openslo.export import export, losses
+from intent.openslo.reader import read
+from intent.openslo.values import OpenSloError
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
 from service.usecases import check, refuse_unless_ok

@@ -1,0 +1,272 @@
+"""A follow-up to an intent: an answer to its question, a change of one goal, one more, one less, or something else instead. Pure.
+
+The result is a new version of the intent, with what changed. A goal that the follow-up does not name stays as it is; what could
+mean several goals becomes a question whose options are complete texts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from intent.followups.answers import number_said, option_said
+from intent.followups.cues import Way, follow_up, said, say, without
+from intent.followups.fragments import VALUES, Fragment, put_into
+from intent.followups.subjects import filled, is_alike, same_subject, same_wish
+from intent.followups.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
+from intent.followups.versions import Amendment, Entry, Mode, entries_of, version
+from intent.injection import orders
+from intent.models import Catalogue, Finding, Goal, Intent, Question
+from intent.rules.kinds import Kind
+from intent.rules.phrasing import tokenize
+from intent.translate import MAX_CHARACTERS, translate
+
+_BOUNDS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON})
+
+
+def amend(
+    previous: Intent, text: str, catalogue: Catalogue, read_back: ReadBack, mode: Mode | None = None
+) -> Amendment:
+    """The next version of an intent.
+
+    Without ``mode`` the words decide: an answer to the open question, ``replace`` for "instead" and its like, else ``merge``.
+    A follow-up that cannot be understood changes nothing: the outcome is out of scope, with a finding.
+    """
+    follow = follow_up(text)
+    talk = Talk(previous, text.strip(), follow, catalogue, read_back, entries_of(previous))
+    if mode == "replace":
+        return _replaced(talk, text.strip())
+    if previous.questions and mode != "merge" and (answer := _answer(talk, previous.questions[0])):
+        return answer
+    if follow.replaces and mode is None:
+        return _replaced(talk, follow.text)
+    if len(previous.text) + len(talk.said) >= MAX_CHARACTERS:
+        facts = {"count": len(previous.text) + len(talk.said) + 1, "most": MAX_CHARACTERS}
+        return talk.refused("text_too_long", "too_long", **facts)
+    return _merged(talk)
+
+
+# -- another text in place of the one before ----------------------------------------------------------
+
+
+def _answer(talk: Talk, question: Question) -> Amendment | None:
+    """The option that an answer picks, in place of everything; None if it is no answer."""
+    options = question.options
+    if (number := number_said(talk.said, len(options))) is not None:
+        if number > len(options):
+            return talk.refused(NOT_UNDERSTOOD, "option_unknown", number=number, count=len(options))
+        option: str | None = options[number - 1]
+    else:
+        found = (option_said(text, options, talk.catalogue) for text in (talk.said, talk.follow.text))
+        option = next((one for one in found if one is not None), None)
+    if option is None:
+        return None
+    return _whole(talk, translate(option, talk.catalogue), "answer", orders_in(talk.previous))
+
+
+def _replaced(talk: Talk, text: str) -> Amendment:
+    fresh = translate(text, talk.catalogue)
+    if not fresh.goals and not fresh.questions:
+        return Amendment(
+            replace(talk.previous, findings=fresh.findings, questions=(), outcome=fresh.outcome),
+            (),
+            "replace",
+        )
+    return _whole(talk, fresh, "replace", ())
+
+
+def _whole(talk: Talk, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> Amendment:
+    """A whole text in place of the one before; goals with the subject of an old one are its successors."""
+    entries = [replace(entry, origin=None) for entry in entries_of(fresh)]
+    for alike in (same_subject, is_alike) if mode == "answer" else (same_subject,):
+        for place, entry in enumerate(entries):
+            taken = {one.origin for one in entries}
+            matches = (
+                n for n, old in enumerate(talk.entries) if n not in taken and alike(entry.goal, old.goal)
+            )
+            if entry.origin is None:
+                entries[place] = replace(entry, origin=next(matches, None))
+    findings = tuple(dict.fromkeys((*kept, *fresh.findings)))
+    if not fresh.goals and not fresh.questions:
+        findings = (*kept, Finding("withdrawn", "/text", say(talk.previous.language, "withdrawn")))
+    language = fresh.language if mode == "replace" else talk.previous.language
+    return version(
+        talk.previous,
+        entries,
+        replace(fresh, findings=findings, language=language, translator=translator(talk.previous)),
+        mode,
+    )
+
+
+# -- changes of some goals -----------------------------------------------------------------------------
+
+
+def _merged(talk: Talk) -> Amendment:
+    """By what the follow-up does; a wish that reads whole is taken whole, a fragment is put into a goal."""
+    match talk.follow.way:
+        case Way.DROP if (amendment := _dropped(talk)) is not None:
+            return amendment
+        case Way.DROP:
+            talk = replace(talk, follow=replace(talk.follow, way=Way.SAY, text=talk.said))
+        case Way.SAME:
+            return _copied(talk)
+    reading = translate(talk.follow.text, talk.catalogue)
+    if reading.goals and not reading.questions:
+        return _said(talk, reading)
+    if talk.follow.way is Way.ALSO:
+        return _copied(talk, reading)
+    return _put(talk, reading)
+
+
+def _said(talk: Talk, reading: Intent) -> Amendment:
+    """Whole goals, each in the place of the one with its subject, or beside the others."""
+    entries: list[Entry] = list(talk.entries)
+    for entry in entries_of(reading):
+        open_places = [n for n, one in enumerate(entries) if one in talk.entries and talk.has_old(one.goal)]
+        places = _targets(talk, entry, {n: entries[n] for n in open_places})
+        points_back = talk.follow.way is Way.CHANGE
+        if len(places) > 1 or (points_back and not places):
+            if len(reading.goals) > 1 or not open_places:
+                return talk.lost()
+            versions = [
+                _with(entries, n, _succeeding(entry, entries[n], talk)) for n in places or open_places
+            ]
+            return talk.asked(versions, orders_in(reading))
+        if talk.follow.old is not None and not places:
+            return talk.lost()
+        if places:
+            entries[places[0]] = _succeeding(entry, entries[places[0]], talk)
+        else:
+            entries.append(replace(entry, origin=None))
+    findings = tuple(one for one in reading.findings if one.pointer == "/text")
+    return talk.next(entries, findings, reading.language)
+
+
+def _targets(talk: Talk, entry: Entry, entries: Mapping[int, Entry]) -> list[int]:
+    """Places of the goals that a whole goal could be about: of its very subject, else of one that it leaves open."""
+    exact = [n for n, one in entries.items() if same_subject(entry.goal, one.goal)]
+    if exact or talk.follow.way is Way.ALSO:
+        return exact
+    left = _left_open(entry, talk)
+    return [n for n, one in entries.items() if same_subject(filled(entry.goal, left, one.goal), one.goal)]
+
+
+def _left_open(entry: Entry, talk: Talk) -> set[str]:
+    """The slots that a goal did not say: defaults, and where a goal is pointed at also whom it is for."""
+    left = {slot for slot, _ in entry.notes} & {"stat", "window", "op"}
+    if talk.follow.way in {Way.EDIT, Way.CHANGE} or talk.follow.old:
+        left |= {slot for slot in ("tenant", "model") if getattr(entry.goal, slot, None) is None}
+    return left
+
+
+def _succeeding(entry: Entry, old: Entry, talk: Talk) -> Entry:
+    """A goal in the place of an old one: what it leaves open is as before."""
+    left = _left_open(entry, talk)
+    if not same_subject(filled(entry.goal, left, old.goal), old.goal):
+        return replace(entry, origin=old.origin)
+    notes = (
+        *(one for one in entry.notes if one[0] not in left),
+        *(one for one in old.notes if one[0] in left),
+    )
+    goal = filled(entry.goal, left, old.goal)
+    return Entry(goal, notes, old.origin)
+
+
+def _put(talk: Talk, reading: Intent) -> Amendment:
+    """A fragment put into the one goal it fits."""
+    fragment = _fragment(talk)
+    fitting = {
+        n: goal
+        for n, entry in enumerate(talk.entries)
+        if talk.has_old(entry.goal)
+        and (goal := put_into(entry.goal, fragment, talk.catalogue, talk.phrase)) is not None
+    }
+    fitting = {n: one for n, one in fitting.items() if not same_wish(one, talk.entries[n].goal)} or fitting
+    if fragment.says(Kind.QUANTITY):  # other words beside a number rather name a goal than change it
+        same = {n: goal for n, goal in fitting.items() if _differs_in_value(goal, talk.entries[n].goal)}
+        fitting = same or fitting
+    versions = [
+        _with(talk.entries, n, _changed(talk, talk.entries[n], goal, fragment)) for n, goal in fitting.items()
+    ]
+    if len(versions) == 1:
+        return talk.next(versions[0], orders_in(reading))
+    if versions:
+        return talk.asked(versions, orders_in(reading))
+    return _asked_first(talk, reading) if reading.questions else talk.lost()
+
+
+def _differs_in_value(goal: Goal, before: Goal) -> bool:
+    return same_wish(filled(goal, VALUES, before), before)
+
+
+def _asked_first(talk: Talk, reading: Intent) -> Amendment:
+    """The follow-up's own question, each option brought to what it would come to."""
+    (question, *_) = reading.questions
+    readings = {option: translate(option, talk.catalogue) for option in question.options}
+    ends = [
+        _said(replace(talk, said=option), one)
+        for option, one in readings.items()
+        if one.goals and not one.questions
+    ]
+    versions = [entries_of(end.intent) for end in ends if end.diff]
+    return talk.question(versions, question.text, orders_in(reading))
+
+
+def _fragment(talk: Talk) -> Fragment:
+    """What is left of a follow-up without its cues and orders."""
+    text, _ = without(talk.follow.text, "only")
+    for start, end in reversed(orders(text)):
+        text = f"{text[:start]} {text[end:]}"
+    return Fragment.of(text.strip(), talk.catalogue)
+
+
+def _changed(talk: Talk, entry: Entry, goal: Goal, fragment: Fragment) -> Entry:
+    """An old goal with new slots, which are no defaults any more; the unit is one if it was not said again."""
+    slots = {slot for slot, _ in entry.notes if getattr(goal, slot, None) == getattr(entry.goal, slot, None)}
+    notes = tuple(one for one in entry.notes if one[0] in slots)
+    if fragment.has_bare_number and getattr(goal, "unit", None) not in {None, "gpus"}:
+        notes = (*notes, ("unit", say(talk.previous.language, "unit_as_before")))
+    return Entry(replace(goal, evidence=talk.said), notes, entry.origin)
+
+
+def _copied(talk: Talk, reading: Intent | None = None) -> Amendment:
+    """The same for somebody else or at another time: a copy of the goal that is meant, or of all without a number."""
+    fragment = _fragment(talk)
+    copies: list[Entry] = []
+    for entry in talk.entries:
+        goal = put_into(entry.goal, fragment, talk.catalogue, talk.phrase, copied=True)
+        if goal is not None and not any(same_wish(goal, one.goal) for one in copies):
+            copies.append(replace(_changed(talk, entry, goal, fragment), origin=None))
+    if not copies:
+        return talk.lost()
+    reading = reading or translate(talk.follow.text, talk.catalogue)
+    if fragment.says(Kind.QUANTITY) and len(copies) > 1:
+        return talk.asked([_beside(talk.entries, [copy]) for copy in copies], orders_in(reading))
+    return talk.next(_beside(talk.entries, copies), orders_in(reading))
+
+
+def _beside(entries: Entries, more: Entries) -> list[Entry]:
+    """Goals beside the others, or in the place of the one with their subject."""
+    result = list(entries)
+    for entry in more:
+        place = next((n for n, one in enumerate(result) if same_subject(one.goal, entry.goal)), len(result))
+        result[place : place + 1] = [
+            replace(entry, origin=result[place].origin if place < len(result) else None)
+        ]
+    return result
+
+
+def _dropped(talk: Talk) -> Amendment | None:
+    """Without the goal that is named; None where the words do not name goals but say what to bring them to."""
+    if said(talk.follow.text, "everything"):
+        return talk.next([])
+    rest, named = without(talk.follow.text, "goal_noun")
+    if not named and any(one.kind in _BOUNDS for one in tokenize(rest, talk.catalogue)):
+        return None
+    places = [place for place, entry in enumerate(talk.entries) if talk.names(entry.goal, rest)]
+    left = [[one for n, one in enumerate(talk.entries) if n != place] for place in places]
+    if len(left) > 1:
+        return talk.asked(left, (), "which_dropped")
+    return talk.next(left[0]) if left else talk.lost()
+
+
+def _with(entries: Entries, place: int, entry: Entry) -> list[Entry]:
+    return [*entries[:place], entry, *entries[place + 1 :]]

@@ -1,0 +1,168 @@
+"""A follow-up beside what was said before, and the ways it can end: a new version, a question, or nothing changed. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from intent.followups.cues import FollowUp, say
+from intent.followups.subjects import is_called, same_wish
+from intent.followups.versions import Amendment, Entry, version
+from intent.messages import Language
+from intent.models import Catalogue, Finding, Goal, Intent, Outcome, Question, TranslatorInfo
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.phrasing import tokenize
+from intent.rules.tokens import Token
+from intent.translate import translate
+
+AMBIGUOUS = "follow_up_ambiguous"
+NOT_UNDERSTOOD = "follow_up_not_understood"
+NO_CHANGE = "follow_up_changes_nothing"
+_ORDERS = "injection_suspected"
+
+ReadBack = Callable[[Intent], str]
+"""An intent's goals as a text that the rules read to the same goals."""
+Entries = Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What was said before and what is said now."""
+
+    previous: Intent
+    said: str
+    follow: FollowUp
+    catalogue: Catalogue
+    read_back: ReadBack
+    entries: tuple[Entry, ...] = field(default=())
+
+    def phrase(self, goal: Goal) -> str:
+        """One goal as a clause."""
+        alone = replace(self.previous, goals=(goal,), assumptions=())
+        return self.read_back(alone).rstrip(".。 ")
+
+    def meanings(self, goal: Goal) -> set[tuple[Kind, str]]:
+        """What a goal can be called by: the words it came from, and those of its clause."""
+        words = (goal.evidence, self.phrase(goal))
+        tokens = [one for text in words for one in tokenize(text, self.catalogue)]
+        common = [name for name in (ANY_LATENCY, ANY_THROUGHPUT) if is_called(goal, name)]
+        return {(one.kind, _meaning(one)) for one in tokens} | {(Kind.METRIC, repr(name)) for name in common}
+
+    def names(self, goal: Goal, words: str) -> bool:
+        """Whether all of these words say something of a goal; a bare number is one in any unit."""
+        tokens = [one for one in tokenize(words, self.catalogue) if one.kind not in _SILENT]
+        own = self.meanings(goal)
+        own |= {(kind, value.partition(" ")[0]) for kind, value in own if kind is Kind.QUANTITY}
+        return all((one.kind, _meaning(one)) in own for one in tokens)
+
+    def has_old(self, goal: Goal) -> bool:
+        """Whether a goal has the value that ``instead of`` names."""
+        return self.follow.old is None or self.names(goal, self.follow.old)
+
+    # -- how it can end --------------------------------------------------------------------------------
+
+    def refused(self, code: str, key: str, **facts: object) -> Amendment:
+        """Nothing changes, and why."""
+        words = say(self.previous.language, key, said=self.said, **facts)
+        found = orders_in(translate(self.said, self.catalogue))
+        unchanged = replace(
+            self.previous,
+            findings=(*found, Finding(code, "/text", words, self.said)),
+            questions=(),
+            outcome=Outcome.OUT_OF_SCOPE,
+        )
+        return Amendment(unchanged, (), "merge")
+
+    def lost(self) -> Amendment:
+        """Nothing changes: the words cannot be tied to a goal."""
+        return self.refused(NOT_UNDERSTOOD, "not_understood" if self.entries else "no_goal")
+
+    def next(
+        self, entries: Entries, found: tuple[Finding, ...] = (), language: Language | None = None
+    ) -> Amendment:
+        """The version with these goals; a question that is open stays so, unless it was about a follow-up or all there was."""
+        previous = self.previous
+        waits = self.waits and bool(entries)
+        kept = [one for one in previous.findings if one.pointer == "/text"] if waits else []
+        if not entries:
+            found = (*found, Finding("withdrawn", "/text", say(previous.language, "withdrawn")))
+        base = replace(
+            previous,
+            text=f"{previous.text}\n{self.said}",
+            language=previous.language if previous.goals or language is None else language,
+            questions=previous.questions if waits else (),
+            findings=tuple(dict.fromkeys((*orders_in(previous), *kept, *found))),
+            translator=translator(previous),
+        )
+        amendment = version(previous, _evident(entries, base.text, self.said), base, "merge")
+        return amendment if amendment.diff else self.refused(NO_CHANGE, "no_change")
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question about the words before, not about a follow-up, waits beside goals."""
+        about_follow_up = any(one.code == AMBIGUOUS for one in self.previous.findings)
+        return bool(self.previous.questions and self.previous.goals) and not about_follow_up
+
+    def asked(
+        self, alternatives: Iterable[Entries], found: tuple[Finding, ...], key: str = "which_goal"
+    ) -> Amendment:
+        """The goals as they are, and the question which of these versions was meant."""
+        return self.question(alternatives, say(self.previous.language, key, said=self.said), found)
+
+    def question(self, alternatives: Iterable[Entries], words: str, found: tuple[Finding, ...]) -> Amendment:
+        """The goals as they are, and a question; each option is the complete text of one version."""
+        if self.waits:
+            return self.refused(NOT_UNDERSTOOD, "answer_first", question=self.previous.questions[0].text)
+        texts = [text for entries in alternatives if (text := self._complete(entries)) is not None]
+        if len(set(texts)) == 1 and (as_before := self._complete(self.entries)) is not None:
+            texts.append(as_before)
+        offered = tuple(dict.fromkeys(texts))[:4]
+        if len(offered) < 2:
+            return self.lost()
+        finding = Finding(AMBIGUOUS, "/text", words, self.said, offered[0])
+        intent = replace(
+            self.previous,
+            text=f"{self.previous.text}\n{self.said}",
+            questions=(Question(words, offered, offered[0]),),
+            findings=tuple(dict.fromkeys((*orders_in(self.previous), *found, finding))),
+            outcome=Outcome.CLARIFY,
+        )
+        return Amendment(intent, (), "merge")
+
+    def _complete(self, entries: Entries) -> str | None:
+        """The text of these goals, if the rules read it so."""
+        goals = tuple(entry.goal for entry in entries)
+        text = self.read_back(replace(self.previous, goals=goals, assumptions=()))
+        read = translate(text, self.catalogue)
+        same = len(read.goals) == len(goals) and all(map(same_wish, read.goals, goals))
+        return text if same and not read.questions else None
+
+
+_SILENT = frozenset({Kind.FILLER, Kind.STOP, Kind.JOIN, Kind.LIST, Kind.AUDIENCE, Kind.TO})
+
+
+def _meaning(token: Token) -> str:
+    """A token's value in one spelling; a quantity's number comes first."""
+    if token.kind is Kind.QUANTITY:
+        said = token.value
+        return f"{said.number:g} {said.unit} {said.factor:g}" if said.unit else f"{said.number:g}"
+    return repr(token.value)
+
+
+def translator(previous: Intent) -> TranslatorInfo:
+    """Follow-ups are read by the rules, whoever read the first text."""
+    first = previous.translator
+    if first.name == "rules":
+        return first
+    return TranslatorInfo("rules", reason=say(previous.language, "as_before", name=first.model or first.name))
+
+
+def orders_in(*intents: Intent) -> tuple[Finding, ...]:
+    """Findings that need a person; they stay with the intent."""
+    return tuple(dict.fromkeys(one for intent in intents for one in intent.findings if one.code == _ORDERS))
+
+
+def _evident(entries: Entries, text: str, said: str) -> list[Entry]:
+    """Evidence stands in the text, word for word."""
+    return [
+        entry if entry.goal.evidence in text else replace(entry, goal=replace(entry.goal, evidence=said))
+        for entry in entries
+    ]

@@ -1,0 +1,171 @@
+"""What is exported comes back the same; what cannot be said is listed."""
+
+import json
+from typing import get_args
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intent.models import (
+    LATENCIES,
+    UNITS,
+    Config,
+    DatedWindow,
+    FromNowWindow,
+    Intent,
+    Metric,
+    Objective,
+    PrecisionRule,
+    Priority,
+    RecurringWindow,
+    TranslatorInfo,
+)
+from intent.openslo.export import TARGETS, buckets, export, histogram, tables
+from intent.openslo.reader import read
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and max(text) < "\ud800")
+WINDOWS = st.one_of(
+    st.sampled_from(("always", "peak", "off_peak", "lunch")),
+    st.just(RecurringWindow(("mon", "fri"), "22:00", "06:00", "Asia/Tokyo")),
+    st.just(DatedWindow("2026-11-11", "00:00", "24:00", "UTC")),
+    st.builds(FromNowWindow, st.floats(1, 1e6)),
+)
+POSITIVE = st.floats(1e-6, 1e6)
+EVIDENCE = NAMES.filter(str.strip)
+
+
+@st.composite
+def expressible(draw):
+    metric = draw(st.sampled_from([*LATENCIES, *tables()["thresholds"]]))
+    latency = metric in LATENCIES
+    stats = [*TARGETS, "mean"] if latency else [None, "p95", "mean"]
+    stat = draw(st.sampled_from(stats))
+    return Objective(
+        metric,
+        draw(st.sampled_from(["<="] if latency and stat != "mean" else ["<=", ">="])),
+        draw(EVIDENCE),
+        stat=stat,
+        value=draw(POSITIVE),
+        unit=UNITS[metric][0],
+        window=draw(WINDOWS),
+        tenant=draw(st.none() | NAMES),
+        model=draw(st.none() | NAMES),
+        soft=draw(st.booleans()),
+    )
+
+
+def intent_of(*goals, language="en") -> Intent:
+    return Intent("text", language, goals, TranslatorInfo("rules"))
+
+
+def slo(**changes) -> dict:
+    goal = Objective("ttft", "<=", "p99 TTFT under 2.5 s", stat="p99", value=2.5, unit="s", **changes)
+    (document,) = export(intent_of(goal)).slos
+    return document
+
+
+@given(st.lists(expressible(), min_size=1, max_size=4))
+def test_export_then_import_gives_the_same_goals(goals):
+    exported = export(intent_of(*goals))
+    written = yaml.safe_dump_all(json.loads(json.dumps(exported.slos)))
+    imported = read(list(yaml.safe_load_all(written)))
+
+    assert imported.intent.goals == tuple(goals)
+    assert imported.left_out == ()
+    assert all(goal.evidence in imported.intent.text for goal in goals)
+
+
+def test_a_percentile_is_a_share_of_requests_in_a_bucket():
+    document = slo(window="peak", tenant="free", model="llama-70b")
+    spec = document["spec"]
+    ratio = spec["indicator"]["spec"]["ratioMetric"]
+
+    assert spec["objectives"][0]["target"] == 0.99
+    assert spec["budgetingMethod"] == "Occurrences"
+    assert 'vllm:time_to_first_token_seconds_bucket{le="2.5",model_name="llama-70b"}' in str(ratio["good"])
+    assert 'vllm:time_to_first_token_seconds_count{model_name="llama-70b"}' in str(ratio["total"])
+    assert document["metadata"]["labels"] == {"window": "peak", "tenant": "free", "model": "llama-70b"}
+    assert document["metadata"]["annotations"]["intentctl.dev/window"] == "peak"
+
+
+def test_other_bounds_are_thresholds_in_slices_of_time():
+    goal = Objective("gpu_util", ">=", "GPU utilisation above 70%", value=0.7, unit="ratio")
+    spec = export(intent_of(goal)).slos[0]["spec"]
+
+    assert "thresholdMetric" in spec["indicator"]["spec"]
+    assert spec["budgetingMethod"] == "Timeslices"
+    assert (spec["objectives"][0]["op"], spec["objectives"][0]["value"]) == ("gte", 0.7)
+
+
+def test_every_name_is_a_dns_label_and_stands_once():
+    goals = [
+        Objective(m, "<=", "x", stat="p99.9" if m in LATENCIES else None, value=1.0) for m in get_args(Metric)
+    ]
+    names = [one["metadata"]["name"] for one in export(intent_of(*goals, *goals)).slos]
+
+    assert len(set(names)) == len(names)
+    assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) <= 63 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        (Objective("cost", "minimize", "cheap"), "minimize"),
+        (Objective("cost", "<=", "$40/h", value=40.0, unit="USD/h"), "cost"),
+        (Objective("gpu_count", "==", "4 GPUs", value=4.0, unit="gpus"), "=="),
+        (Objective("reconfig_pause", "<=", "pause", value=0.1, unit="s"), "pause"),
+        (Objective("ttft", ">=", "slow", stat="p99", value=2.0, unit="s"), ">="),
+        (Objective("ttft", "<=", "no stat", value=2.0, unit="s"), "statistic"),
+        (PrecisionRule("forbid", "int4", "no int4"), "precision"),
+        (Priority("latency", "latency first"), "priority"),
+        (Config("tp", "==", 2, "tp=2"), "config"),
+    ],
+)
+def test_what_cannot_be_said_is_listed_and_nothing_is_written_for_it(goal, said):
+    exported = export(intent_of(goal))
+
+    assert exported.slos == ()
+    (loss,) = exported.left_out
+    assert loss.pointer == "/goals/0"
+    assert said in loss.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"window": "peak"}, "window"), ({"tenant": "free"}, "tenant"), ({"soft": True}, "preference")],
+)
+def test_what_is_kept_without_effect_is_listed_too(changes, said):
+    goal = Objective("ttft", "<=", "x", stat="p99", value=2.5, unit="s", **changes)
+    exported = export(intent_of(goal))
+
+    assert len(exported.slos) == 1
+    assert said in exported.left_out[0].message
+
+
+def test_a_bound_between_two_buckets_is_warned_about_with_both():
+    (loss,) = export(intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s"))).left_out
+
+    assert "1 / 2.5 s" in loss.message
+    assert "vllm:time_to_first_token_seconds" in loss.message
+
+
+def test_losses_are_said_in_the_language_of_the_intent():
+    (loss,) = export(intent_of(Priority("latency", "延迟优先"), language="zh")).left_out
+
+    assert "目标" in loss.message
+
+
+@pytest.mark.vllm
+def test_the_histograms_are_those_of_the_vllm_that_is_installed():
+    from pathlib import Path
+
+    import vllm
+    from vllm.v1.metrics import buckets as theirs
+
+    assert buckets("ttft") == theirs.TIME_TO_FIRST_TOKEN_BUCKETS
+    assert buckets("tpot") == theirs.INTER_TOKEN_LATENCY_BUCKETS
+    assert buckets("e2e") == theirs.REQUEST_LATENCY_BUCKETS
+    source = (Path(vllm.__file__).parent / "v1" / "metrics" / "loggers.py").read_text()
+    assert all(f'"{histogram(metric)}"' in source for metric in LATENCIES)
