@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.provenance import provenance
 from benchmarks.report import Document
-from intent.models import NAMED_WINDOWS, Catalogue, Intent
 from intent.llm.testing import FAULTS, TEXT, Endpoint
+from intent.models import NAMED_WINDOWS, Catalogue, Intent
 from intent.translate import translate
 
 GRACE_S = 0.5

@@ -4,42 +4,82 @@ Detection is only a flag for people: no text can approve itself or move a limit,
 """
 
 import re
+from functools import cache
 
 from intent.fold import fold
 
 _GUARDS = (
-    r"(?:limits?|rules?|instructions?|validations?|validators?|polic(?:y|ies)|checks?|approvals?|prompts?|safety|guardrails?|quotas?|"
-    r"bounds|constraints?|everything|schema|permissions?|confirmations?|reviews?|safeguards?|restrictions?|protections?|audit\w*)"
+    r"(?:limits?|rules?|instructions?|validations?|validators?|polic(?:y|ies)|checks?|approvals?|prompts?|safety|guardrails?|"
+    r"quotas?|bounds|constraints?|everything|schema|permissions?|confirmations?|reviews?|safeguards?|restrictions?|"
+    r"protections?|audit\w*)"
 )
-_SECRETS = r"(?:system\s+prompts?|prompts?|api[\s_-]*keys?|keys?|secrets?|passwords?|credentials?|hidden\s+instructions?|instructions|env(?:ironment)?\s+variables?|config\s+file)"
+_SECRETS = (
+    r"(?:system\s+prompts?|prompts?|api[\s_-]*keys?|keys?|secrets?|passwords?|credentials?|hidden\s+instructions?|"
+    r"instructions|env(?:ironment)?\s+variables?|config\s+file)"
+)
+_LEAVE_OUT = (
+    r"(?:ignor(?:e|ing)|disregard|overrid(?:e|ing)|overrule|bypass(?:ing)?|skip(?:ping)?|forget|disabl(?:e|ing)|circumvent|"
+    r"suspend|remove|turn\s+off|switch\s+off|drop)"
+)
+_TELL = (
+    r"(?:reveal|show|print|output|tell|give|send|leak|repeat|what(?:'s|\s+is|\s+are)|display|dump|share|expose|email|post|"
+    r"read\s+out)"
+)
 _HAN_GUARDS = "(?:指令|限制|规则|校验|审批|验证|批准|确认|策略|安全|约束|检查|护栏|上限|提示词|权限|审核|流程|设定|要求)"
-_ORDERS = re.compile(
-    rf"""\b(?:ignor(?:e|ing)|disregard|overrid(?:e|ing)|overrule|bypass(?:ing)?|skip(?:ping)?|forget|disabl(?:e|ing)|circumvent|suspend|remove|
-            turn\s+off|switch\s+off|drop)\b(?:\s+(?!to\b|below\b)[^\s.;,]+){{0,6}}?\s+{_GUARDS}\b
-      | \b(?:auto-?\s?)?approv(?:e|ed|ing)\b(?:\s+(?:it|this|everything|the\s+plan|automatically|yourself|without\s+\w+))?
-      | \b(?:without|no|needs?\s+no|don'?t\s+(?:need|ask\s+for|wait\s+for)|do\s+not\s+(?:need|ask\s+for|wait\s+for))\s+(?:any\s+|for\s+|an\s+)?(?:approval|confirmation|validation|review|sign-?off)\b
-      | \bwithout\s+asking\b | \bdon'?t\s+ask\b | \bno\s+questions\s+asked\b
-      | \b(?:you\s+are\s+now|act\s+as|pretend\s+to\s+be|new\s+instructions?|system\s+prompt|developer\s+mode|jailbreak|god\s+mode|dan\s+mode)\b
-      | \bas\s+(?:an?\s+|the\s+)?(?:admin|administrator|root|superuser)\b | \b(?:sudo|grant\s+me|make\s+me\s+(?:an?\s+)?admin)\b
-      | \b(?:reveal|show|print|output|tell|give|send|leak|repeat|what(?:'s|\s+is|\s+are)|display|dump|share|expose|email|post|read\s+out)\b
-            (?:\s+[^\s.;,]+){{0,4}}?\s+{_SECRETS}\b
-      | \b(?:run|execute|exec|eval)\b(?:\s+[^\s.;,]+){{0,3}}?\s+(?:command|commands|script|shell|bash|code)\b
-      | /etc/(?:passwd|shadow) | \bid_rsa\b | \b\.env\b | \brm\s+-\w+ | \b(?:curl|wget)\s+\S+ | \bos\.system | \bsubprocess\b | \$\( | \bdrop\s+table\b | ;\s*--
-      | (?:^|\n)\s*(?:system|assistant|developer)\s*: | \[\s*(?:system|inst)\s*\] | \#{{2,}}\s*(?:system|instructions?|new\s+task)\b
-      | <\|[^|>]*\|> | <\/?(?:system|assistant|user|operator_text)> | ``` | \bend\s+of\s+input\b
-      | (?:忽略|无视|忽视|绕过|绕开|跳过|关闭|关掉|禁用|不用管|不要管|别管|不管|越过|违反|突破所有|省略|停用)[^。;,，；]{{0,14}}?{_HAN_GUARDS}
-      | (?:限制|规则|校验|审批|验证|护栏|策略|检查|权限|约束|指令)[^。;,，；]{0, 6}?(?:忽略|无视|跳过|关掉|关闭|绕过|绕开|取消掉|停掉|作废)
-      | (?:取消|解除|去掉|撤掉)[^。;,，；]{0, 10}?(?:校验|审批|验证|批准|确认|安全|检查|护栏|权限|审核)
-      | (?:不用|无需|不需要|不必|免|不经|不经过|未经|别走|不走|不要走|不要|不等|别等)[^。;,，；]{{0,6}}?(?:批准|审批|审核|确认|校验|验证|签字|走流程|流程|同意)
-      | (?:自动|直接|立即|马上|给我|全部|默认|一律|已经?|都|视为|替我|帮我|请)\s*(?:批准|审批|通过审批|审批通过|同意) | 批准(?:自己|这个|该|此|所有|它|计划|方案|一切) | (?:已|都|均)?(?:获批|批准了|审批过了|审批过) | 直接(?:执行|生效|上线|应用|下发)
-      | (?:告诉|说出|显示|输出|打印|泄露|展示|给出|发给|透露|公布|念出|列出|读出|交出|发送|把)[^。;,，；]{{0,10}}?(?:密钥|密码|口令|提示词|系统提示|隐藏指令|指令|api\s*key|凭证|令牌|秘钥)
-      | 系统提示词 | 开发者模式 | 你现在是 | 扮演 | 假装(?:你|自己) | (?:以|用)?管理员(?:身份|权限|模式) | (?:执行|运行)[^。;,，；]{{0,6}}?(?:命令|脚本|代码|shell|指令) | 越狱
-    """,
-    re.VERBOSE,
+_HAN_LEAVE_OUT = (
+    "(?:忽略|无视|忽视|绕过|绕开|跳过|关闭|关掉|禁用|不用管|不要管|别管|不管|越过|违反|突破所有|省略|停用)"
 )
+_HAN_WITHOUT = "(?:不用|无需|不需要|不必|免|不经|不经过|未经|别走|不走|不要走|不要|不等|别等)"
+_HAN_TELL = "(?:告诉|说出|显示|输出|打印|泄露|展示|给出|发给|透露|公布|念出|列出|读出|交出|发送|把)"
+_HAN_SECRETS = r"(?:密钥|密码|口令|提示词|系统提示|隐藏指令|指令|api\s*key|凭证|令牌|秘钥)"
+_NEAR = "[^。;,，；]"
+
+_PATTERNS = (
+    # leave out a guard
+    rf"\b{_LEAVE_OUT}\b(?:\s+(?!to\b|below\b)[^\s.;,]+){{0,6}}?\s+{_GUARDS}\b",
+    rf"{_HAN_LEAVE_OUT}{_NEAR}{{0,14}}?{_HAN_GUARDS}",
+    (
+        rf"(?:限制|规则|校验|审批|验证|护栏|策略|检查|权限|约束|指令){_NEAR}{{0,6}}?"
+        r"(?:忽略|无视|跳过|关掉|关闭|绕过|绕开|取消掉|停掉|作废)"
+    ),
+    rf"(?:取消|解除|去掉|撤掉){_NEAR}{{0,10}}?(?:校验|审批|验证|批准|确认|安全|检查|护栏|权限|审核)",
+    # approve, or do without an approval
+    r"\b(?:auto-?\s?)?approv(?:e|ed|ing)\b(?:\s+(?:it|this|everything|the\s+plan|automatically|yourself|without\s+\w+))?",
+    (
+        r"\b(?:without|no|needs?\s+no|(?:don'?t|do\s+not)\s+(?:need|ask\s+for|wait\s+for))\s+(?:any\s+|for\s+|an\s+)?"
+        r"(?:approval|confirmation|validation|review|sign-?off)\b"
+    ),
+    r"\bwithout\s+asking\b|\bdon'?t\s+ask\b|\bno\s+questions\s+asked\b",
+    rf"{_HAN_WITHOUT}{_NEAR}{{0,6}}?(?:批准|审批|审核|确认|校验|验证|签字|走流程|流程|同意)",
+    r"(?:自动|直接|立即|马上|给我|全部|默认|一律|已经?|都|视为|替我|帮我|请)\s*(?:批准|审批|通过审批|审批通过|同意)",
+    "批准(?:自己|这个|该|此|所有|它|计划|方案|一切)|(?:已|都|均)?(?:获批|批准了|审批过了|审批过)|直接(?:执行|生效|上线|应用|下发)",
+    # be somebody else
+    (
+        r"\b(?:you\s+are\s+now|act\s+as|pretend\s+to\s+be|new\s+instructions?|system\s+prompt|developer\s+mode|jailbreak|"
+        r"god\s+mode|dan\s+mode)\b"
+    ),
+    r"\bas\s+(?:an?\s+|the\s+)?(?:admin|administrator|root|superuser)\b|\b(?:sudo|grant\s+me|make\s+me\s+(?:an?\s+)?admin)\b",
+    "系统提示词|开发者模式|你现在是|扮演|假装(?:你|自己)|(?:以|用)?管理员(?:身份|权限|模式)|越狱",
+    # tell a secret
+    rf"\b{_TELL}\b(?:\s+[^\s.;,]+){{0,4}}?\s+{_SECRETS}\b",
+    rf"{_HAN_TELL}{_NEAR}{{0,10}}?{_HAN_SECRETS}",
+    # run a command
+    r"\b(?:run|execute|exec|eval)\b(?:\s+[^\s.;,]+){0,3}?\s+(?:command|commands|script|shell|bash|code)\b",
+    rf"(?:执行|运行){_NEAR}{{0,6}}?(?:命令|脚本|代码|shell|指令)",
+    r"/etc/(?:passwd|shadow)|\bid_rsa\b|\b\.env\b|\brm\s+-\w+|\b(?:curl|wget)\s+\S+|\bos\.system|\bsubprocess\b|\$\(",
+    r"\bdrop\s+table\b|;\s*--",
+    # break out of the frame
+    r"(?:^|\n)\s*(?:system|assistant|developer)\s*:|\[\s*(?:system|inst)\s*\]|\#{2,}\s*(?:system|instructions?|new\s+task)\b",
+    r"<\|[^|>]*\|>|<\/?(?:system|assistant|user|operator_text)>|```|\bend\s+of\s+input\b",
+)
+
+
+@cache
+def _orders() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
 
 
 def orders(text: str) -> list[tuple[int, int]]:
     """The half-open places in the text that give the system orders."""
     folded = fold(text)
-    return [folded.span(match.start(), match.end()) for match in _ORDERS.finditer(folded.text)]
+    return [folded.span(match.start(), match.end()) for match in _orders().finditer(folded.text)]

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from intent.rules.draft import Draft
-from intent.llm.evidence import Claim, Claims, Place
 from intent.injection import orders
-from intent.rules.kinds import Kind
+from intent.llm.evidence import Claim, Claims, Place
+from intent.llm.sentences import join, spoken
 from intent.messages import say
 from intent.models import Assumption, Catalogue, Goal
-from intent.rules.phrasing import tokenize
 from intent.rules import read
-from intent.llm.sentences import join, spoken
+from intent.rules.draft import Draft
+from intent.rules.kinds import Kind
+from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
 
 NOT_UNDERSTOOD = frozenset({"words_not_understood", "unknown_metric", "number_unreadable"})

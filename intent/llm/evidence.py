@@ -9,14 +9,14 @@ from typing import Any
 
 from intent.errors import Failure, Problem
 from intent.fold import Folded, fold, is_chinese
-from intent.rules.kinds import Kind
-from intent.rules.lexicon import split
+from intent.llm.sentences import Slots, fill, needed, possible, template
+from intent.llm.wire import unusable
 from intent.messages import Language
 from intent.models import Catalogue
+from intent.rules.kinds import Kind
+from intent.rules.lexicon import split
 from intent.rules.phrasing import tokenize
-from intent.llm.sentences import Slots, fill, needed, possible, template
 from intent.rules.tokens import Token
-from intent.llm.wire import unusable
 
 COPIED = ("soft", "window", "tenant", "model", "place", "workload", "higher", "lower")
 """Slots that hold words of the text."""

@@ -1,7 +1,7 @@
 """The translator with an LLM: one question to an OpenAI-compatible endpoint, one strict answer, one deadline.
 
-The LLM has no tools and decides nothing: ``intent.llm.evidence`` holds its answer against the text, ``intent.llm.agreement`` beside what
-the rules read. langchain is imported inside, because it takes longer to load than the rules take to answer.
+The LLM has no tools and decides nothing: ``intent.llm.evidence`` holds its answer against the text, ``intent.llm.agreement``
+beside what the rules read. langchain is imported inside, because it takes longer to load than the rules take to answer.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 import prompts
-from intent.llm.agreement import settle
-from intent.rules.draft import Draft
-from intent.llm.endpoint import http_client, within
 from intent.errors import ExtractionError, Failure
+from intent.llm.agreement import settle
+from intent.llm.endpoint import http_client, within
 from intent.llm.evidence import Claims, hold_against
-from intent.models import Catalogue, LlmSettings, TranslatorInfo
 from intent.llm.wire import parse_answer, wire_schema
+from intent.models import Catalogue, LlmSettings, TranslatorInfo
+from intent.rules.draft import Draft
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

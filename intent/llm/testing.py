@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 
 from intent.errors import Failure
-from intent.models import LlmSettings
 from intent.llm.wire import wire_schema
+from intent.models import LlmSettings
 
 TEXT = "keep P99 TTFT < 2s at peak and TPOT < 50 ms overnight"
 KEY = "sk-secret-key-0123456789"

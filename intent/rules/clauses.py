@@ -22,8 +22,8 @@ _LONGEST = 60
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
 _BULLETS = frozenset({"-", "*", "•", "·"})
 _OPENERS = frozenset(
-    {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.NEGATION,
-     Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, *AMOUNTS}
+    {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG,
+     Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, *AMOUNTS}
 )  # fmt: skip
 
 Scope = Mapping[Kind, tuple[Token, ...]]

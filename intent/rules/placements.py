@@ -11,8 +11,8 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
 _USED = frozenset(
-    {Kind.SELECTOR, Kind.WORKLOAD, Kind.TENANT, Kind.WINDOW, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.SOFT, Kind.ONLY, Kind.ALLOW,
-     Kind.MAY, Kind.COUNTED}
+    {Kind.SELECTOR, Kind.WORKLOAD, Kind.TENANT, Kind.WINDOW, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.SOFT, Kind.ONLY,
+     Kind.ALLOW, Kind.MAY, Kind.COUNTED}
 )  # fmt: skip
 
 

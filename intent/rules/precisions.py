@@ -1,6 +1,7 @@
 """Clauses about numeric formats: ``no INT4 at peak``, ``full precision off-peak``, ``at least fp8``."""
 
 from itertools import product
+from typing import Any, Literal
 
 from intent.models import PrecisionRule
 from intent.rules import scopes
@@ -46,9 +47,9 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
         when, who = scopes.window(draft, window), scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
-        value = said.value if said.kind is Kind.PRECISION else "full"
-        name = model.value if model else None
-        draft.add(PrecisionRule(rule, value, evidence, when, who, name))  # type: ignore[arg-type] # closed tables
+        value: Any = said.value if said.kind is Kind.PRECISION else "full"
+        served = model.value if model else None
+        draft.add(PrecisionRule(rule, value, evidence, when, who, served))
     return [
         token
         for token in clause.tokens
@@ -56,7 +57,7 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     ]
 
 
-def _rule(clause: Clause) -> str | None:
+def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
     """What is said of the formats; None if it could be two things."""
     comparison, refusals = clause.first(Kind.COMPARISON), clause.of(Kind.NEGATION, Kind.AVOID)
     if not clause.has(Kind.PRECISION):  # "don't quantise"

@@ -36,37 +36,13 @@ _TELLING = frozenset(
 """Kinds that a clause without a wish does not have."""
 
 
-_INTERROGATIVES = frozenset(
-    ["is", "are", "does", "did", "was", "were", "has", "have", "will", "am", "should"]
-)
+_INTERROGATIVES = frozenset("is are does did was were has have will am should".split())  # noqa: SIM905 - reads as words
 _PREPOSITIONS = frozenset(
-    [
-        "for",
-        "of",
-        "in",
-        "on",
-        "at",
-        "with",
-        "to",
-        "during",
-        "from",
-        "by",
-        "without",
-        "under",
-        "over",
-        "after",
-        "before",
-        "per",
-        "对",
-        "针对",
-        "在",
-        "给",
-        "为",
-    ]
+    "for of in on at with to during from by without under over after before per 对 针对 在 给 为".split()  # noqa: SIM905 - the same
 )
 _EXCLUDING = frozenset(
-    {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for", "but not",
-     "not counting", "not including", "除了", "除", "不包括", "exclude"}
+    {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
+     "but not", "not counting", "not including", "除了", "除", "不包括", "exclude"}
 )  # fmt: skip
 """Words that exclude a tenant, wherever in the sentence they stand."""
 
@@ -107,37 +83,42 @@ class _Reader:
 
     def take(self, clause: Clause) -> None:
         """Read one clause."""
-        ranking, self.ranking = self.ranking, None
         told, self.told = self.told, None
         if told is not None and told.has(*AMOUNTS) and not (clause.opens_sentence and clause.has(*HEADS)):
             self.leftovers += told.of(*AMOUNTS)
+        twice = clause.unlisted(Kind.WINDOW)
         if _is_report(clause, self.draft.text) or (told is not None and clause.joint == ":"):
             self._background(clause)
         elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
             ask_time(self.draft, impossible)
-        elif self._is_chatter(clause):
-            pass
-        elif twice := clause.unlisted(Kind.WINDOW):
+        elif twice:
             self.leftovers += twice
             self.take(replace(clause, tokens=tuple(token for token in clause.tokens if token not in twice)))
-        elif _continues(ranking, clause):
+        elif not self._is_chatter(clause):
+            self._wish(clause)
+
+    def _wish(self, clause: Clause) -> None:
+        ranking, self.ranking = self.ranking, None
+        if ranking is not None and _continues(clause):
             goals, assumptions = self.ranked_from
             del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
-            self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))  # type: ignore[union-attr] # checked
+            self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))
         elif is_exception(clause, self.draft.goals):
             self._except(clause)
         elif is_priority(clause):
             self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
             self._rank(clause)
-        elif is_reconfig(clause) or (
-            clause.has(Kind.RECONFIG) and clause.has(Kind.CHANGE) and not clause.has(*HEADS, Kind.SELECTOR)
-        ):
+        elif is_reconfig(clause):
             self.leftovers += add_reconfigs(self.draft, clause)
         elif clause.has(Kind.SELECTOR):
             self.leftovers += add_placements(self.draft, clause)
         elif clause.has(Kind.PRECISION, Kind.QUANTISE):
             self.leftovers += add_precisions(self.draft, clause)
-        elif self._is_bound(clause):
+        else:
+            self._bound_or_vague(clause)
+
+    def _bound_or_vague(self, clause: Clause) -> None:
+        if self._is_bound(clause):
             self._bound(clause)
         elif wish := clause.first(Kind.VAGUE):
             ask_wish(self.draft, wish)
@@ -146,24 +127,16 @@ class _Reader:
 
     def _except(self, clause: Clause) -> None:
         """An exception; one that comes before its bound waits for it."""
-        told = [token for token in clause.tokens if token.kind in {Kind.EXCEPT, Kind.TENANT}]
         excluding = any(token.value in _EXCLUDING for token in clause.of(Kind.EXCEPT))
-        rest = [token for token in clause.tokens if token not in told]
-        if (
-            excluding
-            and clause.has(Kind.TENANT)
-            and not self.draft.goals
-            and (clause.has(*AMOUNTS) or not clause.has(Kind.METRIC))
-        ):
-            self.waiting = replace(clause, tokens=tuple(told), scope={})
-            if clause.has(*AMOUNTS):
-                self.take(
-                    replace(
-                        clause, tokens=tuple(rest), scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}
-                    )
-                )
-        else:
+        early = excluding and clause.has(Kind.TENANT) and not self.draft.goals
+        if not early or (clause.has(Kind.METRIC) and not clause.has(*AMOUNTS)):
             self.leftovers += add_exception(self.draft, united(clause))
+            return
+        told = clause.of(Kind.EXCEPT, Kind.TENANT)
+        self.waiting = replace(clause, tokens=tuple(told), scope={})
+        if clause.has(*AMOUNTS):
+            rest = tuple(token for token in clause.tokens if token not in told)
+            self.take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
 
     def _rank(self, clause: Clause) -> None:
         self.leftovers += add_priorities(self.draft, clause)
@@ -224,9 +197,9 @@ class _Reader:
         return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
 
 
-def _continues(ranking: Clause | None, clause: Clause) -> bool:
+def _continues(clause: Clause) -> bool:
     """``..., then throughput``: the next side of an order that the clause before began."""
-    if ranking is None or clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
+    if clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
         return False
     link = clause.tokens[0]
     linked = link.kind is Kind.PRIORITY and link.value == "over"

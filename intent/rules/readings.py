@@ -7,28 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from intent.models import LATENCIES
-from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause
-from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.clauses import AMOUNTS, SCOPES, Clause
+from intent.rules.heads import heads_of, unknown_head
+from intent.rules.kinds import Kind
 from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.tokens import Token
 
-_IMPLIED = {
-    "tokens/s": "throughput_tok",
-    "requests/s": "throughput_req",
-    "s/token": "tpot",
-    PER_USER: "tpot",
-    "USD": "cost",
-    "money": "cost",
-    "USD/h": "cost",
-    "USD/day": "cost",
-    "USD/month": "cost",
-    "USD/Mtok": "cost",
-}
-"""Units that belong to one metric, so that the metric need not be said."""
-
 _IDLE = frozenset(
-    {Kind.AUDIENCE, Kind.THING, Kind.TO, Kind.CHANGE, Kind.MAY, Kind.NOW, Kind.BETWEEN, Kind.SAME, Kind.ONLY,
+    {Kind.AUDIENCE, Kind.LIST, Kind.THING, Kind.TO, Kind.CHANGE, Kind.MAY, Kind.NOW, Kind.BETWEEN, Kind.SAME, Kind.ONLY,
      Kind.ALLOW, Kind.SOFT, Kind.MORE}
 )  # fmt: skip
 """Words that add nothing to a bound that is complete without them."""
@@ -72,7 +58,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     if clause.repeats:
         return _repeated(clause, previous)
     clause = united(clause)
-    heads = _heads(clause) or _unknown_head(clause)
+    heads = heads_of(clause) or unknown_head(clause)
     quantity, comparison = _amount(clause), _comparison(clause)
     used = {*heads, quantity, comparison, *clause.of(Kind.STAT, *SCOPES), *_echoes(clause, comparison)}
     leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
@@ -162,21 +148,24 @@ def extent(tokens: Sequence[Token]) -> tuple[int, int]:
 
 def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
     """Whether a token adds nothing: ``GPU`` beside another head, a unit that became the head, a mark."""
-    if token.kind is Kind.COUNTED:
-        return bool(token.value == "gpu_count")
-    if token.kind is Kind.PRIORITY:
-        return token.value in {"over", "first"} and token.misspelt is None and token.end - token.start <= 4
-    if token.kind is Kind.UNKNOWN and not str(token.value).isalnum():
-        return token.value in _MARKS or (
-            len(str(token.value)) == 1 and ord(str(token.value)) > 0x2190 and token.value not in "≠±"
-        )
-    if token.kind is Kind.LIST:
-        return True
-    if token.kind is Kind.UNIT and token.value == ("s", 1e-6):
-        return True  # "us", the people
-    if token.kind is Kind.RECONFIG:
-        return any(head.value == "reconfig_pause" for head in heads)
-    return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
+    match token.kind:
+        case Kind.COUNTED:
+            return bool(token.value == "gpu_count")
+        case Kind.PRIORITY:  # then, 再: adverbs where no sides are ordered
+            return (
+                token.value in {"over", "first"} and token.misspelt is None and token.end - token.start <= 4
+            )
+        case Kind.UNKNOWN if not str(token.value).isalnum():
+            return _is_mark(str(token.value))
+        case Kind.RECONFIG:
+            return any(head.value == "reconfig_pause" for head in heads)
+    people = token.kind is Kind.UNIT and token.value == ("s", 1e-6)  # "us"
+    return people or token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
+
+
+def _is_mark(character: str) -> bool:
+    """Whether a character is punctuation or a picture; those that negate or bound are not."""
+    return character in _MARKS or (len(character) == 1 and ord(character) > 0x2190 and character not in "≠±")
 
 
 def _repeated(clause: Clause, previous: Sequence[Reading]) -> Bound:
@@ -237,71 +226,6 @@ def _direction(clause: Clause) -> str | None:
         return str(to.value)
     change = clause.first(Kind.CHANGE)
     return change.value if change is not None and change.value in {"<=", ">="} else None
-
-
-def _heads(clause: Clause) -> list[Token]:
-    """The metrics or settings of the clause; a unit that only one metric has stands in for it."""
-    heads = clause.of(*HEADS)
-    counted = [head for head in heads if head.kind is Kind.COUNTED]
-    if len(heads) > 1:
-        loose = [head for head in counted if not _counts(clause, head)]
-        heads = [head for head in heads if head not in loose] or heads[:1]
-        named = [head for head in heads if head.value in LATENCIES]
-        if named:
-            heads = [head for head in heads if head.value != ANY_LATENCY]
-        if any(head.value in {"throughput_tok", "throughput_req"} for head in heads):
-            heads = [head for head in heads if head.value != ANY_THROUGHPUT]
-        heads = _distinct(heads)
-    if heads and not (len(heads) == 1 and heads[0] in counted and _unit_of(clause) in _IMPLIED):
-        return heads
-    for token in clause.of(*AMOUNTS):
-        quantity = token.value if token.kind is Kind.QUANTITY else token.value[0]
-        if quantity.unit in _IMPLIED:
-            return [replace(token, kind=Kind.METRIC, value=_IMPLIED[quantity.unit])]
-    if cheapest := clause.first(Kind.CHEAPEST):
-        return [replace(cheapest, kind=Kind.METRIC, value="cost")]
-    if amounts := clause.of(Kind.THING):
-        if (
-            clause.has(Kind.OPTIMISE)
-            and (unit := clause.first(Kind.PERIOD))
-            and unit.value in _PERIOD_SECONDS
-        ):
-            return [replace(amounts[0], kind=Kind.METRIC, value=f"throughput_{amounts[0].value[:3]}")]
-    return [
-        replace(unit, kind=Kind.METRIC, value=_IMPLIED[unit.value[0]])
-        for unit in clause.of(Kind.UNIT)
-        if unit.value[0] in _IMPLIED
-    ][:1]
-
-
-def _unit_of(clause: Clause) -> str | None:
-    amount = clause.first(Kind.QUANTITY)
-    return amount.value.unit if amount else None
-
-
-def _distinct(heads: Sequence[Token]) -> list[Token]:
-    """One head per meaning: ``首字延迟（TTFT）``."""
-    return list({head.value: head for head in reversed(heads)}.values())[::-1]
-
-
-def _counts(clause: Clause, head: Token) -> bool:
-    """Whether a plain number stands right before what it counts."""
-    before = [token for token in clause.tokens if token.end <= head.start]
-    return (
-        bool(before)
-        and before[-1].kind in AMOUNTS
-        and head.start - before[-1].end <= 1
-        and not clause.has(Kind.METRIC)
-    )
-
-
-def _unknown_head(clause: Clause) -> list[Token]:
-    """Unknown words in front of a bound stand where a metric should: ``the vibes under 2s``."""
-    bound = min((token.start for token in clause.of(Kind.COMPARISON, *AMOUNTS)), default=0)
-    unknown = [
-        token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()
-    ]
-    return [replace(unknown[0], end=unknown[-1].end)] if unknown else []
 
 
 def _paired(

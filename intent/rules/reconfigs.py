@@ -9,8 +9,8 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
 _USED = frozenset(
-    {Kind.RECONFIG, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.COMPARISON, Kind.QUANTITY, Kind.TIMES_SAID, Kind.TIMES,
-     Kind.WINDOW, Kind.ONLY, Kind.COUNTED, Kind.MAY, Kind.ALLOW}
+    {Kind.RECONFIG, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.COMPARISON, Kind.QUANTITY, Kind.TIMES_SAID,
+     Kind.TIMES, Kind.WINDOW, Kind.ONLY, Kind.COUNTED, Kind.MAY, Kind.ALLOW}
 )  # fmt: skip
 _RATES = {
     "h": (1.0, "1/h"),
@@ -27,7 +27,10 @@ def is_reconfig(clause: Clause) -> bool:
     """Whether a clause limits reconfigurations, rather than bounding how long one takes."""
     if not clause.has(Kind.RECONFIG) or clause.has(Kind.SELECTOR, Kind.PRECISION, Kind.SETTING):
         return False
-    limited = clause.has(
+    limited = clause.has(Kind.CHANGE) and not clause.has(
+        Kind.SETTING, Kind.COUNTED
+    )  # "reconfigure less often": how often?
+    limited = limited or clause.has(
         Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
     )
     return limited and not clause.has(Kind.METRIC)

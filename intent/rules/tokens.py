@@ -1,6 +1,6 @@
 """Text to tokens: times, known phrases, names, numbers and misspelt words, each with its place in the original text.
 
-Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phrasing`` then joins tokens to quantities and the like.
+Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phrasing`` joins tokens to quantities and more.
 """
 
 import re
@@ -22,8 +22,9 @@ from intent.times import Said, find
 SIMILAR_ENOUGH = 85
 """Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
 KNOWN_GPUS = (
-    "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4", "V100", "P100",
-    "B100", "B200", "GB200", "MI300X", "MI250", "4090", "3090", "RTX4090", "RTX 4090", "RTX 3090", "RTX 6000", "TPU", "910B", "Gaudi",
+    "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",
+    "V100", "P100", "B100", "B200", "GB200", "MI300X", "MI250", "4090", "3090", "RTX4090", "RTX 4090", "RTX 3090",
+    "RTX 6000", "TPU", "910B", "Gaudi",
 )  # fmt: skip
 """Kinds that people name, whether a deployment has them or not."""
 
@@ -86,8 +87,13 @@ def _references(text: str) -> list[Said]:
 def _meaning(said: Said) -> tuple[Kind, Any]:
     if said.problem is None:
         return Kind.WINDOW, said.window
-    kinds = {_REFERENCE: Kind.FILLER, "past_date": Kind.REPORT}
+    kinds = {_REFERENCE: Kind.FILLER, "past_date": Kind.BAD_TIME if _is_dated(said) else Kind.REPORT}
     return kinds.get(said.problem, Kind.BAD_TIME), said.problem
+
+
+def _is_dated(said: Said) -> bool:
+    """Whether a past day was said by its date: a slip; ``yesterday`` tells what was."""
+    return said.end - said.start >= 8
 
 
 class _Key:

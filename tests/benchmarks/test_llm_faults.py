@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks import llm_faults
 from benchmarks.llm_faults import CATALOGUE, measure, outcome, table
-from intent.models import Outcome, Question
 from intent.llm.testing import FAULTS, TEXT, saying
+from intent.models import Outcome, Question
 from intent.translate import translate
 
 RIGHT = translate(TEXT, CATALOGUE)

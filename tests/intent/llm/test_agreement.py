@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.llm.agreement import settle
 from intent.errors import ExtractionError
+from intent.llm.agreement import settle
 from intent.llm.evidence import hold_against
-from intent.rules import read
 from intent.llm.testing import goal
 from intent.llm.wire import wire_schema
+from intent.rules import read
 
 STRANGE = "people must get their opening words within 800 ms"
 """What the rules do not know to be TTFT."""

@@ -10,11 +10,11 @@ from jsonschema import Draft202012Validator
 from intent.errors import ExtractionError, Failure
 from intent.llm.evidence import hold_against
 from intent.llm.extraction import PROMPT_VERSION, examples, extract, prompt_hash, translator
+from intent.llm.testing import FAULTS, GOOD, KEY, TEXT, TRANSPORT, Endpoint, in_turn, saying, sending
+from intent.llm.wire import parse_answer, wire_schema
 from intent.models import LlmSettings, Outcome
 from intent.rules import read
-from intent.llm.testing import FAULTS, GOOD, KEY, TEXT, TRANSPORT, Endpoint, in_turn, saying, sending
 from intent.translate import translate
-from intent.llm.wire import parse_answer, wire_schema
 
 NEVER_ENDING = ("hangs", "hangs in the body", "drips the body", "drips the headers")
 

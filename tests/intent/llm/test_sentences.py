@@ -3,6 +3,9 @@ from typing import get_args
 
 import pytest
 
+from intent.llm.sentences import VARIES_BY, fill, join, needed, possible, sentences, spoken, template
+from intent.llm.testing import goal
+from intent.llm.wire import wire_schema
 from intent.models import (
     Config,
     DatedWindow,
@@ -18,9 +21,6 @@ from intent.models import (
     TenantException,
 )
 from intent.rules import read
-from intent.llm.sentences import VARIES_BY, fill, join, needed, possible, sentences, spoken, template
-from intent.llm.testing import goal
-from intent.llm.wire import wire_schema
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri")
 GOALS: tuple[Goal, ...] = (

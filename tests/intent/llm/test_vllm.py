@@ -11,8 +11,8 @@ import pytest
 
 from intent.errors import ExtractionError, Failure
 from intent.llm import extract
-from intent.models import LlmSettings, Outcome
 from intent.llm.testing import TEXT
+from intent.models import LlmSettings, Outcome
 from intent.translate import translate
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -5,9 +5,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from intent.errors import ExtractionError, Failure
-from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
 from intent.llm.testing import GOOD, TTFT
 from intent.llm.wire import MOST_PROBLEMS, parse_answer, wire_schema
+from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
 
 GOAL = wire_schema()["properties"]["goals"]["items"]
 

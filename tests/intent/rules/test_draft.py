@@ -1,7 +1,7 @@
 import pytest
 
-from intent.rules.draft import NOTHING, Draft
 from intent.models import Config
+from intent.rules.draft import NOTHING, Draft
 from intent.rules.tokens import tokenize
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from intent.rules import lexicon
 from intent.fold import fold
 from intent.models import UNITS
+from intent.rules import lexicon
 
 
 def words(text: str) -> list[str]:

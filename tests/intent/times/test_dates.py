@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.dates import coming, days_between, in_week, next_named, on_date, on_day_of_month
+from intent.times.dates import coming, days_between, in_week, next_named, on_date, on_day_of_month
 
 days = st.dates(date(2020, 1, 1), date(2100, 1, 1))
 weekdays = st.integers(0, 6)

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from intent import zones
-from intent.clock import HALVES, PARTS, Clock, span, spelled
-from intent.dates import DAY_NAMES, EVERY_DAY, Day, coming, in_days
-from intent.durations import LONGEST_S
 from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.times import zones
+from intent.times.clock import HALVES, PARTS, Clock, span, spelled
+from intent.times.dates import DAY_NAMES, EVERY_DAY, Day, coming, in_days
+from intent.times.durations import LONGEST_S
 
 AMBIGUOUS = zones.AMBIGUOUS
 DAY = 1440

@@ -13,7 +13,7 @@ from intent.fold import fold
 from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow
 from intent.times import PROBLEMS, Said, find, spoken
 
-PHRASES = Path(__file__).parents[1] / "data" / "windows.txt"
+PHRASES = Path(__file__).parents[2] / "data" / "windows.txt"
 LINES = [line for line in PHRASES.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -2,7 +2,7 @@ from zoneinfo import available_timezones
 
 import pytest
 
-from intent.zones import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
+from intent.times.zones import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
 
 
 @pytest.mark.parametrize("name", sorted(available_timezones() - {"EST", "MST", "localtime"}))

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from intent.dates import DAY_NAMES
-from intent.durations import Stretch, find_durations
 from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
-from intent.time_grammar import Reader
-from intent.time_scanner import may_speak_of_time
-from intent.window_pieces import window_of
+from intent.times.dates import DAY_NAMES
+from intent.times.durations import Stretch, find_durations
+from intent.times.grammar import Reader
+from intent.times.pieces import window_of
+from intent.times.scanner import may_speak_of_time
 
 PROBLEMS = (
     "impossible_time",

@@ -4,13 +4,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from intent.bare_hours import are_hours, follows_a_bound, is_counted
-from intent.clock import HALVES, Clock
-from intent.dates import WEEKDAYS, WEEKENDS, Day, coming, days_between, in_days, next_named, several_days
-from intent.time_scanner import Atom, scan
-from intent.time_words import Mark
-from intent.window_pieces import Pieces
-from intent.zones import UNKNOWN, resolve
+from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
+from intent.times.clock import HALVES, Clock
+from intent.times.dates import (
+    WEEKDAYS,
+    WEEKENDS,
+    Day,
+    coming,
+    days_between,
+    in_days,
+    next_named,
+    several_days,
+)
+from intent.times.pieces import Pieces
+from intent.times.scanner import Atom, scan
+from intent.times.words import Mark
+from intent.times.zones import UNKNOWN, resolve
 
 _END = Atom(Mark.WORD, "", -1, -1)
 _EDGES = {

@@ -1,6 +1,6 @@
 import pytest
 
-from intent.durations import LONGEST_S, find_durations
+from intent.times.durations import LONGEST_S, find_durations
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from intent.bare_hours import are_hours, follows_a_bound, is_counted
+from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from enum import Enum, auto
 from typing import Any
 
-from intent.clock import Clock
-from intent.dates import WEEKDAYS, WEEKENDS, Day, in_days, several_days
+from intent.times.clock import Clock
+from intent.times.dates import WEEKDAYS, WEEKENDS, Day, in_days, several_days
 
 
 class Mark(Enum):

@@ -1,6 +1,6 @@
 import pytest
 
-from intent.clock import HALVES, PARTS, Clock, span, spelled, time_of
+from intent.times.clock import HALVES, PARTS, Clock, span, spelled, time_of
 
 
 def bare(hour):

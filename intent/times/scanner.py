@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from intent import zones
-from intent.clock import HALVES, Clock, time_of
-from intent.dates import days_between, in_week, on_date, on_day_of_month, several_days, unclear_day
-from intent.time_words import MONTHS, NUMBERS, PHRASES, WORDS, Mark, numeral
+from intent.times import zones
+from intent.times.clock import HALVES, Clock, time_of
+from intent.times.dates import days_between, in_week, on_date, on_day_of_month, several_days, unclear_day
+from intent.times.words import MONTHS, NUMBERS, PHRASES, WORDS, Mark, numeral
 
 
 @dataclass(frozen=True, slots=True)

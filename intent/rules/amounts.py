@@ -1,0 +1,171 @@
+"""Numbers with their units: ``a hundred and eighty``, ``$40 an hour``, ``两秒半``, ``between 60% and 80%``. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from intent.rules.kinds import Kind
+from intent.rules.lexicon import MINUS
+from intent.rules.quantities import PER_USER, Quantity
+from intent.rules.rewriting import Rewrite, joined, kinds, skip
+from intent.rules.tokens import Token
+
+_PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def spans(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``under a second``: a time, not a rate."""
+    if not (kinds(tokens, Kind.COMPARISON, Kind.PERIOD) and tokens[1].value in _PERIOD_SECONDS):
+        return None
+    compares, period = (text[token.start : token.end].lower() for token in tokens[:2])
+    if compares.startswith("or ") or not period.startswith(("a ", "an ", "one ", "一")):
+        return None
+    return [
+        tokens[0],
+        replace(tokens[1], kind=Kind.QUANTITY, value=Quantity(1.0, "s", _PERIOD_SECONDS[tokens[1].value])),
+    ], 2
+
+
+def numbers(tokens: Sequence[Token]) -> Rewrite | None:
+    """Digits with their sign and multiplier, ``twenty five``, ``p97``, ``a second`` as 1 s, and ``three nines``."""
+    first, rest = tokens[0], tokens[1:]
+    if first.kind is Kind.QUANTITY:
+        return None if isinstance(first.value, Quantity) else _share(first)
+    if first.value in {MINUS, "p"} and kinds(rest, Kind.NUMBER):
+        negative = first.value == MINUS
+        value = -rest[0].value if negative else f"p{rest[0].value:g}"
+        return joined(tokens[:2], Kind.NUMBER if negative else Kind.STAT, value)
+    if first.value in {"a", "an"}:
+        return _article(tokens)
+    if _is_article(tokens) or (first.kind is Kind.UNIT and first.value == ("ratio", 0.1)):
+        return [replace(first, kind=Kind.FILLER)], 1  # 成 is a tenth only behind a number
+    return _number(tokens) if first.kind is Kind.NUMBER else None
+
+
+def _share(token: Token) -> Rewrite:
+    """``three nines`` (a whole number in the lexicon) or ``百分之四十`` (a fraction) as a percentage."""
+    share = 100 * (1 - 10.0**-token.value if isinstance(token.value, int) else token.value)
+    return [replace(token, value=Quantity(float(f"{share:.12g}"), "ratio", 0.01))], 1
+
+
+def _is_article(tokens: Sequence[Token]) -> bool:
+    """Whether 一个 stands where English has ``a``: in front of anything but a counted thing."""
+    if len(tokens) < 3 or tokens[0].kind is not Kind.NUMBER or tokens[0].value != 1.0:
+        return False
+    nouns = {Kind.METRIC, Kind.UNKNOWN, Kind.TENANT, Kind.AUDIENCE, Kind.FILLER}
+    return tokens[1].value == "个" and tokens[1].start == tokens[0].end and tokens[2].kind in nouns
+
+
+def _article(tokens: Sequence[Token]) -> Rewrite | None:
+    first, rest = tokens[0], tokens[1:]
+    if kinds(rest, Kind.UNIT) and rest[0].value[0] == "s":
+        return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
+    return _with_rest(tokens, 2, rest[0].value) if kinds(rest, Kind.MULTIPLIER) else None
+
+
+def _number(tokens: Sequence[Token]) -> Rewrite:
+    value, used = float(tokens[0].value), 1
+    if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
+        value, used = value + tokens[1].value, 2
+    elif len(tokens) > 2 and tokens[1].value == "point" and tokens[2].kind is Kind.NUMBER:
+        value, used = float(f"{value:g}.{tokens[2].value:g}"), 3
+    if kinds(tokens[used:], Kind.UNIT) and tokens[used].value == ("ratio", 0.1):
+        return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(value * 10, "ratio", 0.01))
+    while kinds(tokens[used:], Kind.MULTIPLIER):
+        value, used = value * tokens[used].value, used + 1
+    return _with_rest(tokens, used, value)
+
+
+def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:
+    """``a hundred and eighty``, ``two hundred fifty``."""
+    place = used + 1 if len(tokens) > used and tokens[used].value == "and" else used
+    spelt = tokens[used - 1].kind is Kind.MULTIPLIER and tokens[used - 1].end - tokens[used - 1].start > 1
+    if (
+        spelt
+        and kinds(tokens[place:], Kind.NUMBER)
+        and tokens[place].end - tokens[place].start >= 3
+        and tokens[place].value < 100 <= value
+    ):
+        rest = _number(tokens[place:])
+        return joined(tokens[: place + rest[1]], Kind.NUMBER, value + rest[0][0].value)
+    return joined(tokens[:used], Kind.NUMBER, value)
+
+
+def _is_compound(tens: Token, ones: Token) -> bool:
+    """``twenty five``, but not ``20 5``."""
+    spelt = all(token.end - token.start >= 3 for token in (tens, ones)) and tens.end - tens.start >= 5
+    return spelt and tens.value in {20, 30, 40, 50, 60, 70, 80, 90} and ones.value in range(1, 10)
+
+
+def quantities(tokens: Sequence[Token]) -> Rewrite | None:
+    """A number with what stands before it (a currency) and after it (a unit, or a currency, and a period)."""
+    leading = 1 if kinds(tokens, Kind.CURRENCY, Kind.NUMBER) else 0
+    if not kinds(tokens[leading:], Kind.NUMBER):
+        return None
+    number, after = tokens[leading].value, tokens[leading + 1 :]
+    if leading or kinds(after, Kind.CURRENCY) or kinds(after, Kind.CENT):
+        return _money(tokens, leading, number)
+    used, factor_unit = 1, None
+    if kinds(after, Kind.UNIT):
+        used, factor_unit = 2, after[0].value
+    elif kinds(after, Kind.COMPARISON) and _is_minutes(after):
+        used, factor_unit = 2, ("s", 60.0)
+    if factor_unit is None:
+        return joined(tokens[:1], Kind.QUANTITY, Quantity(number))
+    if factor_unit[0] == "tokens/s" and kinds(tokens[used:], Kind.PER_USER):
+        return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(number, PER_USER, factor_unit[1]))
+    return joined(tokens[:used], Kind.QUANTITY, Quantity(number, *factor_unit))
+
+
+def _money(tokens: Sequence[Token], leading: int, number: float) -> Rewrite:
+    used = leading + 1 + (not leading)
+    if leading and kinds(tokens[used:], Kind.CURRENCY):  # "$40 USD"
+        used += 1
+    sign = tokens[0] if leading else tokens[1]
+    factor = sign.value if sign.kind is Kind.CENT else 1.0
+    if sign.value == "other":
+        return joined(tokens[:used], Kind.QUANTITY, Quantity(number, "money"))
+    place = skip(tokens, used, Kind.FILLER)
+    if kinds(tokens[place:], Kind.PERIOD):
+        return joined(
+            tokens[: place + 1], Kind.QUANTITY, Quantity(number, f"USD/{tokens[place].value}", factor)
+        )
+    return joined(tokens[:used], Kind.QUANTITY, Quantity(number, "USD", factor))
+
+
+def _is_minutes(tokens: Sequence[Token]) -> bool:
+    """Whether this comparison is the word ``min`` behind a number: minutes, unless another number follows it."""
+    return (
+        tokens[0].value == ">="
+        and tokens[0].end - tokens[0].start == 3
+        and not kinds(tokens[1:], Kind.NUMBER)
+    )
+
+
+def half_more(tokens: Sequence[Token]) -> Rewrite | None:
+    """``两秒半``: a quantity and half of its unit."""
+    if kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) and tokens[1].value.unit is None:
+        said, half = tokens[0].value, tokens[1]
+        if said.unit == "s" and half.value.number == 0.5 and half.start == tokens[0].end and said.number >= 1:
+            return joined(tokens[:2], Kind.QUANTITY, replace(said, number=said.number + 0.5))
+    return None
+
+
+def ranges(tokens: Sequence[Token]) -> Rewrite | None:
+    """``between 60% and 80%`` and ``60-80%``; a unit said once holds for both."""
+    start = 1 if tokens[0].kind is Kind.BETWEEN else 0
+    if not kinds(tokens[start:], Kind.QUANTITY) or not kinds(tokens[start + 2 :], Kind.QUANTITY):
+        return None
+    middle = tokens[start + 1]
+    if not (
+        middle.value in {"-", "~"}
+        or (middle.kind is Kind.TO and not middle.value)
+        or (start and middle.kind is Kind.JOIN)
+    ):
+        return None
+    used = tokens[: start + 3]
+    low, high = (token.value for token in used if token.kind is Kind.QUANTITY)
+    if low.unit is None:
+        low = low.in_unit(high.unit, high.factor)
+    if low.unit != high.unit:
+        return None
+    return joined(used, Kind.RANGE, (low, high))

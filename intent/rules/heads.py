@@ -1,0 +1,90 @@
+"""What a clause is about: the metric or setting it names, or the one that its unit gives away."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from intent.models import LATENCIES
+from intent.rules.clauses import AMOUNTS, HEADS, Clause
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.quantities import PER_USER
+from intent.rules.tokens import Token
+
+_IMPLIED = {
+    "tokens/s": "throughput_tok",
+    "requests/s": "throughput_req",
+    "s/token": "tpot",
+    PER_USER: "tpot",
+    "USD": "cost",
+    "money": "cost",
+    "USD/h": "cost",
+    "USD/day": "cost",
+    "USD/month": "cost",
+    "USD/Mtok": "cost",
+}
+"""Units that belong to one metric, so that the metric need not be said."""
+
+
+def heads_of(clause: Clause) -> list[Token]:
+    """The metrics or settings of the clause; a unit that only one metric has stands in for it."""
+    heads = _named(clause)
+    only_counted = len(heads) == 1 and heads[0].kind is Kind.COUNTED
+    if heads and not (only_counted and _unit_of(clause) in _IMPLIED):
+        return heads
+    return _implied(clause)
+
+
+def _named(clause: Clause) -> list[Token]:
+    heads = clause.of(*HEADS)
+    if len(heads) < 2:
+        return heads
+    loose = [head for head in heads if head.kind is Kind.COUNTED and not _counts(clause, head)]
+    heads = [head for head in heads if head not in loose] or heads[:1]
+    values = {head.value for head in heads}
+    vague = {ANY_LATENCY} if values & LATENCIES else set()
+    vague |= {ANY_THROUGHPUT} if values & {"throughput_tok", "throughput_req"} else set()
+    return _distinct([head for head in heads if head.value not in vague])
+
+
+def _implied(clause: Clause) -> list[Token]:
+    """The metric that a unit, the word cheapest or a counted thing per second stands for."""
+    for token in clause.of(*AMOUNTS):
+        quantity = token.value if token.kind is Kind.QUANTITY else token.value[0]
+        if quantity.unit in _IMPLIED:
+            return [replace(token, kind=Kind.METRIC, value=_IMPLIED[quantity.unit])]
+    if cheapest := clause.first(Kind.CHEAPEST):
+        return [replace(cheapest, kind=Kind.METRIC, value="cost")]
+    thing, period = clause.first(Kind.THING), clause.first(Kind.PERIOD)
+    if thing and period and clause.has(Kind.OPTIMISE) and period.value in {"s", "min", "h", "day"}:
+        return [replace(thing, kind=Kind.METRIC, value=f"throughput_{thing.value[:3]}")]
+    units = [unit for unit in clause.of(Kind.UNIT) if unit.value[0] in _IMPLIED]
+    return [replace(unit, kind=Kind.METRIC, value=_IMPLIED[unit.value[0]]) for unit in units[:1]]
+
+
+def _unit_of(clause: Clause) -> str | None:
+    amount = clause.first(Kind.QUANTITY)
+    return amount.value.unit if amount else None
+
+
+def _distinct(heads: Sequence[Token]) -> list[Token]:
+    """One head per meaning: ``首字延迟（TTFT）``."""
+    return list({head.value: head for head in reversed(heads)}.values())[::-1]
+
+
+def _counts(clause: Clause, head: Token) -> bool:
+    """Whether a plain number stands right before what it counts."""
+    before = [token for token in clause.tokens if token.end <= head.start]
+    return (
+        bool(before)
+        and before[-1].kind in AMOUNTS
+        and head.start - before[-1].end <= 1
+        and not clause.has(Kind.METRIC)
+    )
+
+
+def unknown_head(clause: Clause) -> list[Token]:
+    """Unknown words in front of a bound stand where a metric should: ``the vibes under 2s``."""
+    bound = min((token.start for token in clause.of(Kind.COMPARISON, *AMOUNTS)), default=0)
+    unknown = [
+        token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()
+    ]
+    return [replace(unknown[0], end=unknown[-1].end)] if unknown else []

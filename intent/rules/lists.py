@@ -1,0 +1,83 @@
+"""Lists: the joint between two of a kind, ``TTFT and TPOT``, ``at peak and overnight``, that does not part them. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from intent.rules.kinds import Kind
+from intent.rules.tokens import Token
+
+_LISTABLE = frozenset(
+    {
+        Kind.TENANT,
+        Kind.WINDOW,
+        Kind.MODEL,
+        Kind.METRIC,
+        Kind.STAT,
+        Kind.PRECISION,
+        Kind.SELECTOR,
+        Kind.WORKLOAD,
+        Kind.SETTING,
+    }
+)
+_SCOPES = frozenset({Kind.TENANT, Kind.WINDOW, Kind.MODEL})
+_IDLE = frozenset({Kind.FILLER, Kind.AUDIENCE})
+_ENDS = frozenset({Kind.JOIN, Kind.STOP, Kind.LIST})
+_REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID})
+
+
+def listed(tokens: list[Token]) -> list[Token]:
+    """Mark the joint between two of a kind, so that it does not part them."""
+    result = list(tokens)
+    for place, token in enumerate(tokens):
+        if (token.kind is Kind.JOIN and token.value in {"and", ","}) or token.value in {
+            "or",
+            "/",
+            "或",
+            "或者",
+            "nor",
+        }:
+            before = _neighbour(tokens, place, -1)
+            after = _neighbour(tokens, place, 1)
+            if before is None or after is None or tokens[before].kind is not tokens[after].kind:
+                continue
+            if tokens[before].value == tokens[after].value:
+                continue
+            if tokens[before].kind in _LISTABLE and _is_list(result, before, place, after):
+                result[place] = replace(token, kind=Kind.LIST)
+    return result
+
+
+def _neighbour(tokens: Sequence[Token], place: int, step: int) -> int | None:
+    place += step
+    while 0 <= place < len(tokens):
+        if tokens[place].kind not in _IDLE:
+            return place
+        place += step
+    return None
+
+
+def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bool:
+    kind, joint = tokens[before].kind, tokens[place]
+    sentence = _sentence_before(tokens, before)
+    if joint.kind is not Kind.JOIN:
+        return joint.value == "/" or any(token.kind in _REFUSALS for token in sentence)
+    if kind is Kind.SELECTOR or kind is Kind.WORKLOAD:
+        return joint.value == "and" or after == len(tokens) - 1
+    following = _neighbour(tokens, after, 1)
+    ends = following is None or tokens[following].kind in _ENDS
+    if kind in _SCOPES:
+        return (ends and joint.value == "and") or all(
+            token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence
+        )
+    if kind is Kind.METRIC:
+        optimised = any(token.kind is Kind.OPTIMISE for token in sentence)
+        bound = following is not None and tokens[following].kind in {Kind.COMPARISON, Kind.QUANTITY}
+        return not (optimised and bound)
+    return True
+
+
+def _sentence_before(tokens: Sequence[Token], place: int) -> list[Token]:
+    start = place
+    while start and tokens[start - 1].kind not in {Kind.STOP, Kind.JOIN}:
+        start -= 1
+    return list(tokens[start:place])

@@ -1,0 +1,122 @@
+"""Shares of requests: ``99% of requests``, ``19 out of 20``, ``no more than 1% of requests above 2s``. Pure rewriting rules."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from intent.rules.kinds import Kind
+from intent.rules.quantities import Quantity
+from intent.rules.rewriting import Rewrite, joined, kinds, skip, spanning
+from intent.rules.tokens import Token
+
+
+def ratios(tokens: Sequence[Token]) -> Rewrite | None:
+    """``19 out of 20``, ``one request in two hundred``, ``十个请求里至少九个``: a share of requests."""
+    first = tokens[0]
+    if not (first.kind is Kind.QUANTITY and first.value.unit is None):
+        return None
+    place = next((n for n in range(1, min(8, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
+    if not place or tokens[place].value.unit is not None:
+        return None
+    between = tokens[1:place]
+    things = [token for token in between if token.kind is Kind.THING and token.value == "requests"]
+    words = [token.value for token in between if token not in things]
+    if words in _OUT_OF:
+        share = _part(first, tokens[place])
+    elif things and words and words[0] in {"里", "中", "里面", "当中", "里有"} and _only_bounds(between):
+        share = _part(tokens[place], first)
+    else:
+        return None
+    return _told_share(tokens, place + 1, share, bool(things)) if share else None
+
+
+_OUT_OF = (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["in", "every"], ["/"])
+
+
+def _part(part: Token, whole: Token) -> Quantity | None:
+    if not 0 < part.value.number < whole.value.number:
+        return None
+    return Quantity(float(f"{100 * part.value.number / whole.value.number:.12g}"), "ratio", 0.01)
+
+
+def _only_bounds(tokens: Sequence[Token]) -> bool:
+    metrics = [token for token in tokens if token.kind is Kind.METRIC]
+    return all(token.value in {"error_rate", "availability"} for token in metrics) and all(
+        token.kind in {Kind.FILLER, Kind.THING, Kind.COMPARISON, Kind.METRIC} for token in tokens
+    )
+
+
+def _told_share(tokens: Sequence[Token], used: int, share: Quantity, of_requests: bool) -> Rewrite | None:
+    """The share as a percentile; as an amount where it is about failures, or where ``of requests`` still follows."""
+    inner = [token for token in tokens[1 : used - 1] if token.kind in {Kind.METRIC, Kind.COMPARISON}]
+    told = spanning(tokens[:used], Kind.QUANTITY, share)
+    if any(token.kind is Kind.METRIC for token in inner) or _about_failures(tokens[used:]):
+        return [*inner, replace(told, start=max([told.start, *(token.end for token in inner)]))], used
+    if _of_requests(tokens[used:]):
+        return [told], used
+    if any(token.value == "/" for token in tokens[1:used]) and not of_requests:
+        return None
+    return [spanning(tokens[:used], Kind.STAT, _percentile(share))], used
+
+
+def _is_share(token: Token) -> bool:
+    return token.kind is Kind.QUANTITY and token.value.unit == "ratio"
+
+
+def _percentile(share: Quantity) -> str:
+    return f"p{share.value * 100:.6g}"
+
+
+_OF = frozenset(["of", "the", "all", "our", "any", "every", "each", "的", "all"])
+
+
+def _of_requests(tokens: Sequence[Token]) -> int:
+    """How many tokens say ``of all requests``; 0 if they do not."""
+    place = 0
+    while place < len(tokens) and tokens[place].value in _OF:
+        place += 1
+    if place < min(5, len(tokens)) and (
+        (tokens[place].kind is Kind.THING and tokens[place].value == "requests")
+        or tokens[place].kind is Kind.AUDIENCE
+    ):
+        return place + 1
+    return 0
+
+
+def shares(tokens: Sequence[Token]) -> Rewrite | None:
+    """``99% of requests``, ``at least 99% of requests``: the percentile 99; not where it is about failures."""
+    start = 1 if tokens[0].kind is Kind.COMPARISON and tokens[0].value == ">=" else 0
+    if len(tokens) <= start or not _is_share(tokens[start]):
+        return None
+    used = _of_requests(tokens[start + 1 :])
+    if not used or _about_failures(tokens[start + 1 + used :]):
+        return None
+    return joined(tokens[: start + 1 + used], Kind.STAT, _percentile(tokens[start].value))
+
+
+def _about_failures(tokens: Sequence[Token]) -> bool:
+    return any(
+        token.kind is Kind.METRIC and token.value in {"error_rate", "availability"} for token in tokens[:3]
+    )
+
+
+def complements(tokens: Sequence[Token]) -> Rewrite | None:
+    """``no more than 1% of requests above 2s``: 99 % of them at most 2 s."""
+    place = skip(tokens, 0, Kind.NEGATION)
+    limiting = (
+        place < len(tokens)
+        and tokens[place].kind is Kind.COMPARISON
+        and (tokens[place].value == (">=" if place else "<="))
+    )
+    place = place + 1 if limiting else 1 if tokens[0].kind is Kind.ONLY else 0
+    if not place or place >= len(tokens) or not _is_share(tokens[place]):
+        return None
+    used = _of_requests(tokens[place + 1 :])
+    if not used or _about_failures(tokens[place + 1 + used :]):
+        return None
+    end = place + 1 + used
+    between = skip(tokens, end, Kind.FILLER, Kind.MAY, Kind.METRIC)
+    if not kinds(tokens[between:], Kind.COMPARISON) or tokens[between].value not in {">=", "worse"}:
+        return None
+    share = tokens[place].value
+    stat = spanning(tokens[:end], Kind.STAT, _percentile(replace(share, number=100 - share.number)))
+    return [stat, *tokens[end:between], replace(tokens[between], value="<=")], between + 1
