@@ -64,9 +64,10 @@ class Fragment:
 
     @property
     def is_one(self) -> bool:
-        """Whether it says nothing but slots of a goal."""
-        known = {*SLOTS, *_SILENT}
-        return any(one.kind in SLOTS for one in self.tokens) and all(one.kind in known for one in self.tokens)
+        """Whether it says nothing but slots of a goal, each once."""
+        slots = [one.kind for one in self.tokens if one.kind in SLOTS]
+        rest = {one.kind for one in self.tokens} - set(SLOTS)
+        return bool(slots) and len(set(slots)) == len(slots) and rest <= set(_SILENT)
 
     @property
     def has_bare_number(self) -> bool:
