@@ -41,7 +41,7 @@ def amend(previous: Intent, follow_up: FollowUp, deployment: Deployment, now: da
     catalogue = deployment.catalogue(now)
     amendment = amend_intent(previous, follow_up.text, catalogue, render, follow_up.mode)
     intent = amendment.intent
-    if not amendment.diff and intent.outcome is not Outcome.CLARIFY:
+    if not amendment.diff and intent.outcome is Outcome.OUT_OF_SCOPE:
         same = any(finding.code == NO_CHANGE for finding in intent.findings)
         details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
         message = " ".join(dict.fromkeys(one.message for one in intent.findings))

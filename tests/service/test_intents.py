@@ -84,6 +84,15 @@ def test_a_question_is_kept_and_answered_in_a_later_version(http):
     assert [goal["value"] for goal in last["intent"]["goals"]] == [1.0, 10.0]
 
 
+def test_leaving_all_as_it_was_settles_the_question(http):
+    first = created(http)
+    asked = amended(http, first["id"], "make that 50 tokens/s").json()
+    options = asked["intent"]["questions"][0]["options"]
+    settled = amended(http, first["id"], str(options.index("P99 TTFT at most 2 s at peak.") + 1)).json()
+
+    assert (settled["version"], settled["intent"]["outcome"], settled["diff"]) == (3, "ok", [])
+
+
 def test_a_mode_that_is_given_replaces(http):
     first = created(http)
     second = amended(http, first["id"], "minimise cost", mode="replace").json()
