@@ -23,8 +23,11 @@ def fold(text: str) -> Folded:
     characters: list[str] = []
     origin: list[int] = []
     for place, character in enumerate(text):
-        if unicodedata.category(character) == "Cf":  # zero-width and bidirectional marks hide words
+        category = unicodedata.category(character)
+        if category == "Cf":  # zero-width and bidirectional marks hide words
             continue
+        if category == "Cc" and character not in "\n\t":  # controls part words and say nothing
+            character = " "
         for folded in unicodedata.normalize("NFKC", character.translate(_PLAIN)).lower():
             characters.append(folded)
             origin.append(place)

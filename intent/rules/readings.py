@@ -157,6 +157,8 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
             )
         case Kind.UNKNOWN if not str(token.value).isalnum():
             return _is_mark(str(token.value))
+        case Kind.PERIOD:
+            return bool(token.value == "day")  # "every day p99 ttft < 2s"
         case Kind.RECONFIG:
             return any(head.value == "reconfig_pause" for head in heads)
     people = token.kind is Kind.UNIT and token.value == ("s", 1e-6)  # "us"

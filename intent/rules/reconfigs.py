@@ -58,7 +58,8 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
 
 def _window(when: Window, clause: Clause) -> Window | None:
     """``only off-peak`` forbids the peak."""
-    return _ELSEWHERE.get(when) if clause.has(Kind.ONLY) and isinstance(when, str) else when
+    elsewhere = clause.has(Kind.ONLY) and _count(clause) is None and isinstance(when, str)
+    return _ELSEWHERE.get(str(when)) if elsewhere else when
 
 
 def _is_every(clause: Clause, token: Token) -> bool:

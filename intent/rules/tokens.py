@@ -12,7 +12,7 @@ from typing import Any
 from rapidfuzz import fuzz, process
 
 from intent.fold import Folded, fold
-from intent.models import Catalogue
+from intent.models import Catalogue, RecurringWindow
 from intent.rules import lexicon
 from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
@@ -68,10 +68,20 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
         if said.start < after:
             continue
         tokens += _phrases(_words(folded, after, said.start, names), names)
-        start, end = folded.span(said.start, said.end)
-        tokens.append(Token(*_meaning(said), start, end))
-        after = said.end
+        after = said.end - _daily(folded.text, said)
+        tokens.append(Token(*_meaning(said), *folded.span(said.start, after)))
     return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
+
+
+def _daily(text: str, said: Said) -> int:
+    """Characters of a 每天 at the end of named days: ``周末每天 200 美元`` is a price per day."""
+    words = text[said.start : said.end]
+    whole_days = (
+        isinstance(said.window, RecurringWindow)
+        and said.window.start == "00:00"
+        and said.window.end == "24:00"
+    )
+    return 2 if whole_days and words.endswith(("每天", "每日")) and len(words) > 2 else 0
 
 
 def _masked(text: str) -> str:

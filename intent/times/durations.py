@@ -57,7 +57,7 @@ _PATTERN = re.compile(
         {_AFTER_FOR.replace("<unit>", "<for_unit>")}(?P<for_half>\sand\sa\shalf\b)?(?:(?P<now>\sfrom\snow\b)|{_ANOTHERS}))
   | (?P<han>在?(?:接下来|接下來|未来|今后|往后|随后|后续|从?现在起|从?现在开始|持续)的?这?\s?
         (?P<han_n>\d{{1,9}}(?:\.\d{{1,9}})?|[零一二两三四五六七八九十半]{{1,3}})?\s?个?(?P<han_mid>半)?\s?
-        (?P<han_unit>{_HAN_UNIT}|h|hours?|min|mins|minutes?)(?P<han_half>半)?(?:之?内|里|期间)?)
+        (?P<han_unit>{_HAN_UNIT}|(?:hours?|minutes?|mins?|h)(?![a-z]))(?P<han_half>半)?(?:之?内|里|期间)?)
   | (?P<no>(?P<no_n>\d{{1,9}}(?:\.\d{{1,9}})?|[一二两三四五六七八九十半]{{1,3}})\s?个?(?P<no_half>半)?\s?(?P<no_unit>{_HAN_UNIT})
         (?:之|以)?内(?<!秒内)(?<!秒钟内)
         (?=\s?(?:请勿|不要|别|勿|禁止|不许|不准|不得)(?:再|做|进行)?(?![超多高低少大小慢])))

@@ -57,7 +57,7 @@ _ATOM = re.compile(
   | (?P<monthday>{_MONTH_DAY})
   | (?P<dayofmonth>{_DAY_OF_MONTH})
   | (?P<zhseveral>{_NUMERAL}月{_NUMERAL}(?:日|号)?\s?[到至~-]\s?(?:{_NUMERAL}月)?{_NUMERAL}(?:日|号))
-  | (?P<zhdate>(?:\d{{4}}年)?{_NUMERAL}月{_NUMERAL}(?:日|号)?)
+  | (?P<zhdate>(?:\d{{4}}\s?年\s?)?{_NUMERAL}\s?月\s?{_NUMERAL}(?:\s?(?:日|号))?)
   | (?P<zhweek>(?:本|这个?|下个?|下下){_WEEK}[一二三四五六日天](?![点个]))
   | (?P<zhdays>{_WEEK}[一二三四五六日天]
         (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
@@ -145,7 +145,7 @@ def _numeric_date(said: str) -> Read:
 
 
 def _chinese_date(said: str) -> Read:
-    *year, month, day = re.split("[年月]", said.rstrip("日号"))
+    *year, month, day = re.split("[年月]", "".join(said.split()).rstrip("日号"))
     return Mark.DATE, (on_date(numeral(month), numeral(day), int(year[0]) if year else None), None)
 
 
