@@ -47,6 +47,8 @@ PURE = (
     "intent/",
     "validator/",
     "selector/",
+    "intentctl/arguments.py",
+    "intentctl/explain.py",
     "runtime/models.py",
     "runtime/errors.py",
     "runtime/engine.py",
