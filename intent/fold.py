@@ -26,9 +26,8 @@ def fold(text: str) -> Folded:
         category = unicodedata.category(character)
         if category == "Cf":  # zero-width and bidirectional marks hide words
             continue
-        if category == "Cc" and character not in "\n\t":  # controls part words and say nothing
-            character = " "
-        for folded in unicodedata.normalize("NFKC", character.translate(_PLAIN)).lower():
+        said = " " if category == "Cc" and character not in "\n\t" else character  # controls part words, no more
+        for folded in unicodedata.normalize("NFKC", said.translate(_PLAIN)).lower():
             characters.append(folded)
             origin.append(place)
     return Folded("".join(characters), tuple(origin))

@@ -48,7 +48,8 @@ def add_exception(draft: Draft, clause: Clause) -> list[Token]:
         return []
     for tenant in tenants:
         _add(draft, clause, tenant)
-    return [token for token in clause.tokens if token.kind not in _USED and not is_idle(token)]
+    spare = clause.of(Kind.QUANTITY)[1:]
+    return [*spare, *(token for token in clause.tokens if token.kind not in _USED and not is_idle(token))]
 
 
 def _add(draft: Draft, clause: Clause, said: Token) -> None:

@@ -9,7 +9,7 @@ from intent.rules.bounds import add_goal
 from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
 from intent.rules.draft import Draft
 from intent.rules.exceptions import add_exception, is_exception
-from intent.rules.kinds import Kind
+from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.placements import add_placements
 from intent.rules.precisions import add_precisions
@@ -40,6 +40,8 @@ _INTERROGATIVES = frozenset("is are does did was were has have will am should".s
 _PREPOSITIONS = frozenset(
     "for of in on at with to during from by without under over after before per 对 针对 在 给 为".split()  # noqa: SIM905 - the same
 )
+_RULING = frozenset({Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY})
+"""Kinds that a report of what was does not have."""
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
      "but not", "not counting", "not including", "除了", "除", "不包括", "exclude"}
@@ -59,8 +61,20 @@ def read(text: str, catalogue: Catalogue) -> Draft:
         reader.take(clause)
     if reader.waiting:
         reader.leftovers += reader.waiting.tokens
-    draft.ask_about(reader.leftovers)
+    draft.ask_about([*reader.leftovers, *_unheld(draft, tokens)])
     return draft
+
+
+def _unheld(draft: Draft, tokens: Sequence[Token]) -> list[Token]:
+    """Tenants that no goal holds: ``for gold users, run it with tp=2``."""
+    names = {getattr(goal, name, None) for goal in draft.goals for name in ("tenant", "workload", "higher", "lower")}
+    return [
+        token
+        for token in tokens
+        if token.kind is Kind.TENANT
+        and token.value != EVERYONE
+        and (token.value is None or not names & {token.value, f"tenant:{token.value}"})
+    ]
 
 
 @dataclass
@@ -134,8 +148,10 @@ class _Reader:
             return
         told = clause.of(Kind.EXCEPT, Kind.TENANT)
         self.waiting = replace(clause, tokens=tuple(told), scope={})
-        if clause.has(*AMOUNTS):
-            rest = tuple(token for token in clause.tokens if token not in told)
+        rest = tuple(token for token in clause.tokens if token not in told)
+        if not clause.has(*AMOUNTS):
+            self.leftovers += [token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW]
+        else:
             self.take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
 
     def _rank(self, clause: Clause) -> None:
@@ -170,6 +186,7 @@ class _Reader:
     def _background(self, clause: Clause) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
         self.told = clause
+        self.leftovers += clause.of(*_RULING) if clause.has(*AMOUNTS) or not clause.has(*HEADS) else ()
         heads = clause.of(Kind.METRIC)
         if heads:
             self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
