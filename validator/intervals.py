@@ -74,11 +74,11 @@ def covers(a: Goal, b: Goal, site: Site) -> bool:
 
 
 def devices_asked(goals: Sequence[Goal], site: Site) -> Iterator[tuple[int, int]]:
-    """Goal index to the least number of devices asked for so far: TP and PP of the same time are multiplied."""
+    """Goal index to the least number of devices asked for so far: TP, PP and replicas of the same time are multiplied."""
     for number, goal in enumerate(goals):
-        if isinstance(goal, Config) and goal.op != "<=" and goal.key in {"tp", "pp"}:
-            partners = _partners(goal, goals[:number], site)
-            yield number, goal.value * max((one.value for one in partners), default=1)
+        if isinstance(goal, Config) and goal.op != "<=":
+            partners = {one.key: one.value for one in _partners(goal, goals[:number], site)}
+            yield number, goal.value * math.prod(partners.values())
         elif (
             isinstance(goal, Objective)
             and goal.metric == "gpu_count"
@@ -90,11 +90,11 @@ def devices_asked(goals: Sequence[Goal], site: Site) -> Iterator[tuple[int, int]
 
 
 def _partners(goal: Config, earlier: Sequence[Goal], site: Site) -> Iterator[Config]:
-    """The PP wishes beside a TP wish, and the other way round."""
+    """The wishes for the other settings, beside a wish for one."""
     for one in earlier:
         if (
             isinstance(one, Config)
-            and {one.key, goal.key} == {"tp", "pp"}
+            and one.key != goal.key
             and one.op != "<="
             and together(one, goal, site)
         ):

@@ -206,7 +206,11 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
 def _is_late_side(last: Clause, segment: Clause) -> bool:
     """``three requests per second, minimum``."""
     alone = segment.is_only(Kind.COMPARISON) and not segment.opens_sentence
-    return alone and last.has(*AMOUNTS) and not last.has(Kind.COMPARISON)
+    return (
+        alone
+        and last.has(*AMOUNTS)
+        and (not last.has(Kind.COMPARISON) or segment.tokens[0].value == "better")
+    )
 
 
 def _is_switch(last: Clause, segment: Clause) -> bool:
@@ -222,6 +226,8 @@ def _is_late_stat(last: Clause, segment: Clause) -> bool:
 
 def _waits(last: Clause, segment: Clause) -> bool:
     """Whether a clause is a metric whose bound comes next, or an exception whose extent does."""
+    if last.is_only(Kind.PRIORITY) and segment.joint == ":":
+        return True
     if last.has(Kind.EXCEPT) and not last.has(*AMOUNTS) and not segment.opens_sentence:
         return segment.is_only(
             *AMOUNTS,
@@ -234,6 +240,7 @@ def _waits(last: Clause, segment: Clause) -> bool:
             Kind.TIMES_SAID,
             Kind.ONLY,
             Kind.TO,
+            Kind.MAY,
         )
     sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
     waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(

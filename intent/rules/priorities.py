@@ -92,5 +92,4 @@ def _is_unordered(clause: Clause, names: Sequence[str], words: Sequence[str]) ->
     """Two sides said to be first, with nothing between them that orders them."""
     if len(names) < 2:
         return False
-    orders = any(word != "first" for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING)
-    return not orders and clause.joint != ":" and "first" not in words
+    return not (any(word != "first" for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING))

@@ -40,7 +40,9 @@ _INTERROGATIVES = frozenset("is are does did was were has have will am should".s
 _PREPOSITIONS = frozenset(
     "for of in on at with to during from by without under over after before per 对 针对 在 给 为".split()  # noqa: SIM905 - the same
 )
-_RULING = frozenset({Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY})
+_RULING = frozenset(
+    {Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY}
+)
 """Kinds that a report of what was does not have."""
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
@@ -59,6 +61,8 @@ def read(text: str, catalogue: Catalogue) -> Draft:
     reader = _Reader(draft, wishes=any(token.kind in _TELLING for token in tokens))
     for clause in _without_reasons(clauses(tokens)):
         reader.take(clause)
+    if reader.told is not None and not reader.told.opens_sentence:
+        reader.leftovers += reader.told.of(*AMOUNTS)
     if reader.waiting:
         reader.leftovers += reader.waiting.tokens
     draft.ask_about([*reader.leftovers, *_unheld(draft, tokens)])
@@ -67,7 +71,11 @@ def read(text: str, catalogue: Catalogue) -> Draft:
 
 def _unheld(draft: Draft, tokens: Sequence[Token]) -> list[Token]:
     """Tenants that no goal holds: ``for gold users, run it with tp=2``."""
-    names = {getattr(goal, name, None) for goal in draft.goals for name in ("tenant", "workload", "higher", "lower")}
+    names = {
+        getattr(goal, name, None)
+        for goal in draft.goals
+        for name in ("tenant", "workload", "higher", "lower")
+    }
     return [
         token
         for token in tokens
@@ -86,6 +94,8 @@ class _Reader:
     """Whether the text says anything that a goal could be about."""
     previous: tuple[Reading, ...] = ()
     change: Change | None = None
+    changing: Token | None = None
+    """The verb of the last change."""
     ranking: Clause | None = None
     ranked_from: tuple[int, int] = (0, 0)
     """Goals and assumptions there were before the ranking."""
@@ -150,7 +160,9 @@ class _Reader:
         self.waiting = replace(clause, tokens=tuple(told), scope={})
         rest = tuple(token for token in clause.tokens if token not in told)
         if not clause.has(*AMOUNTS):
-            self.leftovers += [token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW]
+            self.leftovers += [
+                token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW
+            ]
         else:
             self.take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
 
@@ -168,7 +180,7 @@ class _Reader:
                 add_goal(self.draft, reading)
             else:
                 add_relative(self.draft, reading, change)
-        self.change = change
+        self.change, self.changing = change, clause.first(Kind.CHANGE) or self.changing
         self.previous = bound.readings or self.previous
         if self.waiting and self.draft.goals:
             waiting, self.waiting = self.waiting, None
@@ -178,6 +190,10 @@ class _Reader:
 
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
+        if clause.has(Kind.BY) and self.changing and not clause.has(Kind.CHANGE, Kind.VAGUE):
+            clause = replace(
+                clause, tokens=(self.changing, *clause.tokens)
+            )  # "cut TTFT by 20% and TPOT by 10%"
         head = self.previous[-1].head if self.previous and clause.has(Kind.CHANGE, Kind.FACTOR) else None
         if head is None or clause.has(Kind.METRIC, Kind.VAGUE):
             return clause

@@ -60,7 +60,14 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     clause = united(clause)
     heads = heads_of(clause) or unknown_head(clause)
     quantity, comparison = _amount(clause), _comparison(clause)
-    used = {*heads, quantity, comparison, *clause.of(Kind.STAT, *SCOPES), *_echoes(clause, comparison)}
+    used = {
+        *heads,
+        quantity,
+        clause.first(*AMOUNTS),
+        comparison,
+        *clause.of(Kind.STAT, *SCOPES),
+        *_echoes(clause, comparison),
+    }
     leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
     said = [token for token in clause.tokens if token not in leftovers]
     if not said:
@@ -213,11 +220,8 @@ def _comparison(clause: Clause) -> Token | None:
 
 def _echoes(clause: Clause, comparison: Token | None) -> list[Token]:
     """Comparisons that say the same once more: ``不超过 2 秒以内``."""
-    return [
-        token
-        for token in clause.of(Kind.COMPARISON)
-        if comparison is not None and token.value == comparison.value
-    ]
+    said = clause.of(Kind.COMPARISON) if comparison is not None else []
+    return [token for token in said if comparison is not None and token.value in {comparison.value, "better"}]
 
 
 def _direction(clause: Clause) -> str | None:

@@ -30,8 +30,12 @@ def is_reconfig(clause: Clause) -> bool:
     limited = clause.has(Kind.CHANGE) and not clause.has(
         Kind.SETTING, Kind.COUNTED
     )  # "reconfigure less often": how often?
-    limited = limited or clause.has(
-        Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
+    limited = (
+        limited
+        or _count(clause) == 0
+        or clause.has(
+            Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
+        )
     )
     return limited and not clause.has(Kind.METRIC)
 

@@ -8,7 +8,7 @@ from intent.rules.bounds import metric_of, normalised, scoped, stat_of
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
-from intent.rules.questions import label
+from intent.rules.questions import ask_degree, label
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
 
@@ -90,7 +90,11 @@ def _is_step(clause: Clause, amount: Token) -> bool:
     if clause.has(Kind.TO):
         return False
     share = amount.value.unit == "ratio" and not _is_ratio(clause)
-    adjoining = change is not None and 0 <= amount.start - change.end <= 1 and change.end - change.start <= 4
+    behind = (
+        change is not None and 0 <= amount.start - change.end <= 1 and change.end - change.start <= 4
+    )  # 降低 200ms
+    before = change is not None and 0 <= change.start - amount.end <= 1  # "200 ms less"
+    adjoining = behind or before
     return share or clause.has(Kind.NOW) or (adjoining and not clause.has(Kind.COMPARISON))
 
 
@@ -107,6 +111,9 @@ def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
 def _relative(draft: Draft, reading: Reading, change: Change) -> Relative | None:
     metric = metric_of(draft, replace(reading, quantity=None))
     if metric is None:
+        return None
+    if metric not in UNITS and reading.head is not None:
+        ask_degree(draft, reading.head, metric)
         return None
     terms = _terms(draft, reading, metric, change)
     if terms is None:
