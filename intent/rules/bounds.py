@@ -40,8 +40,6 @@ from intent.rules.readings import Reading
 from intent.rules.tokens import Token
 
 SETTINGS = frozenset({"tp", "pp", "replicas"})
-_OF_THE_SERVICE = frozenset({"cost", "gpu_util", "gpu_count", "reconfig_pause"})
-"""Metrics that a tenant named for an earlier goal does not have."""
 
 
 def add_goal(draft: Draft, reading: Reading) -> None:
@@ -131,14 +129,14 @@ def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
 
 
 def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Goal | None:
-    common = scoped(draft, reading, metric)
+    common = scoped(draft, reading)
     stat = stat_of(draft, reading, metric)
     if common is None or stat is False:
         return None
     return Objective(metric=metric, stat=stat, soft=reading.soft, **common, **bound)  # type: ignore[arg-type] # closed tables
 
 
-def scoped(draft: Draft, reading: Reading, metric: str | None) -> dict[str, Any] | None:
+def scoped(draft: Draft, reading: Reading) -> dict[str, Any] | None:
     """Evidence, window and names, which every goal has; None if a name was asked about."""
     slots = (
         reading.head,
@@ -155,8 +153,6 @@ def scoped(draft: Draft, reading: Reading, metric: str | None) -> dict[str, Any]
             draft.assume("evidence", "assumed_spelling", was=was, taken=taken)
     window = scopes.window(draft, reading.window)
     tenant = scopes.tenant(draft, reading.tenant)
-    if metric in _OF_THE_SERVICE and Kind.TENANT in reading.inherited:
-        tenant = None
     if window is None or tenant is False:
         return None
     return {
@@ -247,7 +243,7 @@ def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
         words = draft.say("words_not_understood", said=draft.quoted(said))
         draft.ask("words_not_understood", said, words, [draft.without([said]), draft.say("nothing")])
         return None
-    common = scoped(draft, replace(reading, tenant=None), None)
+    common = scoped(draft, replace(reading, tenant=None))
     if common is None:
         return None
     del common["tenant"]

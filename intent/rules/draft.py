@@ -100,7 +100,8 @@ class Draft:
     def _instead_of(self, leftovers: Sequence[Token]) -> tuple[str, ...]:
         nothing = self.say("nothing")
         if any(token.value in {"or", "或", "或者", "还是"} for token in leftovers):
-            return (*(goal.evidence for goal in self.goals), nothing)
+            said = dict.fromkeys(goal.evidence for goal in self.goals)
+            return (*said, nothing) if len(said) > 1 else (self.without(leftovers), nothing)
         if any(
             token.kind is Kind.NEGATION for token in leftovers
         ):  # without its "not" a text says the opposite

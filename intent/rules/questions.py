@@ -80,7 +80,8 @@ def ask_unit(draft: Draft, amount: Token, metric: str) -> None:
 
 def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Token) -> None:
     """A number whose unit the metric cannot have: one of the two is wrong."""
-    units = _UNITS.get(metric, ())
+    other_money = amount.value.unit == "money"
+    units = ("USD", "USD/h", "USD/day") if other_money else _UNITS.get(metric, ())
     options = [draft.instead(amount, f"{amount.value.number:.12g} {unit}") for unit in units]
     if reading.head is not None:
         options += [

@@ -120,7 +120,7 @@ def _relative(draft: Draft, reading: Reading, change: Change) -> Relative | None
         return None
     op, factor, delta, unit = terms
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else op
-    common, stat = scoped(draft, reading, metric), stat_of(draft, reading, metric)
+    common, stat = scoped(draft, reading), stat_of(draft, reading, metric)
     if op is None or op != good or (factor is not None and factor <= 0):
         _ask(draft, reading, metric)
         return None

@@ -49,7 +49,8 @@ def _told_share(tokens: Sequence[Token], used: int, share: Quantity, of_requests
     """The share as a percentile; as an amount where it is about failures, or where ``of requests`` still follows."""
     inner = [token for token in tokens[1 : used - 1] if token.kind in {Kind.METRIC, Kind.COMPARISON}]
     told = spanning(tokens[:used], Kind.QUANTITY, share)
-    if any(token.kind is Kind.METRIC for token in inner) or _about_failures(tokens[used:]):
+    rare = share.number < 50  # "one in a thousand" is no percentile
+    if rare or any(token.kind is Kind.METRIC for token in inner) or _about_failures(tokens[used:]):
         return [*inner, replace(told, start=max([told.start, *(token.end for token in inner)]))], used
     if _of_requests(tokens[used:]):
         return [told], used

@@ -27,6 +27,10 @@ PROBLEMS = (
 """Every code that ``Said.problem`` may have. Ambiguous is also what needs more than one window, or has no end anybody means."""
 
 
+_COUNT_AT_NIGHT = re.compile(r"(?!.*[周期拜])[一-鿿]{2,4}\s?[\d.零一二两三四五六七八九十]+")
+"""``夜间 5 秒``: a part of the day and a number that nothing makes an hour."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A window with its half-open place in the folded text.
@@ -53,7 +57,14 @@ def find(text: str, catalogue: Catalogue) -> list[Said]:
         return []
     named = list(_mentions(text, catalogue))
     return sorted(
-        (said for said in found if not any(start < said.end and said.start < end for start, end in named)),
+        (
+            said
+            for said in found
+            if not any(start < said.end and said.start < end for start, end in named)
+            and not (
+                said.problem == "ambiguous_time" and _COUNT_AT_NIGHT.fullmatch(text, said.start, said.end)
+            )
+        ),
         key=lambda said: said.start,
     )
 
