@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from benchmarks.mutations import hostile
 from benchmarks.qualifiers import clear, qualified
@@ -14,13 +14,13 @@ from benchmarks.scores import comparable
 from benchmarks.utterances import NOW, GoalDocument, Utterance
 from benchmarks.wishes import EVIDENCE, wish
 from intent.document import to_document
+from intent.messages import Language
 from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo
+from intent.readback import in_words
 from intent.translate import translate
 from service import usecases
 from service.deployment import Deployment
-from validator.readback import render
 
-Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 EXAMPLES = 20
 """Failures that are kept to look at."""
@@ -65,16 +65,11 @@ def lost_in_readback(catalogue: Catalogue, count: int, chance: random.Random) ->
     lost = []
     for number in range(count):
         goals = wish(chance, catalogue)
-        text = spoken(goals, LANGUAGES[number % len(LANGUAGES)])
+        text = in_words(goals, LANGUAGES[number % len(LANGUAGES)])
         back = translate(text, catalogue)
         if back.questions or _facts(back.goals) != _facts(goals):
             lost.append({"text": text, "said": _documents(goals), "read": _documents(back.goals)})
     return lost
-
-
-def spoken(goals: tuple[Goal, ...], language: Language) -> str:
-    """The read-back of these goals."""
-    return render(Intent(text=EVIDENCE, language=language, goals=goals, translator=TranslatorInfo("rules")))
 
 
 def hostile_strings(

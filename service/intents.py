@@ -13,10 +13,10 @@ from intent.followups.amend import amend as amend_intent
 from intent.followups.talk import NO_CHANGE
 from intent.followups.versions import Amendment, Mode, diff_document
 from intent.models import Intent, Outcome
+from intent.readback import render
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
 from service.usecases import check, new_id, refuse_damaged
-from validator.readback import render
 
 if TYPE_CHECKING:  # a database is not needed to amend a file
     from service.store import Store

@@ -18,7 +18,7 @@ MAY_IMPORT = {
         "intent.models",
         "intent.document",
         "intent.messages",
-        "intent.times",
+        "intent.readback",
         "runtime.models",
         "runtime.footprint",
         "runtime.errors",

@@ -16,7 +16,8 @@ from intent.models import (
     Relative,
     TenantException,
 )
-from validator.words import Words, plain
+from intent.readback import plain
+from validator.words import Words
 
 FLOORS_S = {"ttft": 1e-3, "tpot": 1e-4, "e2e": 1e-3, "reconfig_pause": 1e-4}
 """Shortest times worth asking for, in seconds: a request crosses a network and a forward pass before its first token

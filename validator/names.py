@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from intent.models import NAMED_WINDOWS, Finding, Goal, Intent, Placement, Priority, Question
+from intent.readback import in_words
 from validator.models import Site
 from validator.placements import devices
-from validator.readback import render
 from validator.words import Words
 
 MOST_NAMES = 3
@@ -40,7 +40,7 @@ def unknown(goals: Sequence[Goal], site: Site) -> Iterator[Unknown]:
 def findings(missing: Sequence[Unknown], goals: Sequence[Goal], words: Words) -> Iterator[Finding]:
     """One for each unknown name; it names the known ones."""
     for one in missing:
-        facts = {"name": one.said, "known": words.listed(one.known) or words.say("none")}
+        facts = {"name": one.said, "known": words.listed(one.known) or words.message("none")}
         hint, nearest = ("nearest", one.known[0]) if one.known else (None, "")
         place = f"/goals/{one.number}/{one.slot}"
         yield words.finding(one.code, place, goals[one.number], hint, nearest=nearest, **facts)
@@ -52,8 +52,8 @@ def question(intent: Intent, missing: Sequence[Unknown], words: Words) -> Questi
     if asked is None:
         return None
     options = [_instead(intent, asked, name) for name in asked.known[:MOST_NAMES]]
-    options = list(dict.fromkeys([*options, words.say("leave_everything")]))
-    text = words.say("which_name", name=asked.said, known=words.listed(asked.known))
+    options = list(dict.fromkeys([*options, words.message("leave_everything")]))
+    text = words.message("which_name", name=asked.said, known=words.listed(asked.known))
     return Question(text, tuple(options), options[0])
 
 
@@ -104,4 +104,4 @@ def _instead(intent: Intent, one: Unknown, name: str) -> str:
         return text
     goals, changed = list(intent.goals), {one.slot: one.prefix + name}
     goals[one.number] = replace(goals[one.number], **changed)  # type: ignore[arg-type] # the slot is of this goal
-    return render(replace(intent, goals=tuple(goals), assumptions=()))
+    return in_words(goals, intent.language)

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from intent.models import Finding, Goal, Placement
+from intent.readback import is_device
 from runtime.models import Cluster
 from validator.intervals import covers, hard, together
 from validator.models import Site
-from validator.words import Words, is_device
+from validator.words import Words
 
 Rules = list[tuple[int, Placement]]
 

@@ -72,7 +72,7 @@ def _said(problem: ValidationError, words: Words) -> str:
     shown = json.dumps(problem.instance, ensure_ascii=False, default=str)[:MOST_CHARACTERS]
     expected = json.dumps(problem.validator_value, ensure_ascii=False)[:MOST_CHARACTERS]
     key = _KEYS.get(str(problem.validator), "schema.other")
-    return words.say(key, shown=shown, expected=expected)
+    return words.message(key, shown=shown, expected=expected)
 
 
 def _escaped(part: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 from intent.models import Finding, Goal, Intent, Outcome
+from intent.readback import render
 from validator import (
     bounds,
     capacity,
@@ -20,7 +21,6 @@ from validator import (
     windows,
 )
 from validator.models import Site
-from validator.readback import render
 from validator.words import Words
 
 

@@ -60,14 +60,14 @@ def test_a_number_that_nobody_said_is_told_with_its_goal(monkeypatch):
 
 
 def test_goals_that_come_back_otherwise_are_told(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.render", lambda intent: "p99 TTFT < 2s at peak")
+    monkeypatch.setattr("benchmarks.properties.in_words", lambda goals, language: "p99 TTFT < 2s at peak")
     lost = lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), 2, random.Random(0))
     assert [one["text"] for one in lost] == ["p99 TTFT < 2s at peak"] * 2
     assert lost[0]["read"][0]["metric"] == "ttft"
 
 
 def test_the_table_counts_and_shows(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.render", lambda intent: "hello")
+    monkeypatch.setattr("benchmarks.properties.in_words", lambda goals, language: "hello")
     text = table(run(DEPLOYMENT_READ, load(own_files()), 2, 0))
     assert "read back otherwise     2 of 2" in text
     assert "'text': 'hello'" in text

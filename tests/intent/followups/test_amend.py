@@ -21,8 +21,8 @@ from intent.models import (
     PrecisionRule,
     TranslatorInfo,
 )
+from intent.readback import render
 from intent.translate import translate
-from validator.readback import render
 
 CATALOGUE = Catalogue(
     models=("llama-70b",),

@@ -6,7 +6,7 @@ import pytest
 from intent.followups.fragments import Fragment, put_into
 from intent.followups.subjects import same_wish
 from intent.models import NAMED_WINDOWS, Catalogue, Intent, Objective, TranslatorInfo
-from validator.readback import render
+from intent.readback import render
 
 CATALOGUE = Catalogue(
     models=("llama-70b",),

@@ -7,8 +7,8 @@ from intent.followups.cues import follow_up
 from intent.followups.talk import AMBIGUOUS, NOT_UNDERSTOOD, Talk
 from intent.followups.versions import entries_of
 from intent.models import NAMED_WINDOWS, Catalogue, Outcome
+from intent.readback import render
 from intent.translate import translate
-from validator.readback import render
 
 CATALOGUE = Catalogue(models=(), windows=NAMED_WINDOWS, now=datetime(2026, 1, 5, tzinfo=UTC), tz="UTC")
 

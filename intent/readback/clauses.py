@@ -1,15 +1,17 @@
-"""The sentence an operator confirms: rendered from the checked goals by code, in the operator's language and units.
+"""The sentence an operator confirms: rendered from the goals by code, in the operator's language and units. Pure.
 
 One clause per goal, each with its own window. The rules translator reads it back to the same goals: what stands in marks
 (``(assumed)``, ``（默认）``) or square brackets is for people alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from intent.messages import Language
 from intent.models import (
     HIGHER_IS_BETTER,
+    Assumption,
     Config,
     Goal,
     Intent,
@@ -21,26 +23,29 @@ from intent.models import (
     Relative,
     TenantException,
 )
-from validator.words import Words, name, plain
+from intent.readback.words import Words, name, plain
 
 
 def render(intent: Intent) -> str:
     """The read-back of goals that have the form of the schema; empty without goals."""
-    words = Words(intent.language)
+    return in_words(intent.goals, intent.language, intent.assumptions)
+
+
+def in_words(goals: Sequence[Goal], language: Language, assumptions: Sequence[Assumption] = ()) -> str:
+    """The same of goals that are no intent yet; ``assumptions`` point into a document with these goals."""
+    words = Words(language)
     clauses = [
-        _Clause(words, goal, _assumed(intent, number)).text() for number, goal in enumerate(intent.goals)
+        _Clause(words, goal, _assumed(assumptions, number)).text() for number, goal in enumerate(goals)
     ]
     sentence = words.say("clauses.separator").join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}{words.say('clauses.end')}" if sentence else ""
 
 
-def _assumed(intent: Intent, number: int) -> dict[str, str]:
+def _assumed(assumptions: Sequence[Assumption], number: int) -> dict[str, str]:
     """Slot to the words of its assumption."""
     prefix = f"/goals/{number}/"
     return {
-        one.pointer.removeprefix(prefix): one.text
-        for one in intent.assumptions
-        if one.pointer.startswith(prefix)
+        one.pointer.removeprefix(prefix): one.text for one in assumptions if one.pointer.startswith(prefix)
     }
 
 
