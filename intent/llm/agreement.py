@@ -10,9 +10,10 @@ from typing import Any
 
 from intent.injection import orders
 from intent.llm.evidence import Claim, Claims, Place
-from intent.llm.sentences import join, spoken
+from intent.llm.sentences import join
 from intent.messages import say
 from intent.models import Assumption, Catalogue, Goal
+from intent.readback import in_words
 from intent.rules import read
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
@@ -173,7 +174,7 @@ def _meanings(goals: Iterable[Goal]) -> set[Goal]:
 
 def _reads_back(goals: Sequence[Goal], claims: Claims, catalogue: Catalogue) -> str | None:
     """These goals as one text, if the rules read it as them."""
-    text = join((spoken(goal, claims.language) for goal in goals), claims.language)
+    text = in_words(goals, claims.language)
     return text if goals and _meanings(read(text, catalogue).goals) == _meanings(goals) else None
 
 

@@ -106,7 +106,10 @@ def test_a_difference_is_asked_in_the_operators_language(catalogue):
     one = bound("P99 首字延迟不超过 2 秒", stat="p99", number="2", unit="秒")
     draft = settled(text, catalogue, one)
     assert codes(draft) == ["readings_differ"]
-    assert draft.questions[0].options[:2] == ("高峰期 P99 TTFT 不超过 2 s", "P99 TTFT 不超过 2 s")
+    assert draft.questions[0].options[:2] == (
+        "高峰期 P99 首字延迟（TTFT）不超过 2 s。",
+        "始终 P99 首字延迟（TTFT）不超过 2 s。",
+    )
 
 
 # -- only the model --------------------------------------------------------------------------------

@@ -1,100 +1,124 @@
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
-from intent.llm.sentences import VARIES_BY, fill, join, needed, possible, sentences, spoken, template
+from intent.llm.sentences import VARIES_BY, fill, join, needed, possible, sentences, template
 from intent.llm.testing import goal
 from intent.llm.wire import wire_schema
 from intent.models import (
     Config,
-    DatedWindow,
-    FromNowWindow,
-    Goal,
     Objective,
     Placement,
     PrecisionRule,
     Priority,
     ReconfigRule,
-    RecurringWindow,
     Relative,
     TenantException,
 )
 from intent.rules import read
 
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri")
-GOALS: tuple[Goal, ...] = (
-    Objective("ttft", "<=", "", "p99", 2.0, "s", "peak", "acme", "counting"),
-    Objective("tpot", "<=", "", "p95", 0.05, "s", "overnight"),
-    Objective("e2e", "<=", "", "mean", 12.5, "s", "month_end"),
-    Objective("e2e", "<=", "", "p99.9", 90.0, "s", soft=True),
-    Objective("reconfig_pause", "<=", "", None, 0.05, "s"),
-    Objective("throughput_tok", ">=", "", None, 1500.0, "tokens/s"),
-    Objective("throughput_req", ">=", "", None, 10.0, "requests/s", RecurringWindow(WEEKDAYS, "09:00", "17:00", "UTC")),
-    Objective("gpu_util", ">=", "", None, 0.6, "ratio"),
-    Objective("gpu_util", "<=", "", None, 0.8, "ratio", "off_peak"),
-    Objective("availability", ">=", "", None, 0.999, "ratio"),
-    Objective("error_rate", "<=", "", None, 0.001, "ratio", DatedWindow("2026-11-27", "08:00", "20:00", "UTC")),
-    Objective("quality_loss", "<=", "", None, 0.02, "ratio"),
-    Objective("gpu_count", "==", "", None, 4.0, "gpus"),
-    Objective("gpu_count", "<=", "", None, 6.0, "gpus", FromNowWindow(7200.0)),
-    Objective("cost", "<=", "", None, 40.0, "USD/h"),
-    Objective("cost", "<=", "", None, 2.5, "USD/Mtok"),
-    Objective("cost", "minimize", ""),
-    Objective("throughput_tok", "maximize", "", window="peak"),
-    Objective("ttft", "minimize", "", "p99"),
-    Relative("ttft", "<=", "", "p95", 0.8),
-    Relative("throughput_tok", ">=", "", None, 1.5, window="peak"),
-    Relative("ttft", "<=", "", "p99", None, -0.2, "s"),
-    Relative("gpu_util", ">=", "", None, None, 0.1, "ratio"),
-    TenantException("acme", "cost", "", factor=1.2),
-    TenantException("acme", "ttft", "", limit=5.0, unit="s", window="peak"),
-    TenantException("acme", "ttft", ""),
-    PrecisionRule("forbid", "int4", "", "peak"),
-    PrecisionRule("require", "bf16", "", tenant="acme"),
-    PrecisionRule("require", "full", "", "off_peak"),
-    PrecisionRule("allow", "int8", ""),
-    PrecisionRule("min", "fp8", ""),
-    Placement("require", "gpu_type:A100", "", "latency_critical"),
-    Placement("require", "gpu_type:L40S", "", "rest"),
-    Placement("prefer", "gpu_type:A100", ""),
-    Placement("forbid", "gpu_type:L40S", "", "tenant:acme"),
-    Placement("freeze", "gpu:gpu-1", "", window="peak"),
-    Placement("freeze", "node:b", ""),
-    Priority("latency", "", "cost"),
-    Priority("tenant:acme", "", "quality", "peak"),
-    Priority("throughput", ""),
-    Config("tp", "==", 2, ""),
-    Config("pp", "<=", 4, "", "peak", "counting"),
-    Config("replicas", ">=", 2, ""),
-    ReconfigRule("forbid", "", window="business_hours"),
-    ReconfigRule("limit", "", 2.0, "1/h"),
-    ReconfigRule("limit", "", 1.0, "1/day", "peak"),
-)  # fmt: skip
+TTFT = {"subject": "ttft", "stat": "p99"}
+CASES = {
+    "objective": (
+        {**TTFT, "comparison": "<=", "amount": "2 s", "tenant": "acme", "model": "counting"},
+        Objective("ttft", "<=", "", "p99", 2.0, "s", "peak", "acme", "counting"),
+    ),
+    "objective.minimize": (
+        {**TTFT, "comparison": "minimize", "tenant": "acme"},
+        Objective("ttft", "minimize", "", "p99", window="peak", tenant="acme"),
+    ),
+    "objective.maximize": (
+        {"subject": "throughput_tok", "comparison": "maximize", "model": "counting"},
+        Objective("throughput_tok", "maximize", "", window="peak", model="counting"),
+    ),
+    "relative.by": (
+        {**TTFT, "change": "by", "comparison": "<=", "amount": "20 %"},
+        Relative("ttft", "<=", "", "p99", 0.8, window="peak"),
+    ),
+    "relative.to": (
+        {**TTFT, "change": "to", "comparison": "<=", "amount": "2 s"},
+        Objective("ttft", "<=", "", "p99", 2.0, "s", "peak"),
+    ),
+    "exception": (
+        {"subject": "ttft", "tenant": "acme"},
+        TenantException("acme", "ttft", "", window="peak"),
+    ),
+    "exception.to": (
+        {"subject": "ttft", "change": "to", "tenant": "acme", "amount": "5 s"},
+        TenantException("acme", "ttft", "", limit=5.0, unit="s", window="peak"),
+    ),
+    "exception.by": (
+        {"subject": "cost", "change": "by", "tenant": "acme", "amount": "20 %"},
+        TenantException("acme", "cost", "", factor=1.2, window="peak"),
+    ),
+    "exception.times": (
+        {"subject": "cost", "change": "times", "tenant": "acme", "amount": "1.2"},
+        TenantException("acme", "cost", "", factor=1.2, window="peak"),
+    ),
+    "precision.forbid": ({"rule": "forbid", "precision": "int4"}, PrecisionRule("forbid", "int4", "", "peak")),
+    "precision.require": (
+        {"rule": "require", "precision": "full", "tenant": "acme"},
+        PrecisionRule("require", "full", "", "peak", "acme"),
+    ),
+    "precision.allow": (
+        {"rule": "allow", "precision": "int8", "model": "counting"},
+        PrecisionRule("allow", "int8", "", "peak", None, "counting"),
+    ),
+    "precision.min": ({"rule": "min", "precision": "fp8"}, PrecisionRule("min", "fp8", "", "peak")),
+    "placement.require": (
+        {"rule": "require", "place": "A100", "workload": "batch"},
+        Placement("require", "gpu_type:A100", "", "batch", "peak"),
+    ),
+    "placement.prefer": ({"rule": "prefer", "place": "A100"}, Placement("prefer", "gpu_type:A100", "", window="peak")),
+    "placement.forbid": ({"rule": "forbid", "place": "node b"}, Placement("forbid", "node:b", "", window="peak")),
+    "placement.freeze": ({"rule": "freeze", "place": "gpu-1"}, Placement("freeze", "gpu:gpu-1", "", window="peak")),
+    "priority": ({"higher": "latency", "lower": "cost"}, Priority("latency", "", "cost", "peak")),
+    "priority.first": ({"higher": "acme"}, Priority("tenant:acme", "", None, "peak")),
+    "config": (
+        {"subject": "pp", "comparison": "<=", "amount": "4", "model": "counting"},
+        Config("pp", "<=", 4, "", "peak", "counting"),
+    ),
+    "reconfig.forbid": ({"rule": "forbid"}, ReconfigRule("forbid", "", window="peak")),
+}  # fmt: skip
+"""Sentence to slots, and what the rules must read it as; all of them at peak."""
+WINDOW = {"en": "at peak", "zh": "高峰期"}
+PERIOD = {"en": "per hour", "zh": "每小时"}
 
 
-def meanings(goals):
-    return [replace(one, evidence="") for one in goals]
+def said(kind, slots, language):
+    filled = {**goal(type=kind.partition(".")[0], window=WINDOW[language]), **slots}
+    sentence = template(filled, language)
+    assert sentence == sentences(language)[kind]
+    return fill(sentence, filled, language)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("wish", GOALS, ids=lambda wish: spoken(wish, "en"))
-def test_a_goal_is_said_in_words_that_the_rules_read_as_it(wish, language, catalogue):
-    named = replace(catalogue, gpu_kinds=("A100", "L40S"), nodes=("a", "b"))
-    said = spoken(wish, language)
-    draft = read(said, named)
-    assert meanings(draft.goals) == [wish], said
-    assert draft.questions == [], said
+@pytest.mark.parametrize("kind", CASES)
+def test_the_rules_read_a_sentence_as_what_its_slots_say(kind, language, catalogue):
+    slots, meant = CASES[kind]
+    text = said(kind, slots, language)
+    draft = read(text, replace(catalogue, gpu_kinds=("A100", "L40S"), nodes=("a", "b")))
+    assert ([replace(one, evidence="") for one in draft.goals], draft.questions) == ([meant], []), text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_several_goals_are_said_in_one_text(language, catalogue):
-    some = [GOALS[0], GOALS[7], GOALS[25], GOALS[-2]]
-    assert meanings(read(join((spoken(one, language) for one in some), language), catalogue).goals) == some
+def test_how_often_is_read_in_the_operators_words(language, catalogue):
+    text = said("reconfig.limit", {"rule": "limit", "number": "2", "unit": PERIOD[language]}, language)
+    (one,) = read(text, catalogue).goals
+    assert replace(one, evidence="") == ReconfigRule("limit", "", 2.0, "1/h", "peak")
 
 
-def test_there_is_a_goal_of_every_type_above():
-    assert {type(one) for one in GOALS} == set(get_args(Goal))
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_several_sentences_are_one_text(language, catalogue):
+    some = ["objective", "exception", "config"]
+    text = join((said(kind, CASES[kind][0], language) for kind in some), language)
+    assert [replace(one, evidence="") for one in read(text, catalogue).goals] == [
+        CASES[kind][1] for kind in some
+    ]
+
+
+def test_every_sentence_is_read_above():
+    assert {*CASES, "reconfig.limit", "relative.times"} == set(sentences("en"))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
