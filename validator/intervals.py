@@ -92,10 +92,5 @@ def devices_asked(goals: Sequence[Goal], site: Site) -> Iterator[tuple[int, int]
 def _partners(goal: Config, earlier: Sequence[Goal], site: Site) -> Iterator[Config]:
     """The wishes for the other settings, beside a wish for one."""
     for one in earlier:
-        if (
-            isinstance(one, Config)
-            and one.key != goal.key
-            and one.op != "<="
-            and together(one, goal, site)
-        ):
+        if isinstance(one, Config) and one.key != goal.key and one.op != "<=" and together(one, goal, site):
             yield one
