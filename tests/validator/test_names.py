@@ -62,8 +62,11 @@ def test_each_option_is_the_text_with_another_name(big, en, intent_of):
 def test_a_name_said_in_other_words_is_put_into_the_read_back(big, en, intent_of):
     goal = Placement("freeze", "gpu:gpu-9", "the tenth GPU")
     asked = question(intent_of(goal, text="leave the tenth GPU alone"), list(unknown([goal], big)), en)
-    assert asked.default.startswith("Leave gpu-")
-    assert 2 <= len(asked.options) <= 4
+    *renamed, stay = asked.options
+    there = {f"Leave gpu-{number} alone at all times." for number in range(8)}
+    assert renamed
+    assert set(renamed) <= there
+    assert (asked.default, stay) == (renamed[0], "leave everything as it is")
 
 
 def test_names_beside_chinese_words_are_replaced(big, en, intent_of):

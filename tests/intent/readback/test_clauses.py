@@ -286,6 +286,8 @@ def test_what_was_assumed_is_marked(language, slots, sentence):
 def test_an_assumption_about_another_goal_is_not_marked():
     assumed = (Assumption("/goals/1/stat", "why"), Assumption("/goals/10/window", "why"))
     assert in_words([ttft()], "en", assumed) == "P99 TTFT at most 2 s at all times."
+    both = "P99 TTFT at most 2 s at all times; P99 (assumed) TTFT at most 3 s at peak."
+    assert in_words([ttft(), ttft(3.0, window="peak")], "en", assumed) == both
 
 
 def test_a_setting_whose_comparison_is_assumed_says_it():
