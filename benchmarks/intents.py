@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import properties
 from benchmarks.provenance import provenance
 from benchmarks.report import Document
-from benchmarks.scores import (
+from benchmarks.words import properties
+from benchmarks.words.scores import (
     Answer,
     Scored,
     miss_documents,
@@ -23,7 +23,7 @@ from benchmarks.scores import (
     table,
     time_document,
 )
-from benchmarks.utterances import DEPLOYMENT, NOW, CorpusError, Utterance, load, own_files
+from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, Utterance, load, own_files
 from intent.document import to_document
 from intent.models import Intent, LlmSettings
 from intent.translate import translate

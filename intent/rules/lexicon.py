@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import chain, product
+from itertools import chain, permutations, product
 from typing import Any
 
 import yaml
@@ -110,10 +110,24 @@ def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
             keeps = kind in {Kind.TO, Kind.TENANT}  # their empty meaning is a meaning
             for meaning, said in table.items():
                 yield from (
-                    (phrase, kind, phrase if meaning == "" and not keeps else meaning) for phrase in said
+                    (phrase, kind, phrase if meaning == "" and not keeps else meaning)
+                    for one in said
+                    for phrase in _variants(one)
                 )
-    yield from ((phrase, Kind.QUANTITY, count) for count, said in data["nines"].items() for phrase in said)
+    for name in ("nines", "parts"):  # whole numbers and fractions: see amounts
+        yield from ((phrase, Kind.QUANTITY, value) for value, said in data[name].items() for phrase in said)
     yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, said in data["ratios"].items() for phrase in said)
+
+
+def _variants(phrase: str) -> set[str]:
+    """A phrase with each of the three words for latency, which stand for one another."""
+    return {phrase, *(phrase.replace(one, other) for one, other in permutations(("延迟", "时延", "延时"), 2))}
+
+
+def _variants(phrase: str) -> set[str]:
+    """A phrase with each of the three words for latency, which stand for one another."""
+    words_for_it = ("延迟", "时延", "延时")
+    return {phrase, *(phrase.replace(one, other) for one, other in permutations(words_for_it, 2))}
 
 
 def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:

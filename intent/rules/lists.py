@@ -71,8 +71,13 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
         )
     if kind is Kind.METRIC:
         optimised = any(token.kind is Kind.OPTIMISE for token in sentence)
-        bound = following is not None and tokens[following].kind in {Kind.COMPARISON, Kind.QUANTITY}
-        return not (optimised and bound)
+        bound = following is not None and tokens[following].kind in {
+            Kind.COMPARISON,
+            Kind.QUANTITY,
+            Kind.STAT,
+        }
+        ranked = any(token.kind in {Kind.COMPARISON, Kind.PRIORITY} for token in sentence)
+        return not ((optimised or ranked) and bound)
     return True
 
 

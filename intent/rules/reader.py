@@ -37,9 +37,39 @@ _TELLING = frozenset(
 
 
 _INTERROGATIVES = frozenset("is are does did was were has have will am should".split())  # noqa: SIM905 - reads as words
-_PREPOSITIONS = frozenset(
-    "for of in on at with to during from by without under over after before per 对 针对 在 给 为".split()  # noqa: SIM905 - the same
+_TYING = frozenset(
+    [
+        "for",
+        "of",
+        "in",
+        "on",
+        "at",
+        "with",
+        "to",
+        "during",
+        "from",
+        "by",
+        "every",
+        "each",
+        "run",
+        "use",
+        "serve",
+        "deploy",
+        "host",
+        "without",
+        "under",
+        "over",
+        "after",
+        "before",
+        "per",
+        "对",
+        "针对",
+        "在",
+        "给",
+        "为",
+    ]
 )
+"""Words that tie what they stand beside to a wish."""
 _RULING = frozenset(
     {Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY}
 )
@@ -58,7 +88,7 @@ def read(text: str, catalogue: Catalogue) -> Draft:
     if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
         ask_number(draft, unreadable)
         return draft
-    reader = _Reader(draft, wishes=any(token.kind in _TELLING for token in tokens))
+    reader = _Reader(draft, wishes=any(_tells(token) for token in tokens))
     for clause in _without_reasons(clauses(tokens)):
         reader.take(clause)
     if reader.told is not None and not reader.told.opens_sentence:
@@ -67,6 +97,11 @@ def read(text: str, catalogue: Catalogue) -> Draft:
         reader.leftovers += reader.waiting.tokens
     draft.ask_about([*reader.leftovers, *_unheld(draft, tokens)])
     return draft
+
+
+def _tells(token: Token) -> bool:
+    """Whether a token could be part of a goal; a bare number could be part of anything."""
+    return token.kind in _TELLING and not (token.kind is Kind.QUANTITY and token.value.unit is None)
 
 
 def _unheld(draft: Draft, tokens: Sequence[Token]) -> list[Token]:
@@ -212,7 +247,8 @@ class _Reader:
         if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
             return False
         said = self.draft.text[clause.start : clause.tokens[0].start].split()
-        tied = any(word.lower() in _PREPOSITIONS for word in (*said[:1], *said[-1:]))
+        after = self.draft.text[clause.tokens[-1].end :].split()[:1]
+        tied = any(word.lower() in _TYING for word in (*said[:1], *said[-1:], *after))
         return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
 
     def _is_bound(self, clause: Clause) -> bool:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from rapidfuzz import fuzz, process
+from rapidfuzz.distance import DamerauLevenshtein
 
 from intent.fold import Folded, fold
 from intent.models import Catalogue, RecurringWindow
@@ -163,7 +164,10 @@ def _corrected(word: str, vocabulary: frozenset[str], own: frozenset[str]) -> st
         return word
     known = (*lexicon.correctable(), *(name for name in own if len(name) >= 5))
     match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
-    return match[0] if match else word
+    if match is None and len(word) >= 5:  # a slip of one letter in a short word: "leest", "belwo"
+        near = process.extractOne(word, known, scorer=DamerauLevenshtein.distance, score_cutoff=1)
+        match = near if near is not None and near[0][0] == word[0] else None
+    return str(match[0]) if match else word
 
 
 def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:

@@ -27,6 +27,8 @@ PROBLEMS = (
 """Every code that ``Said.problem`` may have. Ambiguous is also what needs more than one window, or has no end anybody means."""
 
 
+_ZONE_TIME = re.compile(r"(/[a-z_]+)\s?时间")
+"""``Europe/Berlin 时间``: the word says nothing more."""
 _COUNT_AT_NIGHT = re.compile(r"(?!.*[周期拜])[一-鿿]{2,4}\s?[\d.零一二两三四五六七八九十]+")
 """``夜间 5 秒``: a part of the day and a number that nothing makes an hour."""
 
@@ -47,7 +49,7 @@ class Said:
 def find(text: str, catalogue: Catalogue) -> list[Said]:
     """Every constructed window of a folded text, in order, none over another."""
     stretches = list(find_durations(text))
-    rest = text
+    rest = _ZONE_TIME.sub(lambda match: match[1].ljust(len(match[0])), text)
     for stretch in stretches:
         rest = rest[: stretch.start] + ";" * (stretch.end - stretch.start) + rest[stretch.end :]
     found = [_from_now(stretch) for stretch in stretches]

@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from benchmarks.properties import dropped_qualifiers, hostile_strings, lost_in_readback, run, table
-from benchmarks.utterances import DEPLOYMENT, NOW, load, own_files
+from benchmarks.words.properties import dropped_qualifiers, hostile_strings, lost_in_readback, run, table
+from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
 from service.deployment import load as load_deployment
 
 COUNT = 2_000
@@ -28,7 +28,9 @@ def test_no_qualifier_is_dropped():
 
 
 def test_a_wish_that_is_accepted_with_its_qualifier_is_told(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.qualified", lambda chance, texts: "p99 TTFT < 2s at peak")
+    monkeypatch.setattr(
+        "benchmarks.words.properties.qualified", lambda chance, texts: "p99 TTFT < 2s at peak"
+    )
     dropped = dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0))
     assert [(one["text"], one["accepted"][0]["metric"]) for one in dropped] == [
         ("p99 TTFT < 2s at peak", "ttft")
@@ -36,7 +38,7 @@ def test_a_wish_that_is_accepted_with_its_qualifier_is_told(monkeypatch):
 
 
 def test_a_wish_that_is_asked_about_has_dropped_nothing(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.qualified", lambda chance, texts: "latency < 2s")
+    monkeypatch.setattr("benchmarks.words.properties.qualified", lambda chance, texts: "latency < 2s")
     assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0)) == []
 
 
@@ -44,15 +46,15 @@ def test_what_raises_is_told_with_its_text(monkeypatch):
     def fail(text, catalogue):
         raise ValueError(text)
 
-    monkeypatch.setattr("benchmarks.properties.translate", fail)
+    monkeypatch.setattr("benchmarks.words.properties.translate", fail)
     found = hostile_strings(DEPLOYMENT_READ, ["TTFT 2s"], 3, random.Random(0))
     assert len(found.raised) == 3
     assert found.raised[0]["raised"] == repr(ValueError(found.raised[0]["text"]))
 
 
 def test_a_number_that_nobody_said_is_told_with_its_goal(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.unsaid", lambda goal, text: ["value"])
-    monkeypatch.setattr("benchmarks.properties.hostile", lambda chance, texts: "p99 TTFT < 2s at peak")
+    monkeypatch.setattr("benchmarks.words.properties.unsaid", lambda goal, text: ["value"])
+    monkeypatch.setattr("benchmarks.words.properties.hostile", lambda chance, texts: "p99 TTFT < 2s at peak")
     found = hostile_strings(DEPLOYMENT_READ, ["-"], 1, random.Random(0))
     assert [(one["unsaid"], one["goal"]["metric"]) for one in found.invented] == [(["value"], "ttft")]
     assert found.slowest == "p99 TTFT < 2s at peak"
@@ -60,14 +62,16 @@ def test_a_number_that_nobody_said_is_told_with_its_goal(monkeypatch):
 
 
 def test_goals_that_come_back_otherwise_are_told(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.in_words", lambda goals, language: "p99 TTFT < 2s at peak")
+    monkeypatch.setattr(
+        "benchmarks.words.properties.in_words", lambda goals, language: "p99 TTFT < 2s at peak"
+    )
     lost = lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), 2, random.Random(0))
     assert [one["text"] for one in lost] == ["p99 TTFT < 2s at peak"] * 2
     assert lost[0]["read"][0]["metric"] == "ttft"
 
 
 def test_the_table_counts_and_shows(monkeypatch):
-    monkeypatch.setattr("benchmarks.properties.in_words", lambda goals, language: "hello")
+    monkeypatch.setattr("benchmarks.words.properties.in_words", lambda goals, language: "hello")
     text = table(run(DEPLOYMENT_READ, load(own_files()), 2, 0))
     assert "read back otherwise     2 of 2" in text
     assert "'text': 'hello'" in text

@@ -1,6 +1,6 @@
 import random
 
-from benchmarks.mutations import hostile
+from benchmarks.words.mutations import hostile
 
 TEXTS = ("keep P99 TTFT < 2s at peak", "高峰期首字延迟不超过 2 秒")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.scores import (
+from benchmarks.words.scores import (
     Answer,
     Scored,
     comparable,
@@ -12,7 +12,7 @@ from benchmarks.scores import (
     table,
     time_document,
 )
-from benchmarks.utterances import Utterance, complete
+from benchmarks.words.utterances import Utterance, complete
 from intent.models import Outcome
 
 TTFT = complete({"type": "objective", "metric": "ttft", "stat": "p95", "op": "<=", "value": 2, "unit": "s"})

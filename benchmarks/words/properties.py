@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from benchmarks.mutations import hostile
-from benchmarks.qualifiers import clear, qualified
-from benchmarks.readable import unsaid
 from benchmarks.report import Document
-from benchmarks.scores import comparable
-from benchmarks.utterances import NOW, GoalDocument, Utterance
-from benchmarks.wishes import EVIDENCE, wish
+from benchmarks.words.mutations import hostile
+from benchmarks.words.qualifiers import clear, qualified
+from benchmarks.words.readable import unsaid
+from benchmarks.words.scores import comparable
+from benchmarks.words.utterances import NOW, GoalDocument, Utterance
+from benchmarks.words.wishes import EVIDENCE, wish
 from intent.document import to_document
 from intent.messages import Language
 from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report import Document, figures
-from benchmarks.utterances import GoalDocument, Utterance
+from benchmarks.words.utterances import GoalDocument, Utterance
 from intent.models import Outcome
 
 INJECTION = "injection_suspected"

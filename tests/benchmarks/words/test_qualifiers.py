@@ -1,7 +1,7 @@
 import random
 
-from benchmarks.qualifiers import BEFORE, BEHIND, clear, qualified
-from benchmarks.utterances import load, own_files
+from benchmarks.words.qualifiers import BEFORE, BEHIND, clear, qualified
+from benchmarks.words.utterances import load, own_files
 from intent.models import Outcome
 
 CLEAR = clear(load(own_files()))

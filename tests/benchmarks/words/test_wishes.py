@@ -1,8 +1,8 @@
 import random
 from typing import get_args
 
-from benchmarks.utterances import DEPLOYMENT, NOW
-from benchmarks.wishes import MOST_GOALS, wish
+from benchmarks.words.utterances import DEPLOYMENT, NOW
+from benchmarks.words.wishes import MOST_GOALS, wish
 from intent.models import (
     HIGHER_IS_BETTER,
     LOWER_IS_BETTER,

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from jsonschema import Draft202012Validator
 
-from benchmarks.utterances import CorpusError, complete, load, own_files
+from benchmarks.words.utterances import CorpusError, complete, load, own_files
 from intent.models import Outcome
 from validator.schema import domain_schema
 

@@ -1,7 +1,7 @@
 import pytest
 
-from benchmarks.readable import numbers, unsaid
-from benchmarks.utterances import complete, load, own_files
+from benchmarks.words.readable import numbers, unsaid
+from benchmarks.words.utterances import complete, load, own_files
 
 TTFT = complete({"type": "objective", "metric": "ttft", "stat": "p95", "op": "<=", "value": 2.0, "unit": "s"})
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.utterances import GoalDocument
+from benchmarks.words.utterances import GoalDocument
 
 _DIGITS = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d*\.\d+|\d+")
 _TO_TWENTY = (

@@ -6,7 +6,7 @@ Each is put before or behind an utterance that is clear without it. The answer m
 import random
 from collections.abc import Sequence
 
-from benchmarks.utterances import Utterance
+from benchmarks.words.utterances import Utterance
 from intent.models import Outcome
 
 BEHIND = {

@@ -1,0 +1,1 @@
+"""What ``benchmarks.intents`` is made of: the utterances, the figures, and texts made by machine."""
