@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import UNITS
-from intent.rules.quantities import PER_USER, Quantity, normalise, parse_number
-from intent.rules.tokens import tokenize
+from intent.rules.quantities import LARGEST, PER_USER, Quantity, normalise, parse_number
 
 
 @pytest.mark.parametrize(
@@ -15,14 +14,19 @@ from intent.rules.tokens import tokenize
         ("1,500", 1500.0),
         ("1,234,567.5", 1234567.5),
         ("1e3", 1000.0),
+        ("1.5e-3", 0.0015),
+        ("1e15", LARGEST),
         ("1,5", None),
         ("15,00", None),
         ("1.2.3", None),
+        ("1e16", None),
         ("1e400", None),
         ("9" * 400, None),
         ("e3", None),
         ("", None),
+        (".", None),
         ("nan", None),
+        ("-2", None),
     ],
 )
 def test_a_number_is_read_or_refused_never_guessed(word, number):
@@ -35,12 +39,16 @@ def test_a_number_is_read_or_refused_never_guessed(word, number):
         ("ttft", Quantity(800, "s", 1e-3), 0.8, "s"),
         ("ttft", Quantity(1900, "s", 1e-3), 1.9, "s"),
         ("tpot", Quantity(20, PER_USER), 0.05, "s"),
+        ("tpot", Quantity(1200, PER_USER, 1 / 60), 0.05, "s"),
         ("tpot", Quantity(30, "s/token", 1e-3), 0.03, "s"),
         ("gpu_util", Quantity(70, "ratio", 0.01), 0.7, "ratio"),
         ("gpu_util", Quantity(0.7), 0.7, "ratio"),
         ("gpu_util", Quantity(70), 0.7, "ratio"),
+        ("gpu_util", Quantity(2), 0.02, "ratio"),
+        ("availability", Quantity(99.9), 0.999, "ratio"),
         ("throughput_req", Quantity(300, "requests/s", 1 / 60), 5.0, "requests/s"),
         ("gpu_count", Quantity(4), 4.0, "gpus"),
+        ("cost", Quantity(50, "USD/h", 0.01), 0.5, "USD/h"),
     ],
 )
 def test_a_quantity_comes_to_its_metrics_unit(metric, said, value, unit):
@@ -52,12 +60,17 @@ def test_a_quantity_comes_to_its_metrics_unit(metric, said, value, unit):
     [
         ("ttft", Quantity(80, "ratio", 0.01)),
         ("ttft", Quantity(2)),
+        ("ttft", Quantity(2, "s/token")),
+        ("e2e", Quantity(2, PER_USER)),
         ("gpu_util", Quantity(2, "s")),
         ("gpu_util", Quantity(1)),
-        ("gpu_util", Quantity(1.2)),
+        ("gpu_util", Quantity(1.99)),
         ("cost", Quantity(5, "USD")),
+        ("cost", Quantity(5, "USD/week")),
+        ("cost", Quantity(5, "money")),
         ("throughput_tok", Quantity(5, "requests/s")),
         ("tpot", Quantity(0, PER_USER)),
+        ("tpot", Quantity(-5, PER_USER)),
         ("gpu_count", Quantity(4, "s")),
     ],
 )
@@ -65,26 +78,19 @@ def test_an_impossible_or_missing_unit_gives_nothing(metric, said):
     assert normalise(metric, said) is None
 
 
-SPOKEN = {
-    "s": 1.0,
-    "ms": 1e-3,
-    "seconds": 1.0,
-    "tokens/s": 1.0,
-    "req/min": 1 / 60,
-    "%": 0.01,
-    "hours": 3600.0,
-}
+@pytest.mark.parametrize(
+    ("metric", "unit"), [(metric, unit) for metric, units in UNITS.items() for unit in units]
+)
+def test_a_unit_that_a_metric_may_have_is_left_as_it_is(metric, unit):
+    assert normalise(metric, Quantity(3.0, unit)) == Quantity(3.0, unit)
 
 
-@given(st.integers(1, 10**9), st.sampled_from([1, 10, 1000]), st.sampled_from(sorted(SPOKEN)))
-def test_a_number_with_its_unit_is_read_as_it_was_written(catalogue, digits, divisor, unit):
-    number = digits / divisor
-    (token,) = tokenize(f"{number:.12g} {unit}", catalogue)
-    assert token.value.number == pytest.approx(number, rel=1e-11)
-    assert token.value.value == pytest.approx(number * SPOKEN[unit], rel=1e-11)
+def test_the_same_number_can_be_said_in_another_unit():
+    assert Quantity(2, "s", 60).in_unit("USD/h") == Quantity(2, "USD/h")
 
 
-def test_every_unit_a_metric_may_have_is_left_as_it_is():
-    for metric, units in UNITS.items():
-        for unit in units:
-            assert normalise(metric, Quantity(3.0, unit)) == Quantity(3.0, unit)
+@given(st.integers(1, 10**9), st.sampled_from([1e-3, 1e-6, 0.01, 1.0, 60.0]))
+def test_a_value_has_the_digits_that_were_said(number, factor):
+    digits = 15 - len(str(number))
+    assert Quantity(number, "s", factor).value == pytest.approx(number * factor, rel=10.0**-digits)
+    assert len(repr(Quantity(number, "s", factor).value).replace(".", "").strip("0")) <= 17
