@@ -26,7 +26,9 @@ def fold(text: str) -> Folded:
         category = unicodedata.category(character)
         if category == "Cf":  # zero-width and bidirectional marks hide words
             continue
-        said = " " if category == "Cc" and character not in "\n\t" else character  # controls part words, no more
+        said = (
+            " " if category == "Cc" and character not in "\n\t" else character
+        )  # controls part words, no more
         for folded in unicodedata.normalize("NFKC", said.translate(_PLAIN)).lower():
             characters.append(folded)
             origin.append(place)

@@ -125,7 +125,8 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
         return None, None, None
     said = amount.value
     if clause.has(Kind.TIMES) and said.unit is None:  # 超一倍 is twice the bound
-        return None, None, 2.0 if said.number == 1 else said.number
+        twice = said.number == 1 and not clause.has(Kind.TO)
+        return None, None, 2.0 if twice else said.number
     if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
         sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
         return None, None, float(f"{1 + sign * said.value:.12g}")

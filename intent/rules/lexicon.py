@@ -121,11 +121,6 @@ def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _variants(phrase: str) -> set[str]:
     """A phrase with each of the three words for latency, which stand for one another."""
-    return {phrase, *(phrase.replace(one, other) for one, other in permutations(("延迟", "时延", "延时"), 2))}
-
-
-def _variants(phrase: str) -> set[str]:
-    """A phrase with each of the three words for latency, which stand for one another."""
     words_for_it = ("延迟", "时延", "延时")
     return {phrase, *(phrase.replace(one, other) for one, other in permutations(words_for_it, 2))}
 

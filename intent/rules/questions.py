@@ -1,6 +1,7 @@
 """What is asked where words could mean two things; every option is a complete text to say instead."""
 
 from intent.models import HIGHER_IS_BETTER
+from intent.readback.words import Words
 from intent.rules.draft import Draft
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
@@ -44,7 +45,8 @@ _EXAMPLES = {
 
 def label(draft: Draft, metric: str) -> str:
     """What a metric or setting is called in the operator's language."""
-    return draft.say(f"label_{metric}")
+    words = Words(draft.language)
+    return words.setting(metric) if metric in {"tp", "pp", "replicas"} else words.metric(metric)
 
 
 def ask_metric(draft: Draft, reading: Reading) -> None:
@@ -186,7 +188,7 @@ def ask_time(draft: Draft, said: Token) -> None:
     """A time that cannot be, or that can be two."""
     words = draft.say(said.value, said=draft.quoted(said))
     options = [
-        draft.instead(said, draft.say(name)) for name in ("window_peak", "window_overnight", "at_all_times")
+        draft.instead(said, Words(draft.language).window(name)) for name in ("peak", "overnight", "always")
     ]
     draft.ask(said.value, said, words, options)
 

@@ -38,37 +38,9 @@ _TELLING = frozenset(
 
 _INTERROGATIVES = frozenset("is are does did was were has have will am should".split())  # noqa: SIM905 - reads as words
 _TYING = frozenset(
-    [
-        "for",
-        "of",
-        "in",
-        "on",
-        "at",
-        "with",
-        "to",
-        "during",
-        "from",
-        "by",
-        "every",
-        "each",
-        "run",
-        "use",
-        "serve",
-        "deploy",
-        "host",
-        "without",
-        "under",
-        "over",
-        "after",
-        "before",
-        "per",
-        "对",
-        "针对",
-        "在",
-        "给",
-        "为",
-    ]
-)
+    ["for", "of", "in", "on", "at", "with", "to", "during", "from", "by", "every", "each", "run", "use", "serve",
+     "deploy", "host", "without", "under", "over", "after", "before", "per", "对", "针对", "在", "给", "为"]
+)  # fmt: skip
 """Words that tie what they stand beside to a wish."""
 _RULING = frozenset(
     {Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY}

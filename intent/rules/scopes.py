@@ -4,7 +4,8 @@ from typing import Literal
 
 from rapidfuzz import fuzz
 
-from intent.models import NAMED_WINDOWS, Window
+from intent.models import Window
+from intent.readback.words import Words
 from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE
 from intent.rules.tokens import Token
@@ -22,14 +23,9 @@ def window(draft: Draft, said: Token | None) -> Window | None:
         return said.value
     known = [name for name in draft.catalogue.windows if name != "always"]
     words = draft.say("unknown_window", said=draft.quoted(said), known=", ".join(known) or "-")
-    spoken = [draft.say("at_all_times"), *(spoken_name(draft, name) for name in known)]
+    spoken = [Words(draft.language).window(name) for name in ("always", *known)]
     draft.ask("unknown_window", said, words, [draft.instead(said, one) for one in spoken])
     return None
-
-
-def spoken_name(draft: Draft, name: str) -> str:
-    """A named window as the operator would say it."""
-    return draft.say(f"window_{name}") if name in NAMED_WINDOWS else name.replace("_", " ")
 
 
 def tenant(draft: Draft, said: Token | None) -> str | Literal[False] | None:
