@@ -52,12 +52,11 @@ def goals(catalogue) -> Callable[[str], list[str]]:
 
 @pytest.fixture(scope="session")
 def asked(catalogue) -> Callable[[str], tuple[str, tuple[str, ...]]]:
-    """The code of the one question about a text, and what it offers."""
+    """The code of the first question about a text, and what it offers."""
 
     def told(text: str) -> tuple[str, tuple[str, ...]]:
         draft = read(text, catalogue)
-        (question,), (finding,) = draft.questions, draft.findings
-        return finding.code, question.options
+        return draft.findings[0].code, draft.questions[0].options
 
     return told
 
