@@ -59,6 +59,7 @@ _PATTERNS = (
         r"god\s+mode|dan\s+mode)\b"
     ),
     r"\bas\s+(?:an?\s+|the\s+)?(?:admin|administrator|root|superuser)\b|\b(?:sudo|grant\s+me|make\s+me\s+(?:an?\s+)?admin)\b",
+    f"系统提示|你(?:现在)?不(?:再)?受{_NEAR}{{0,6}}?(?:约束|限制|管)|从现在(?:起|开始)你",
     "系统提示词|开发者模式|你现在是|扮演|假装(?:你|自己)|(?:以|用)?管理员(?:身份|权限|模式)|越狱",
     # tell a secret
     rf"\b{_TELL}\b(?:\s+[^\s.;,]+){{0,4}}?\s+{_SECRETS}\b",

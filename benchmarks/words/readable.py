@@ -38,18 +38,19 @@ _MAGNITUDES = (
 )  # fmt: skip
 _TIMES = (
     (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0), ("week|周|星期", 604800.0),
-    ("ms|milli|毫", 1e-3), ("us|µs|μs|micro|微", 1e-6), ("ns|nano|纳", 1e-9),
+    ("ms|milli|毫", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
 )  # fmt: skip
 _SCALES = {
     "s": _TIMES,
     "tokens/s": tuple((pattern, 1 / scale) for pattern, scale in _TIMES if scale >= 1),
     "requests/s": tuple((pattern, 1 / scale) for pattern, scale in _TIMES if scale >= 1),
+    **dict.fromkeys(("USD/h", "USD/day", "USD/month", "USD/Mtok"), (("cent|美分|¢", 0.01),)),
     "ratio": (("", 0.01), ("成|折", 0.1), ("‰|千分|permille", 1e-3)),
 }
 """Unit of a goal to the ways to say it, each with what its number is multiplied by."""
 _HALF = re.compile("半|half|½")
 _SHARES = re.compile(r"分之|out of|\bin\b|里|⁄|/")
-_MEDIAN = re.compile("medi|中位|typical")
+_MEDIAN = re.compile("medi|中位|typical|half|半")
 _RELATIVE_DAYS = re.compile("today|tonight|tomorrow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
 _NUMERIC = ("value", "limit", "factor", "delta")
 

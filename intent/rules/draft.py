@@ -49,9 +49,9 @@ class Draft:
         """Note what is unclear, and the question that settles it; the first option is the default."""
         said = (self.said(token) or None) if token else None
         distinct = tuple(option for option in dict.fromkeys(options) if option)
-        offered = (distinct if len(distinct) > 1 else (*distinct, self.say("nothing")))[:4]
-        if len(offered) < 2:
-            offered = (*offered, _EXAMPLE[self.language])
+        fallbacks = (self.say("nothing"), _EXAMPLE[self.language])
+        offered = distinct if len(distinct) > 1 else tuple(dict.fromkeys((*distinct, *fallbacks)))[:2]
+        offered = offered[:4]
         self.findings.append(Finding(code, "/text", words, said, offered[0]))
         self.questions.append(Question(words, offered, offered[0]))
 

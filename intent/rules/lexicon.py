@@ -15,6 +15,7 @@ import yaml
 
 from intent.fold import fold
 from intent.rules.kinds import Kind
+from intent.rules.quantities import Quantity
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(
@@ -116,6 +117,8 @@ def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
                 )
     for name in ("nines", "parts"):  # whole numbers and fractions: see amounts
         yield from ((phrase, Kind.QUANTITY, value) for value, said in data[name].items() for phrase in said)
+    spans = ((phrase, Quantity(seconds, "s")) for seconds, said in data["spans"].items() for phrase in said)
+    yield from ((phrase, Kind.QUANTITY, span) for phrase, span in spans)
     yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, said in data["ratios"].items() for phrase in said)
 
 

@@ -64,7 +64,7 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
     if kind is Kind.SELECTOR or kind is Kind.WORKLOAD:
         return joint.value == "and" or after == len(tokens) - 1
     following = _neighbour(tokens, after, 1)
-    ends = following is None or tokens[following].kind in _ENDS
+    ends = following is None or tokens[following].kind in _ENDS | _SCOPES - {kind}
     if kind in _SCOPES:
         return (ends and joint.value == "and") or all(
             token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence

@@ -42,6 +42,8 @@ def _value(words: Sequence[str]) -> float | None:
         return 100.0 if text == "百" else 1000.0
     if not words or (words[0] not in _DIGITS and words[0] != "十"):
         return None
+    if len(words) == 2 and all(word in _DIGITS for word in words) and text not in {"九五", "九九", "九十"}:
+        return None  # 两三 is two or three, not 23
     try:
         return float(cn2an.cn2an(text, "smart"))
     except (ValueError, KeyError, IndexError):

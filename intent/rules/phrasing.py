@@ -8,6 +8,7 @@ from intent.models import Catalogue
 from intent.rules.amounts import half_more, numbers, quantities, ranges, spans
 from intent.rules.kinds import Kind
 from intent.rules.lists import listed
+from intent.rules.quantities import Quantity
 from intent.rules.rewriting import Rewrite, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, ratios, shares
 from intent.rules.tokens import Token, scan
@@ -20,8 +21,8 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = scan(text, catalogue)
     for rule in (
-        _glosses, partial(_hours, text), partial(spans, text), numbers, _gpus, quantities, half_more, ratios, complements, shares,
-        ranges, _negations, _permissions, partial(_strangers, text),
+        _glosses, partial(_hours, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
+        shares, ranges, _negations, _permissions, partial(_strangers, text),
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
     return listed(tokens)
@@ -82,6 +83,23 @@ def _negations(tokens: Sequence[Token]) -> Rewrite | None:
             return None
         between.append(token)
     return None
+
+
+def _cards(tokens: Sequence[Token]) -> Rewrite | None:
+    """``2 A100s``, ``2 块 A100``: so many devices, and which."""
+    if not kinds(tokens, Kind.QUANTITY):
+        return None
+    selector = tokens[1] if len(tokens) > 1 else None
+    plain = tokens[0].value.unit is None or tokens[0].value.unit == "money"
+    if (
+        selector is None
+        or selector.kind is not Kind.SELECTOR
+        or not plain
+        or not selector.value.startswith("gpu_type")
+    ):
+        return None
+    amount = replace(tokens[0], value=Quantity(tokens[0].value.number))
+    return [amount, Token(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], 2
 
 
 def _permissions(tokens: Sequence[Token]) -> Rewrite | None:

@@ -29,7 +29,8 @@ def is_priority(clause: Clause) -> bool:
     if all(token.kind is Kind.VAGUE for token in sides):
         return False
     if clause.has(Kind.PRIORITY):
-        return bool(sides)
+        orders = any(token.value not in {"then", "than"} for token in clause.of(Kind.PRIORITY))
+        return len(sides) > 1 or (bool(sides) and orders)
     before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
     return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
 
@@ -92,4 +93,6 @@ def _is_unordered(clause: Clause, names: Sequence[str], words: Sequence[str]) ->
     """Two sides said to be first, with nothing between them that orders them."""
     if len(names) < 2:
         return False
-    return not (any(word != "first" for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING))
+    return not (
+        any(word not in {"first", "begin"} for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING)
+    )

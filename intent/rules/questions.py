@@ -3,6 +3,8 @@
 from intent.models import HIGHER_IS_BETTER
 from intent.readback.words import Words
 from intent.rules.draft import Draft
+from intent.rules.kinds import Kind
+from intent.rules.quantities import PER_USER
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
 
@@ -105,7 +107,9 @@ def ask_comparison(draft: Draft, said: Token | None, amount: Token) -> None:
 def ask_direction(draft: Draft, metric: str, said: Token, amount: Token) -> None:
     """A bound on the side where nobody needs one."""
     good, best = (">=", "maximize") if metric in HIGHER_IS_BETTER else ("<=", "minimize")
-    side, name = draft.say(SIDES[good]), label(draft, metric)
+    inverse = amount.value.unit == PER_USER  # a rate per user bounds the time per token from the other side
+    said_side = {"<=": ">=", ">=": "<="}[good] if inverse else good
+    side, name = draft.say(SIDES[said_side]), label(draft, metric)
     apart = said.end <= amount.start or amount.end <= said.start  # the ends of a range share one place
     turned = [draft.instead(said, side)] if apart else []
     words = draft.say("direction_unusual", label=name, side=side)
@@ -121,9 +125,10 @@ def ask_optimum(draft: Draft, metric: str, said: Token) -> None:
 
 def ask_bound_or_optimum(draft: Draft, metric: str, said: Token, amount: Token) -> None:
     """Both an optimisation and a number."""
-    name, wish = label(draft, metric), draft.say(str(said.value))
+    least = said.kind is Kind.CHEAPEST or said.value == "minimize"
+    name, wish = label(draft, metric), draft.say("minimize" if least else "maximize")
     words = draft.say("bound_and_optimum", said=draft.quoted(amount), label=name, wish=wish)
-    side = draft.say("at_most" if said.value == "minimize" else "at_least")
+    side = draft.say("at_most" if least else "at_least")
     draft.ask("bound_and_optimum", amount, words, [f"{wish} {name}", f"{name} {side} {draft.said(amount)}"])
 
 

@@ -118,7 +118,9 @@ class _Reader:
         if told is not None and told.has(*AMOUNTS) and not (clause.opens_sentence and clause.has(*HEADS)):
             self.leftovers += told.of(*AMOUNTS)
         twice = clause.unlisted(Kind.WINDOW)
-        if _is_report(clause, self.draft.text) or (told is not None and clause.joint == ":"):
+        if _is_report(clause, self.draft.text) or (
+            told is not None and clause.joint == ":" and told.is_only(Kind.REPORT)
+        ):
             self._background(clause)
         elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
             ask_time(self.draft, impossible)
@@ -209,6 +211,7 @@ class _Reader:
     def _background(self, clause: Clause) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
         self.told = clause
+        self.leftovers += clause.of(Kind.LIMITING)
         self.leftovers += clause.of(*_RULING) if clause.has(*AMOUNTS) or not clause.has(*HEADS) else ()
         heads = clause.of(Kind.METRIC)
         if heads:
@@ -243,14 +246,17 @@ def _continues(clause: Clause) -> bool:
     if clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
         return False
     link = clause.tokens[0]
-    linked = link.kind is Kind.PRIORITY and link.value == "over"
+    linked = link.kind is Kind.PRIORITY and link.value in {"over", "then"}
     return linked and clause.has(Kind.METRIC, Kind.QUALITY, Kind.TENANT)
 
 
 def _is_report(clause: Clause, text: str) -> bool:
     """Whether a clause asks or tells what is or was."""
     if clause.has(Kind.REPORT):
-        return not (clause.has(Kind.LIMITING) and clause.has(*AMOUNTS))
+        return not (
+            clause.has(Kind.LIMITING)
+            and clause.has(*AMOUNTS, *SCOPES, Kind.METRIC, Kind.SELECTOR, Kind.PRECISION)
+        )
     first = text[clause.start :].split(maxsplit=1)[:1]
     return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
 

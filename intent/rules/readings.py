@@ -158,10 +158,8 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
     match token.kind:
         case Kind.COUNTED:
             return bool(token.value == "gpu_count")
-        case Kind.PRIORITY:  # then, 再: adverbs where no sides are ordered
-            return (
-                token.value in {"over", "first"} and token.misspelt is None and token.end - token.start <= 4
-            )
+        case Kind.PRIORITY:  # adverbs where no sides are ordered
+            return token.value in {"begin", "then", "than"}
         case Kind.UNKNOWN if not str(token.value).isalnum():
             return _is_mark(str(token.value))
         case Kind.PERIOD:

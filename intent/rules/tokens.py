@@ -70,7 +70,7 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
             continue
         tokens += _phrases(_words(folded, after, said.start, names), names)
         after = said.end - _daily(folded.text, said)
-        tokens.append(Token(*_meaning(said), *folded.span(said.start, after)))
+        tokens.append(Token(*_meaning(said, folded.text), *folded.span(said.start, after)))
     return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
 
 
@@ -95,16 +95,19 @@ def _references(text: str) -> list[Said]:
     return [Said(match.start(), match.end(), None, _REFERENCE) for match in _MENTION.finditer(text)]
 
 
-def _meaning(said: Said) -> tuple[Kind, Any]:
+def _meaning(said: Said, text: str) -> tuple[Kind, Any]:
     if said.problem is None:
         return Kind.WINDOW, said.window
-    kinds = {_REFERENCE: Kind.FILLER, "past_date": Kind.BAD_TIME if _is_dated(said) else Kind.REPORT}
+    kinds = {
+        _REFERENCE: Kind.FILLER,
+        "past_date": Kind.BAD_TIME if _is_dated(text[said.start : said.end]) else Kind.REPORT,
+    }
     return kinds.get(said.problem, Kind.BAD_TIME), said.problem
 
 
-def _is_dated(said: Said) -> bool:
+def _is_dated(said: str) -> bool:
     """Whether a past day was said by its date: a slip; ``yesterday`` tells what was."""
-    return said.end - said.start >= 8
+    return any(character.isdigit() for character in said)
 
 
 class _Key:

@@ -102,6 +102,8 @@ def _seconds(match: re.Match[str], kind: str) -> float | None:
     if kind == "han" and not match["han_n"] and match["han_mid"]:
         number, halves = 0.5, []
     is_half_a_day = unit == "d" and number == 0.5  # 半天 is no twelve hours
+    if number == 0.5 and any(halves):  # 半半小时 is a slip
+        number = None
     if not unit or number is None or is_half_a_day:
         return None
     return float(f"{(number + 0.5 * any(halves)) * _UNITS_S[unit]:.15g}")

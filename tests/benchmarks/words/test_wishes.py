@@ -16,6 +16,7 @@ from intent.models import (
 )
 from service.deployment import load
 from validator.schema import check
+from validator.words import Words
 
 CATALOGUE = load(DEPLOYMENT).catalogue(NOW)
 
@@ -29,7 +30,7 @@ def test_the_domain_schema_knows_every_goal():
     for goals in wishes(200):
         assert 1 <= len(goals) <= MOST_GOALS
         intent = Intent("said", "en", goals, TranslatorInfo("rules"))
-        assert list(check(intent)) == []
+        assert list(check(intent, Words("en"))) == []
 
 
 def test_every_goal_type_and_kind_of_window_is_drawn():
