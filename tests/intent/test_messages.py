@@ -15,8 +15,6 @@ EVERY = [(package, key) for package in PACKAGES for key in templates(package)]
 
 COMPUTED = {
     "intent": {
-        *(f"label_{one}" for one in (*METRIC_LABELS, "tp", "pp", "replicas")),
-        *(f"window_{one}" for one in NAMED_WINDOWS),
         *(f"wish_{one}" for one in ("fast", "cheap", "good")),
     },
     "intent.readback": {

@@ -12,6 +12,7 @@ from intent.rules import read
         ("acme first", "tenant:acme > all"),
         ("latency over cost", "latency > cost"),
         ("latency before cost", "latency > cost"),
+        ("latency rather than cost", "latency > cost"),
         ("latency instead of cost", "latency > cost"),
         ("latency > cost", "latency > cost"),
         ("cost < latency", "latency > cost"),

@@ -177,7 +177,6 @@ def test_two_numbers_have_each_their_own_unit(catalogue):
     assert united(clause) is clause
 
 
-@pytest.mark.xfail(strict=True, reason="a list of names with a window behind it is read as two goals")
 def test_a_window_behind_a_list_of_tenants_holds_for_each(catalogue):
     readings, _ = bound("TTFT < 2s for acme and free at peak", catalogue)
     assert [reading.window and reading.window.value for reading in readings] == ["peak", "peak"]

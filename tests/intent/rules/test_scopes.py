@@ -5,7 +5,7 @@ import pytest
 from intent.models import FromNowWindow
 from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE, Kind
-from intent.rules.scopes import spoken_name, tenant, window
+from intent.rules.scopes import tenant, window
 from intent.rules.tokens import Token
 
 
@@ -38,7 +38,7 @@ def test_a_window_that_the_deployment_does_not_define_is_asked_about(draft):
     assert draft.questions[0].options == (
         "TTFT < 2s at all times for frei",
         "TTFT < 2s at peak for frei",
-        "TTFT < 2s month end for frei",
+        "TTFT < 2s in window month_end for frei",
     )
 
 
@@ -67,8 +67,3 @@ def test_a_deployment_without_tenants_names_none(draft):
     draft.catalogue = replace(draft.catalogue, tenants=())
     assert tenant(draft, FREI) is False
     assert len(draft.questions[0].options) >= 2
-
-
-def test_windows_are_called_as_people_say_them(draft):
-    assert spoken_name(draft, "off_peak") == "off-peak"
-    assert spoken_name(draft, "month_end") == "month end"
