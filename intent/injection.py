@@ -77,7 +77,9 @@ _PATTERNS = (
 
 @cache
 def _orders() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
+    return re.compile(
+        "|".join(f"(?:{pattern})" for pattern in _PATTERNS), re.ASCII
+    )  # a Han letter ends a Latin word
 
 
 def orders(text: str) -> list[tuple[int, int]]:

@@ -23,6 +23,10 @@ class Draft:
     assumptions: list[Assumption] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    here: Token | None = None
+    """The clause that is being read, as one place."""
+    kept: tuple[str, ...] = ()
+    """What it says of when and for whom."""
 
     @cached_property
     def language(self) -> Language:
@@ -70,6 +74,11 @@ class Draft:
         right = " " if after[:1].isalnum() else ""
         return " ".join(f"{before}{left}{words}{right}{after}".split())
 
+    def rephrased(self, words: str) -> str:
+        """The text with other words for the clause that is being read; when and for whom stay."""
+        said = (words, *self.kept) if self.language == "en" else (*self.kept, words)
+        return self.instead(self.here, " ".join(said)) if self.here else words
+
     def without(self, tokens: Sequence[Token]) -> str:
         """The text with these places left out, and a preposition that is left hanging at the end."""
         left = list(self.text)
@@ -100,13 +109,23 @@ class Draft:
     def _instead_of(self, leftovers: Sequence[Token]) -> tuple[str, ...]:
         nothing = self.say("nothing")
         if any(token.value in {"or", "或", "或者", "还是"} for token in leftovers):
-            said = dict.fromkeys(goal.evidence for goal in self.goals)
-            return (*said, nothing) if len(said) > 1 else (self.without(leftovers), nothing)
+            return (*self._alternatives(leftovers), nothing)
         if any(
             token.kind is Kind.NEGATION for token in leftovers
         ):  # without its "not" a text says the opposite
             return nothing, self.without(leftovers)
         return self.without(leftovers), nothing
+
+    def _alternatives(self, leftovers: Sequence[Token]) -> tuple[str, ...]:
+        """``tp=2 or tp=4``: the text with the one, and with the other."""
+        joint = next(token for token in leftovers if token.value in {"or", "或", "或者", "还是"})
+        ends = [self.text.find(goal.evidence) + len(goal.evidence) for goal in self.goals]
+        before = max((n for n, end in enumerate(ends) if end <= joint.start), default=None)
+        after = min((n for n, end in enumerate(ends) if end > joint.end), default=None)
+        if before is None or after is None:
+            return (self.without(leftovers),)
+        one, other = ends[before] - len(self.goals[before].evidence), ends[after]
+        return self.without([replace(joint, end=other)]), self.without([replace(joint, start=one)])
 
 
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}

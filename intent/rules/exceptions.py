@@ -149,5 +149,10 @@ def _ask(draft: Draft, clause: Clause, tenant: str) -> None:
         "ttft",
         "cost",
     ]
-    options = [draft.say("exempt", label=label(draft, metric), tenant=tenant) for metric in metrics]
+    draft.kept = tuple(
+        draft.said(token) for token in clause.of(Kind.WINDOW)
+    )  # the tenant stands in the option
+    options = [
+        draft.rephrased(draft.say("exempt", label=label(draft, metric), tenant=tenant)) for metric in metrics
+    ]
     draft.ask("exception_unclear", clause.tokens[0], draft.say("exception_unclear", tenant=tenant), options)

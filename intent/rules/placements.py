@@ -29,7 +29,7 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
             "placement_unclear",
             selectors[0],
             words,
-            [f"{draft.say(way)} {name}" for way in ("require", "forbid")],
+            [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "forbid")],
         )
         return []
     if rule == "require" and earlier and earlier.rule == "prefer" and not clause.has(Kind.ONLY):

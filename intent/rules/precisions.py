@@ -38,7 +38,7 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
             "precision_unclear",
             formats[0],
             words,
-            [f"{draft.say(way)} {name}" for way in ("require", "allow", "forbid")],
+            [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")],
         )
         return []
     evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]

@@ -83,7 +83,7 @@ def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
     )
     refused = clause.of(Kind.NEGATION)
     if not names or refused or (turned and len(names) != 2) or _is_unordered(clause, names, words):
-        options = [draft.say("latency_first"), draft.say("cost_first")]
+        options = [draft.rephrased(draft.say(name)) for name in ("latency_first", "cost_first")]
         draft.ask("priority_unclear", clause.tokens[0], draft.say("priority_unclear"), options)
         return None
     return names[::-1] if turned else names

@@ -58,7 +58,9 @@ def ask_metric(draft: Draft, reading: Reading) -> None:
     unit = reading.quantity.value.unit if reading.quantity else None
     labels = [label(draft, metric) for metric in _METRICS.get(unit or "s", _METRICS["s"])]
     put = draft.instead if head else draft.before
-    options = [put(place, one) if place else f"{draft.say('minimize')} {one}" for one in labels]
+    options = [
+        put(place, one) if place else draft.rephrased(f"{draft.say('minimize')} {one}") for one in labels
+    ]
     metrics = draft.say("metrics")
     if head:
         words = draft.say("unknown_metric", said=draft.quoted(head), metrics=metrics)
@@ -113,14 +115,16 @@ def ask_direction(draft: Draft, metric: str, said: Token, amount: Token) -> None
     apart = said.end <= amount.start or amount.end <= said.start  # the ends of a range share one place
     turned = [draft.instead(said, side)] if apart else []
     words = draft.say("direction_unusual", label=name, side=side)
-    draft.ask("direction_unusual", said, words, [*turned, f"{draft.say(best)} {name}"])
+    draft.ask("direction_unusual", said, words, [*turned, draft.rephrased(f"{draft.say(best)} {name}")])
 
 
 def ask_optimum(draft: Draft, metric: str, said: Token) -> None:
     """The most of something bad or the least of something good."""
     name, other = label(draft, metric), draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
     words = draft.say("optimum_unusual", said=draft.quoted(said), label=name, other=other)
-    draft.ask("direction_unusual", said, words, [draft.instead(said, other), f"{other} {name}"])
+    draft.ask(
+        "direction_unusual", said, words, [draft.instead(said, other), draft.rephrased(f"{other} {name}")]
+    )
 
 
 def ask_bound_or_optimum(draft: Draft, metric: str, said: Token, amount: Token) -> None:
@@ -129,7 +133,12 @@ def ask_bound_or_optimum(draft: Draft, metric: str, said: Token, amount: Token) 
     name, wish = label(draft, metric), draft.say("minimize" if least else "maximize")
     words = draft.say("bound_and_optimum", said=draft.quoted(amount), label=name, wish=wish)
     side = draft.say("at_most" if least else "at_least")
-    draft.ask("bound_and_optimum", amount, words, [f"{wish} {name}", f"{name} {side} {draft.said(amount)}"])
+    draft.ask(
+        "bound_and_optimum",
+        amount,
+        words,
+        [draft.rephrased(one) for one in (f"{wish} {name}", f"{name} {side} {draft.said(amount)}")],
+    )
 
 
 def ask_bound(draft: Draft, reading: Reading, metric: str) -> None:
@@ -139,7 +148,12 @@ def ask_bound(draft: Draft, reading: Reading, metric: str) -> None:
     best, way = ("maximize", "at_least") if high else ("minimize", "at_most")
     example = f"{name} {draft.say(way)} {_EXAMPLES.get(metric, '2 s')}"
     words = draft.say("bound_missing", said=repr(draft.text[reading.start : reading.end]), label=name)
-    draft.ask("bound_missing", reading.head, words, [f"{draft.say(best)} {name}", example])
+    draft.ask(
+        "bound_missing",
+        reading.head,
+        words,
+        [draft.rephrased(f"{draft.say(best)} {name}"), draft.rephrased(example)],
+    )
 
 
 def ask_whole(draft: Draft, amount: Token, metric: str) -> None:
@@ -169,7 +183,10 @@ def ask_fixed_or_most(draft: Draft, said: Token, amount: Token, setting: str) ->
     name, number = label(draft, setting), f"{amount.value.number:g}"
     words = draft.say("comparison_unclear", label=name, said=draft.said(amount))
     draft.ask(
-        "comparison_unclear", said, words, [f"{name} {number}", f"{name} {draft.say('at_most')} {number}"]
+        "comparison_unclear",
+        said,
+        words,
+        [draft.rephrased(f"{name} {number}"), draft.rephrased(f"{name} {draft.say('at_most')} {number}")],
     )
 
 
@@ -186,7 +203,7 @@ def ask_wish(draft: Draft, wish: Token) -> None:
         "good": [fastest[0], most, cheapest],
     }
     words = draft.say(f"wish_{wish.value}", **({"said": draft.quoted(wish)} if wish.value == "good" else {}))
-    draft.ask("wish_without_metric", wish, words, options[wish.value])
+    draft.ask("wish_without_metric", wish, words, [draft.rephrased(one) for one in options[wish.value]])
 
 
 def ask_time(draft: Draft, said: Token) -> None:

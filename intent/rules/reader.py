@@ -114,6 +114,8 @@ class _Reader:
 
     def take(self, clause: Clause) -> None:
         """Read one clause."""
+        self.draft.here = Token(Kind.UNKNOWN, None, self._start(clause), clause.tokens[-1].end)
+        self.draft.kept = tuple(self.draft.said(token) for token in clause.of(*SCOPES))
         told, self.told = self.told, None
         if told is not None and told.has(*AMOUNTS) and not (clause.opens_sentence and clause.has(*HEADS)):
             self.leftovers += told.of(*AMOUNTS)
@@ -149,6 +151,15 @@ class _Reader:
             self.leftovers += add_precisions(self.draft, clause)
         else:
             self._bound_or_vague(clause)
+
+    def _start(self, clause: Clause) -> int:
+        """Where the words of a clause begin, the space before them left out."""
+        said = self.draft.text[clause.start : clause.tokens[0].start]
+        return (
+            clause.tokens[0].start - len(said.lstrip())
+            if clause.joint is not None
+            else clause.tokens[0].start
+        )
 
     def _bound_or_vague(self, clause: Clause) -> None:
         if self._is_bound(clause):

@@ -46,7 +46,7 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
     rule = _rule(clause)
     if rule is None:
         head = clause.of(Kind.RECONFIG)[0]
-        options = [draft.say("no_reconfig"), draft.say("few_reconfigs")]
+        options = [draft.rephrased(draft.say(name)) for name in ("no_reconfig", "few_reconfigs")]
         draft.ask("reconfig_unclear", head, draft.say("reconfig_unclear", said=draft.quoted(head)), options)
         return []
     for said in clause.covered_by(Kind.WINDOW) or (None,):

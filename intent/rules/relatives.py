@@ -176,7 +176,9 @@ def _ask(draft: Draft, reading: Reading, metric: str) -> None:
     name = label(draft, metric)
     wish = draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
     words = draft.say("change_unclear", said=repr(draft.text[reading.start : reading.end]), label=name)
-    draft.ask("change_unclear", reading.head, words, [f"{wish} {name}", draft.say("nothing")])
+    draft.ask(
+        "change_unclear", reading.head, words, [draft.rephrased(f"{wish} {name}"), draft.say("nothing")]
+    )
 
 
 def leftovers(tokens: Sequence[Token]) -> list[Token]:
