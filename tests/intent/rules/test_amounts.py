@@ -25,6 +25,7 @@ def amounts(text, catalogue):
         ("half a second", 0.5, "s"),
         ("under a second", 1, "s"),
         ("within a minute", 60, "s"),
+        ("不超过一小时", 3600, "s"),
         ("one and a half seconds", 1.5, "s"),
         ("a quarter of a second", 0.25, "s"),
         ("twenty five ms", 0.025, "s"),
@@ -45,6 +46,7 @@ def amounts(text, catalogue):
         ("2 million tokens per hour", 2e6 / 3600, "tokens/s"),
         ("600 requests a minute", 10, "requests/s"),
         ("50 rps", 50, "requests/s"),
+        ("one hundred thousand tok/s", 100_000, "tokens/s"),
         ("两千 token/s", 2000, "tokens/s"),
         ("3万 token每秒", 30_000, "tokens/s"),
         ("30 ms per token", 0.03, "s/token"),
@@ -99,7 +101,7 @@ def test_a_range_has_two_ends_and_a_unit_said_once_holds_for_both(text, low, hig
     assert (lower.value, upper.value) == (low, high)
 
 
-@pytest.mark.parametrize("text", ["60% and 80%", "2 s to 80%", "60%, 80%", "20 5"])
+@pytest.mark.parametrize("text", ["60% and 80%", "2 s to 80%", "60%, 80%", "20 5", "0.2秒半"])
 def test_two_numbers_that_span_nothing_stay_two(text, catalogue):
     assert len(amounts(text, catalogue)) == 2
 

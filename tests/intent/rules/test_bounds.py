@@ -111,7 +111,7 @@ def test_each_default_is_an_assumption_at_its_place(text, slots, catalogue):
 
 
 def test_a_goal_that_is_asked_about_leaves_no_assumption(catalogue):
-    draft = read("TTFT < 2, P99 TPOT < 2s", catalogue)
+    draft = read("GPU utilisation 80, P99 TPOT < 2s", catalogue)
     assert [one.pointer for one in draft.assumptions] == ["/goals/0/window"]
 
 

@@ -56,6 +56,7 @@ def test_a_text_is_cut_where_a_goal_ends(text, expected, catalogue):
         ("acme is exempt, up to 5 s", ["acme is exempt up to 5 s"]),
         ("首字延迟，不超过 2 秒", ["首字延迟 不超过 2 秒"]),
         ("TTFT < 2s. p95 TPOT < 50 ms", ["TTFT < 2s", "p95 TPOT < 50 ms"]),
+        ("TTFT < 2s. p95", ["TTFT < 2s", "p95"]),
     ],
 )
 def test_what_waits_for_its_bound_or_comes_late_is_one_clause(text, expected, catalogue):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from intent.messages import say
@@ -119,10 +121,18 @@ def test_a_long_text_is_shown_short(catalogue):
     assert len(shown) <= 62
 
 
-def test_either_of_two_is_asked_with_each_goal_as_an_answer(draft):
-    draft.goals += [Config("tp", "==", 2, "tp=2"), Objective("cost", "minimize", "minimise cost")]
+def test_either_of_two_is_asked_with_the_one_and_the_other_as_answers(catalogue):
+    draft = Draft("TTFT < 2s, tp=2 or tp=4 at peak", catalogue)
+    draft.goals += [Config("tp", "==", 2, "tp=2"), Config("tp", "==", 4, "tp=4 at peak")]
     draft.ask_about([token(draft, "or")])
-    assert draft.questions[0].options == ("tp=2", "minimise cost", NOTHING)
+    assert draft.questions[0].options == ("TTFT < 2s, tp=2", "TTFT < 2s, tp=4 at peak", NOTHING)
+
+
+def test_an_or_between_anything_else_is_left_out(catalogue):
+    draft = Draft("TTFT or so < 2s", catalogue)
+    draft.goals.append(Objective("ttft", "<=", "TTFT or so < 2s"))
+    draft.ask_about([replace(token(draft, "or so"), value="or")])
+    assert draft.questions[0].options == ("TTFT < 2s", NOTHING)
 
 
 def test_without_its_not_a_text_would_say_the_opposite_so_nothing_is_the_default(catalogue):

@@ -72,7 +72,7 @@ def test_a_tenants_own_bound_is_no_exception(text, expected, goals):
     [
         ("acme is exempt", "exception_unclear", "the TTFT bound does not apply to tenant acme"),
         ("TPOT < 50 ms and cost < $4/h; acme is exempt", "exception_unclear",
-         "the TPOT bound does not apply to tenant acme"),
+         "TPOT < 50 ms and cost < $4/h; the TPOT bound does not apply to tenant acme"),
         ("acme may exceed the latency bound by 20%", "exception_unclear", "the TTFT bound does not apply to tenant acme"),
         ("acme 例外", "exception_unclear", None),
         ("TTFT < 2s, TTFT is exempt", "exception_without_tenant", None),

@@ -17,6 +17,7 @@ def clause_of(text, catalogue):
         ("TTFT and TPOT < 2s", ["ttft", "tpot"]),
         ("latency TTFT < 2s", ["ttft"]),
         ("token throughput, throughput above 5 tok/s", ["throughput_tok"]),
+        ("首字延迟 TTFT 不超过 2 秒", ["ttft"]),
         ("tp 2", ["tp"]),
         ("4 GPUs", ["gpu_count"]),
         ("GPU utilisation of the GPUs above 70%", ["gpu_util"]),

@@ -57,6 +57,10 @@ def test_either_of_two_wishes_is_no_list(catalogue):
     assert Kind.LIMITING in kinds
 
 
+def test_either_of_two_metrics_is_no_list(catalogue):
+    assert joints("TTFT or TPOT under 2s", catalogue) == []
+
+
 def test_three_of_a_kind_are_one_list(catalogue):
     assert joints("TTFT, TPOT and E2E under 2s", catalogue) == [True, True]
 

@@ -21,6 +21,7 @@ from intent.rules import read
         ("trade cost for latency", "latency > cost"),
         ("quality over speed", "quality > latency"),
         ("speed over cost", "latency > cost"),
+        ("quality over cheap", "quality > cost"),
         ("quality loss over cost", "quality > cost"),
         ("paid over free", "tenant:paid > tenant:free"),
         ("paid users before free users", "tenant:paid > tenant:free"),

@@ -182,6 +182,11 @@ def test_a_window_behind_a_list_of_tenants_holds_for_each(catalogue):
     assert [reading.window and reading.window.value for reading in readings] == ["peak", "peak"]
 
 
+def test_the_comparison_behind_the_number_closes_the_phrase(catalogue):
+    (reading,), leftovers = bound("exactly 2s or less TTFT", catalogue)
+    assert (reading.comparison.value, leftovers) == ("<=", ["exactly"])
+
+
 def test_evidence_leaves_out_what_was_left_over(catalogue):
     text = "keep P99 TTFT < 2s at peak for vibes"
     (reading,), _ = bound(text, catalogue)

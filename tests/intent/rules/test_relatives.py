@@ -11,6 +11,7 @@ from intent.rules import read
         ("TTFT 20% lower than now", "ttft p95 <= x0.8"),
         ("improve TTFT by 20%", "ttft p95 <= x0.8"),
         ("improve throughput by 20%", "throughput_tok >= x1.2"),
+        ("improve GPU utilisation by 10%", "gpu_util >= x1.1"),
         ("500% more throughput", "throughput_tok >= x6"),
         ("throughput up 30%", "throughput_tok >= x1.3"),
         ("cut cost by a third", "cost <= x0.666667"),

@@ -36,6 +36,7 @@ def shares(text, catalogue):
 )
 def test_a_share_of_requests_is_a_percentile(text, share, catalogue):
     assert shares(text, catalogue) == [share]
+    assert Kind.COMPARISON not in {token.kind for token in tokenize(text, catalogue)}
 
 
 @pytest.mark.parametrize(
