@@ -43,6 +43,8 @@ _PATTERNS = (
         r"(?:忽略|无视|跳过|关掉|关闭|绕过|绕开|取消掉|停掉|作废)"
     ),
     rf"(?:取消|解除|去掉|撤掉){_NEAR}{{0,10}}?(?:校验|审批|验证|批准|确认|安全|检查|护栏|权限|审核)",
+    rf"{_HAN_LEAVE_OUT}\s*(?:[a-z]+\s+){{0,2}}{_GUARDS}|\b{_LEAVE_OUT}\b\s*{_NEAR}{{0,6}}?{_HAN_GUARDS}",
+    r"\bwithout\s+(?:\w+\s+){0,3}(?:approvals?|confirmation|validation|sign-?off)\b|(?:不用|无需|不走|不等)\s*approval",
     # approve, or do without an approval
     r"\b(?:auto-?\s?)?approv(?:e|ed|ing)\b(?:\s+(?:it|this|everything|the\s+plan|automatically|yourself|without\s+\w+))?",
     (

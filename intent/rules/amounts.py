@@ -98,6 +98,8 @@ def _is_compound(tens: Token, ones: Token) -> bool:
 
 def quantities(tokens: Sequence[Token]) -> Rewrite | None:
     """A number with what stands before it (a currency) and after it (a unit, or a currency, and a period)."""
+    if kinds(tokens, Kind.UNIT) and tokens[0].value == ("s", 1e-6):
+        return [replace(tokens[0], kind=Kind.FILLER)], 1  # "us", the people, where no number stands before it
     leading = 1 if kinds(tokens, Kind.CURRENCY, Kind.NUMBER) else 0
     if not kinds(tokens[leading:], Kind.NUMBER):
         return None

@@ -13,7 +13,7 @@ _LONGEST = 20
 def han_number(words: Sequence[str]) -> tuple[float, int] | None:
     """The number at the front of a list of words and how many of them it takes; None if there is none.
 
-    ``半`` is 0.5, and ``百分之X`` a share: X over a hundred.
+    ``半`` is 0.5, and ``百分之X`` and ``九成九`` shares.
     """
     if words[:1] == ["半"]:
         return 0.5, 1
@@ -22,6 +22,13 @@ def han_number(words: Sequence[str]) -> tuple[float, int] | None:
         share = _run(words[run + 2 :])
         part = _value(words[run + 2 : run + 2 + share]) if share else _digits(words[run + 2 : run + 3])
         return (part / base, run + 2 + (share or 1)) if part is not None else None
+    if (
+        words[run : run + 1] == ["成"]
+        and (tens := _value(words[:run]))
+        and len(words) > run + 1
+        and words[run + 1] in _DIGITS
+    ):
+        return (tens * 10 + (_value(words[run + 1 : run + 2]) or 0)) / 100, run + 2  # 九成九
     while run:
         if (value := _value(words[:run])) is not None:
             return value, run

@@ -57,7 +57,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     """Give every token of the clause its slot; what the clause leaves out is taken from the readings before it."""
     if clause.repeats:
         return _repeated(clause, previous)
-    clause = united(clause)
+    clause = _same_period(united(clause), previous)
     heads = heads_of(clause) or unknown_head(clause)
     quantity, comparison = _amount(clause), _comparison(clause)
     used = {
@@ -130,6 +130,21 @@ def united(clause: Clause) -> Clause:
     return replace(clause, tokens=tuple(kept))
 
 
+def _same_period(clause: Clause, previous: Sequence[Reading]) -> Clause:
+    """``$40/h at peak, $20 off-peak``: money without a period has that of the goal before."""
+    amount = clause.first(Kind.QUANTITY)
+    before = previous[-1].quantity if previous else None
+    if (
+        amount is None
+        or before is None
+        or amount.value.unit != "USD"
+        or not str(before.value.unit).startswith("USD/")
+    ):
+        return clause
+    told = replace(amount, value=amount.value.in_unit(before.value.unit, amount.value.factor))
+    return replace(clause, tokens=tuple(told if token is amount else token for token in clause.tokens))
+
+
 _PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 
 
@@ -166,8 +181,7 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
             return bool(token.value == "day")  # "every day p99 ttft < 2s"
         case Kind.RECONFIG:
             return any(head.value == "reconfig_pause" for head in heads)
-    people = token.kind is Kind.UNIT and token.value == ("s", 1e-6)  # "us"
-    return people or token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
+    return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
 
 
 def _is_mark(character: str) -> bool:

@@ -200,7 +200,7 @@ def _longest(
         if found and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
             return *found, length
     if number:
-        share = "分" in taken[: number[1]] and "之" in taken[: number[1]]
+        share = bool({"之", "成"} & set(taken[: number[1]]))
         return (Kind.QUANTITY, number[0], number[1]) if share else (Kind.NUMBER, number[0], number[1])
     value = parse_number(taken[0])
     return (Kind.UNKNOWN, taken[0], 1) if value is None else (Kind.NUMBER, value, 1)
