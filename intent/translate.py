@@ -1,5 +1,6 @@
 """The one entry: words to an Intent, by an LLM where one is named and by the rules otherwise or when it fails."""
 
+import re
 import unicodedata
 from dataclasses import replace
 
@@ -13,6 +14,12 @@ from intent.rules.draft import Draft
 
 MAX_CHARACTERS = 2_000
 """Longest text that is read; an intent is a sentence or two."""
+
+
+_MIXED = re.compile(
+    r"\b(?=[^\W\d_]*[a-zA-Z])(?=[^\W\d_]*[\u0370-\u03bb\u03bd-\u03ff\u0400-\u04ff])[^\W\d_\u3400-\u9fff]+"
+)
+"""A word of Latin and of Greek or Cyrillic letters; the µ of microseconds is none."""
 
 
 def translate(text: str, catalogue: Catalogue, llm: LlmSettings | None = None) -> Intent:
@@ -87,11 +94,17 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
             Finding("injection_suspected", "/text", draft.say("injection_suspected"), evidence=said),
             *findings,
         )
+    if mixed := _MIXED.search(draft.text):
+        findings = (
+            Finding("mixed_scripts", "/text", draft.say("mixed_scripts", said=repr(mixed[0])), mixed[0]),
+            *findings,
+        )
     questions = tuple(draft.questions[:1])
     if hidden := _named(draft.text, {"Cc", "Cf"}):
-        words = draft.say("hidden_characters", which=hidden)
+        disguised = _disguises(draft.text)
+        words = draft.say("hidden_characters" if disguised else "hidden_characters_left_out", which=hidden)
         findings = (*findings, Finding("hidden_characters", "/text", words))
-        if draft.goals and not questions and _disguises(draft.text):
+        if draft.goals and not questions and disguised:
             questions = (Question(words, (_visible(draft.text), draft.say("nothing")), _visible(draft.text)),)
     intent = Intent(
         text=draft.text,

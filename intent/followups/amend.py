@@ -4,8 +4,9 @@ The result is a new version of the intent, with what changed. A goal that the fo
 mean several goals becomes a question whose options are complete texts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from intent.followups.answers import number_said, option_said
 from intent.followups.cues import Way, follow_up, said, say, without
@@ -20,6 +21,10 @@ from intent.rules.phrasing import tokenize
 from intent.translate import MAX_CHARACTERS, translate
 
 _BOUNDS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON})
+_PARTS = {Kind.STAT: "stat", Kind.WINDOW: "window"}
+"""What is said of a goal but is not what it is about: to drop it may not mean to drop the goal."""
+_WHOM = {Kind.TENANT: "tenant", Kind.MODEL: "model"}
+_UNSAID: Mapping[str, Any] = {"window": "always", "tenant": None, "model": None}
 
 
 def amend(
@@ -109,11 +114,19 @@ def _merged(talk: Talk) -> Amendment:
         case Way.SAME:
             return _copied(talk)
     reading = translate(talk.follow.text, talk.catalogue)
-    if reading.goals and not reading.questions:
+    whole = bool(reading.goals) and not reading.questions
+    if said(talk.said, "step") and (not whole or _is_there(talk, reading)):
+        return talk.refused(NOT_UNDERSTOOD, "step" if talk.entries else "no_goal")
+    if whole:
         return _said(talk, reading)
     if talk.follow.way is Way.ALSO:
         return _copied(talk, reading)
     return _put(talk, reading)
+
+
+def _is_there(talk: Talk, reading: Intent) -> bool:
+    """Whether one of these goals is about what an old one is about."""
+    return any(is_alike(goal, one.goal) for goal in reading.goals for one in talk.entries)
 
 
 def _said(talk: Talk, reading: Intent) -> Amendment:
@@ -179,7 +192,6 @@ def _put(talk: Talk, reading: Intent) -> Amendment:
         if talk.has_old(entry.goal)
         and (goal := put_into(entry.goal, fragment, talk.catalogue, talk.phrase)) is not None
     }
-    fitting = {n: one for n, one in fitting.items() if not same_wish(one, talk.entries[n].goal)} or fitting
     if fragment.says(Kind.QUANTITY):  # other words beside a number rather name a goal than change it
         same = {n: goal for n, goal in fitting.items() if _differs_in_value(goal, talk.entries[n].goal)}
         fitting = same or fitting
@@ -263,9 +275,21 @@ def _dropped(talk: Talk) -> Amendment | None:
         return None
     places = [place for place, entry in enumerate(talk.entries) if talk.names(entry.goal, rest)]
     left = [[one for n, one in enumerate(talk.entries) if n != place] for place in places]
+    parts = _PARTS if named else {**_PARTS, **_WHOM}
+    kinds = talk.kinds(rest)
+    if places and kinds and kinds <= parts.keys():
+        slots = {parts[kind] for kind in kinds}
+        opened = [_with(talk.entries, n, _opened(talk.entries[n], slots)) for n in places]
+        return talk.asked([*opened, *filter(None, left)], (), "which_dropped")
     if len(left) > 1:
         return talk.asked(left, (), "which_dropped")
     return talk.next(left[0]) if left else talk.lost()
+
+
+def _opened(entry: Entry, slots: Collection[str]) -> Entry:
+    """A goal that does not say for whom and when any more; a statistic it must have."""
+    unsaid = {slot: value for slot, value in _UNSAID.items() if slot in slots and hasattr(entry.goal, slot)}
+    return replace(entry, goal=replace(entry.goal, **unsaid))
 
 
 def _with(entries: Entries, place: int, entry: Entry) -> list[Entry]:

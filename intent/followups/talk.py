@@ -53,6 +53,10 @@ class Talk:
         own |= {(kind, value.partition(" ")[0]) for kind, value in own if kind is Kind.QUANTITY}
         return all((one.kind, _meaning(one)) in own for one in tokens)
 
+    def kinds(self, words: str) -> set[Kind]:
+        """What words say, without those that say nothing."""
+        return {one.kind for one in tokenize(words, self.catalogue)} - _SILENT
+
     def has_old(self, goal: Goal) -> bool:
         """Whether a goal has the value that ``instead of`` names."""
         return self.follow.old is None or self.names(goal, self.follow.old)

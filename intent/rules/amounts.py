@@ -6,7 +6,7 @@ from dataclasses import replace
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
 from intent.rules.quantities import PER_USER, Quantity
-from intent.rules.rewriting import Rewrite, joined, kinds, skip
+from intent.rules.rewriting import Rewrite, joined, kinds, skip, spanning
 from intent.rules.tokens import Token
 
 _PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -30,6 +30,8 @@ def numbers(tokens: Sequence[Token]) -> Rewrite | None:
     first, rest = tokens[0], tokens[1:]
     if first.kind is Kind.QUANTITY:
         return None if isinstance(first.value, Quantity) else _share(first)
+    if first.value == MINUS and kinds(rest, Kind.CURRENCY, Kind.NUMBER):
+        return [rest[0], spanning([first, rest[1]], Kind.NUMBER, -rest[1].value)], 3
     if first.value in {MINUS, "p"} and kinds(rest, Kind.NUMBER):
         negative = first.value == MINUS
         value = -rest[0].value if negative else f"p{rest[0].value:g}"
@@ -125,7 +127,8 @@ def _money(tokens: Sequence[Token], leading: int, number: float) -> Rewrite:
     sign = tokens[0] if leading else tokens[1]
     factor = sign.value if sign.kind is Kind.CENT else 1.0
     if sign.value == "other":
-        return joined(tokens[:used], Kind.QUANTITY, Quantity(number, "money"))
+        end = used + 1 if kinds(tokens[used:], Kind.PERIOD) else used
+        return joined(tokens[:end], Kind.QUANTITY, Quantity(number, "money"))
     place = skip(tokens, used, Kind.FILLER)
     if kinds(tokens[place:], Kind.PERIOD):
         return joined(
@@ -158,6 +161,8 @@ def ranges(tokens: Sequence[Token]) -> Rewrite | None:
     if not kinds(tokens[start:], Kind.QUANTITY) or not kinds(tokens[start + 2 :], Kind.QUANTITY):
         return None
     middle = tokens[start + 1]
+    if start and (middle.kind is Kind.COMPARISON or (middle.kind is Kind.TO and middle.value)):
+        return [middle, tokens[start + 2]], start + 3  # "from 3s down to 2s": where it ends is what is wished
     if not (
         middle.value in {"-", "~"}
         or (middle.kind is Kind.TO and not middle.value)

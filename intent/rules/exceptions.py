@@ -20,7 +20,11 @@ _USED = frozenset(
 )  # fmt: skip
 
 
-def is_exception(clause: Clause, goals: Sequence[Goal]) -> bool:
+_UP_TO = ("up to", "as high as", "as much as")
+"""Words that make a permitted bound a looser one: ``free users may go up to 5 s``."""
+
+
+def is_exception(clause: Clause, goals: Sequence[Goal], text: str) -> bool:
     """Whether a clause frees somebody from a bound: by a word that says so, or by a looser bound that is permitted."""
     if clause.has(Kind.EXCEPT):
         return True
@@ -28,14 +32,9 @@ def is_exception(clause: Clause, goals: Sequence[Goal]) -> bool:
         Kind.NEGATION, Kind.REPORT
     ):
         return False
-    up_to = any(
-        token.end - token.start == 5 and token.value == "<=" for token in clause.of(Kind.COMPARISON, Kind.TO)
-    )
-    return (
-        clause.has(Kind.MAY)
-        and (up_to or clause.has(Kind.TO))
-        and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
-    )
+    said = [text[token.start : token.end].lower() for token in clause.of(Kind.COMPARISON, Kind.TO)]
+    looser = clause.has(Kind.MAY) and any(words.endswith(_UP_TO) or words.startswith("放") for words in said)
+    return looser and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
 
 
 def add_exception(draft: Draft, clause: Clause) -> list[Token]:

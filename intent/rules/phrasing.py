@@ -7,6 +7,7 @@ from functools import partial
 from intent.models import Catalogue
 from intent.rules.amounts import half_more, numbers, quantities, ranges, spans
 from intent.rules.kinds import Kind
+from intent.rules.lexicon import MINUS
 from intent.rules.lists import listed
 from intent.rules.quantities import Quantity
 from intent.rules.rewriting import Rewrite, joined, kinds, rewritten, skip, spanning
@@ -19,13 +20,27 @@ FALL = "fall below"
 
 def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
-    tokens = scan(text, catalogue)
+    tokens = _signed(scan(text, catalogue))
     for rule in (
         _glosses, partial(_hours, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
-        shares, ranges, _negations, _permissions, partial(_strangers, text),
+        shares, ranges, _negations, _permissions, partial(_strangers, text), _beneficiary,
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
     return listed(tokens)
+
+
+def _signed(tokens: Sequence[Token]) -> list[Token]:
+    """A dash between a comparison and a number is its sign: ``below - $5``."""
+    result = list(tokens)
+    for place in range(1, len(tokens) - 1):
+        dash, after = tokens[place], tokens[place + 1]
+        if (
+            dash.value == "-"
+            and tokens[place - 1].kind in {Kind.COMPARISON, Kind.TO}
+            and after.kind in {Kind.NUMBER, Kind.CURRENCY}
+        ):
+            result[place] = replace(dash, value=MINUS)
+    return result
 
 
 def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
@@ -150,6 +165,19 @@ def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     if end <= 4 and kinds(tokens[end:], Kind.AUDIENCE):
         return joined(tokens[:end], Kind.TENANT, None)[0] + [tokens[end]], end + 1
     return None
+
+
+def _beneficiary(tokens: Sequence[Token]) -> Rewrite | None:
+    """``... for acme.``: a tenant nobody has, not a word to leave out."""
+    ends = len(tokens) < 3 or tokens[2].kind in {Kind.JOIN, Kind.STOP}
+    if (
+        tokens[0].value != "for"
+        or not kinds(tokens[1:], Kind.UNKNOWN)
+        or not ends
+        or not str(tokens[1].value).isalpha()
+    ):
+        return None
+    return [tokens[0], replace(tokens[1], kind=Kind.TENANT, value=None)], 2
 
 
 def _is_name(tokens: Sequence[Token]) -> bool:

@@ -1,6 +1,6 @@
 """Clauses about numeric formats: ``no INT4 at peak``, ``full precision off-peak``, ``at least fp8``."""
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Literal
 
 from intent.models import PrecisionRule
@@ -67,6 +67,14 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
         return "min" if least and not refusals and len(clause.of(Kind.PRECISION)) == 1 else None
     if refusals:
         return "forbid" if len(refusals) == 1 and not clause.has(Kind.ALLOW) else None
-    if clause.has(Kind.ONLY):
-        return "require"
+    if clause.has(Kind.ONLY):  # "int8 only at night": only int8, or only then?
+        return None if _is_about_time(clause) else "require"
     return "allow" if clause.has(Kind.ALLOW, Kind.MAY) else "require"
+
+
+def _is_about_time(clause: Clause) -> bool:
+    """Whether the word only stands in front of the window, and no one would insist on the format."""
+    coarse = all(token.value in {"int4", "int8", "fp8"} for token in clause.of(Kind.PRECISION))
+    return coarse and any(
+        one.kind is Kind.ONLY and other.kind is Kind.WINDOW for one, other in pairwise(clause.tokens)
+    )

@@ -87,7 +87,7 @@ def ask_unit(draft: Draft, amount: Token, metric: str) -> None:
 def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Token) -> None:
     """A number whose unit the metric cannot have: one of the two is wrong."""
     other_money = amount.value.unit == "money"
-    units = ("USD", "USD/h", "USD/day") if other_money else _UNITS.get(metric, ())
+    units = ("USD/h", "USD/day", "USD/month") if other_money else _UNITS.get(metric, ())
     options = [draft.instead(amount, f"{amount.value.number:.12g} {unit}") for unit in units]
     if reading.head is not None:
         options += [
@@ -113,7 +113,8 @@ def ask_direction(draft: Draft, metric: str, said: Token, amount: Token) -> None
     said_side = {"<=": ">=", ">=": "<="}[good] if inverse else good
     side, name = draft.say(SIDES[said_side]), label(draft, metric)
     apart = said.end <= amount.start or amount.end <= said.start  # the ends of a range share one place
-    turned = [draft.instead(said, side)] if apart else []
+    short = len(draft.said(said).split()) <= 3  # "don't keep TTFT under" holds the metric as well
+    turned = [draft.instead(said, side)] if apart and short else []
     words = draft.say("direction_unusual", label=name, side=side)
     draft.ask("direction_unusual", said, words, [*turned, draft.rephrased(f"{draft.say(best)} {name}")])
 
@@ -210,7 +211,7 @@ def ask_time(draft: Draft, said: Token) -> None:
     """A time that cannot be, or that can be two."""
     words = draft.say(said.value, said=draft.quoted(said))
     options = [
-        draft.instead(said, Words(draft.language).window(name)) for name in ("peak", "overnight", "always")
+        draft.instead(said, Words(draft.language).window(name)) for name in ("always", "peak", "overnight")
     ]
     draft.ask(said.value, said, words, options)
 
@@ -222,6 +223,5 @@ def ask_number(draft: Draft, token: Token) -> None:
     options = [
         *(draft.instead(token, number) for number in numbers),
         draft.say("nothing"),
-        draft.without([token]),
     ]
     draft.ask("number_unreadable", token, draft.say("number_unreadable", said=draft.quoted(token)), options)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from intent.injection import orders
 from intent.models import Catalogue
@@ -61,8 +62,9 @@ def read(text: str, catalogue: Catalogue) -> Draft:
         ask_number(draft, unreadable)
         return draft
     reader = _Reader(draft, wishes=any(_tells(token) for token in tokens))
-    for clause in _without_reasons(clauses(tokens)):
-        reader.take(clause)
+    said = _without_reasons(clauses(tokens))
+    for clause, following in zip_longest(said, said[1:]):
+        reader.take(clause) if not _is_state(clause, following) else reader.background(clause)
     if reader.told is not None and not reader.told.opens_sentence:
         reader.leftovers += reader.told.of(*AMOUNTS)
     if reader.waiting:
@@ -123,7 +125,7 @@ class _Reader:
         if _is_report(clause, self.draft.text) or (
             told is not None and clause.joint == ":" and told.is_only(Kind.REPORT)
         ):
-            self._background(clause)
+            self.background(clause)
         elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
             ask_time(self.draft, impossible)
         elif twice:
@@ -138,7 +140,7 @@ class _Reader:
             goals, assumptions = self.ranked_from
             del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
             self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))
-        elif is_exception(clause, self.draft.goals):
+        elif is_exception(clause, self.draft.goals, self.draft.text):
             self._except(clause)
         elif is_priority(clause):
             self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
@@ -219,7 +221,7 @@ class _Reader:
             return clause
         return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
 
-    def _background(self, clause: Clause) -> None:
+    def background(self, clause: Clause) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
         self.told = clause
         self.leftovers += clause.of(Kind.LIMITING)
@@ -250,6 +252,21 @@ class _Reader:
         if self.previous and clause.has(Kind.FACTOR):
             return True
         return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
+
+
+def _is_state(clause: Clause, following: Clause | None) -> bool:
+    """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
+    if (
+        following is None
+        or not clause.has(Kind.NOW)
+        or not clause.has(Kind.METRIC)
+        or not clause.has(*AMOUNTS)
+    ):
+        return False
+    changes = clause.has(
+        Kind.COMPARISON, Kind.CHANGE, Kind.TO, Kind.BY, Kind.FACTOR, Kind.OPTIMISE, Kind.TIMES
+    )
+    return not changes and following.has(*AMOUNTS) and not following.has(*HEADS)
 
 
 def _is_refused(clause: Clause) -> bool:

@@ -118,6 +118,8 @@ def united(clause: Clause) -> Clause:
     used: list[Token] = []
     if said.unit is None and unit is not None:
         said, used = said.in_unit(*unit.value), [unit]
+    elif period is not None and said.unit == f"USD/{period.value}":
+        used = [period]  # said twice
     elif period is not None and (with_period := _per_period(said, period, clause)):
         said, used = with_period, [period]
     per_user = clause.first(Kind.PER_USER)
@@ -233,7 +235,11 @@ def _comparison(clause: Clause) -> Token | None:
 def _echoes(clause: Clause, comparison: Token | None) -> list[Token]:
     """Comparisons that say the same once more: ``不超过 2 秒以内``."""
     said = clause.of(Kind.COMPARISON) if comparison is not None else []
-    return [token for token in said if comparison is not None and token.value in {comparison.value, "better"}]
+    return [
+        token
+        for token in said
+        if comparison is not None and token.value in {comparison.value, "better", "=="}
+    ]
 
 
 def _direction(clause: Clause) -> str | None:

@@ -37,7 +37,10 @@ def tenant(draft: Draft, said: Token | None) -> str | Literal[False] | None:
     known = draft.catalogue.tenants
     words = draft.say("unknown_tenant", said=draft.quoted(said), known=", ".join(known) or "-")
     draft.ask(
-        "unknown_tenant", said, words, [draft.instead(said, one) for one in _nearest(draft.said(said), known)]
+        "unknown_tenant",
+        said,
+        words,
+        [*(draft.instead(said, one) for one in _nearest(draft.said(said), known)), draft.say("nothing")],
     )
     return False
 

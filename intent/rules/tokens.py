@@ -197,7 +197,10 @@ def _longest(
     for length in range(len(taken), 0, -1):
         part = tuple(taken[:length])
         found = names.get(part) or known.get(part)
-        if found and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
+        hedged = (
+            found and found[0] is Kind.OPTIMISE and taken[length : length + 1] in (["于"], ["过"])
+        )  # 尽量低于 2 秒
+        if found and not hedged and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
             return *found, length
     if number:
         share = bool({"之", "成"} & set(taken[: number[1]]))
