@@ -326,6 +326,86 @@ def test_withdrawing_everything_leaves_no_goal():
     assert [finding.code for finding in after.intent.findings] == ["withdrawn"]
 
 
+MIXED = "p99 TTFT < 2s at peak; cost under $20/h"
+MIXED_ZH = "高峰期 p99 首字延迟不超过 2 秒；始终成本不超过每小时 20 美元"
+
+
+@pytest.mark.parametrize("previous", [MIXED, MIXED_ZH])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "drop the peak window",
+        "去掉高峰",
+        "remove p99",
+        "去掉 p99",
+        "drop the peak goal",
+        "drop the p99 limit",
+    ],
+)
+def test_a_window_or_a_statistic_alone_never_drops_a_goal(previous, text):
+    after = follow(previous, text)
+
+    assert after.diff == ()
+    assert after.intent.outcome is Outcome.CLARIFY
+    (question,) = after.intent.questions
+    kept = [len(translate(option, CATALOGUE).goals) for option in question.options]
+    assert kept == [2, 1]  # the goal without its part, and no such goal, in this order
+
+
+def test_the_one_goal_there_is_can_lose_its_window_but_not_itself():
+    (question,) = follow(ONE, "drop the peak window").intent.questions
+
+    assert question.options == ("P99 TTFT at most 2 s at all times.", "P99 TTFT at most 2 s at peak.")
+    assert follow(ONE, "remove p99").diff == ()
+
+
+def test_whom_a_goal_is_for_names_it_only_beside_the_word_goal():
+    wishes = "p99 TTFT <= 2 s for free; cost under $20/h"
+
+    assert follow(wishes, "drop free").intent.outcome is Outcome.CLARIFY
+    assert [one.change for one in follow(wishes, "drop the free goal").diff] == ["removed"]
+
+
+@pytest.mark.parametrize("previous", [ONE, ZH, MIXED, MIXED_ZH])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plus 500 ms", "+500 ms", "-500 ms", "add 500 ms", "minus 500 ms", "add 500 ms to the TTFT goal",
+        "加 500 毫秒", "再加 500 毫秒", "减 500 毫秒",
+        "half that", "make it half", "double it", "一半", "减半", "翻倍",
+    ],
+)  # fmt: skip
+def test_a_step_from_the_number_before_is_no_new_number(previous, text):
+    after = follow(previous, text)
+
+    assert after.diff == ()
+    assert after.intent.outcome is Outcome.OUT_OF_SCOPE
+    assert NOT_UNDERSTOOD in {finding.code for finding in after.intent.findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("plus 99.9% availability", "Availability at least 99.9 % at all times."),
+        ("cut TTFT by half", "Reduce P95 TTFT by 50 % at all times."),
+    ],
+)
+def test_a_whole_wish_that_begins_like_a_step_is_one_more_goal(text, goal):
+    (change,) = follow(MIXED, text).diff
+
+    assert change.change == "added"
+    assert render(replace(translate(MIXED, CATALOGUE), goals=(change.after,), assumptions=())) == goal
+
+
+@pytest.mark.parametrize("text", ["2", "make that 2"])
+def test_a_goal_that_would_stay_as_it_is_may_be_the_one_that_is_meant(text):
+    after = follow(MIXED, text)
+
+    assert after.diff == ()
+    assert after.intent.outcome is Outcome.CLARIFY
+    assert len(after.intent.questions[0].options) == 2
+
+
 # -- orders -----------------------------------------------------------------------------------------------
 
 
