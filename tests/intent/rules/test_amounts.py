@@ -21,6 +21,7 @@ def amounts(text, catalogue):
         ("2 minutes", 120, "s"),
         ("2 min", 120, "s"),
         ("one hour", 3600, "s"),
+        ("a millisecond", 0.001, "s"),
         ("two seconds", 2, "s"),
         ("half a second", 0.5, "s"),
         ("under a second", 1, "s"),
@@ -113,6 +114,7 @@ def test_two_numbers_that_span_nothing_stay_two(text, catalogue):
         ("2 min 3", [(Kind.QUANTITY, Quantity(2)), (Kind.COMPARISON, ">="), (Kind.QUANTITY, Quantity(3))]),
         ("p97", [(Kind.STAT, "p97")]),
         ("一个 TTFT", [(Kind.METRIC, "ttft")]),
+        ("一个客户", [(Kind.AUDIENCE, "客户")]),
         (
             "600 or more an hour",
             [(Kind.QUANTITY, Quantity(600)), (Kind.COMPARISON, ">="), (Kind.PERIOD, "h")],

@@ -17,6 +17,7 @@ from intent.rules import read
         ("acme may exceed the error rate by 50%", "not error_rate x1.5 acme"),
         ("acme may fall below the throughput floor, up to 20%", "not throughput_tok x0.8 acme"),
         ("acme is exempt from TTFT", "not ttft acme"),
+        ("acme is exempt from TTFT 5 s", "not ttft 5 s acme"),
         ("the TTFT bound does not apply to acme", "not ttft acme"),
         ("付费用户可以超出预算，最多 20%", "not cost x1.2 paid"),
         ("acme 的首字延迟可以放宽到 5 秒", "not ttft 5 s acme"),

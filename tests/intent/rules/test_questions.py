@@ -129,9 +129,10 @@ def test_every_code_that_the_rules_ask_with_is_asked_here():
         ("p97 TTFT < 2s", ("P99 TTFT < 2s", "P95 TTFT < 2s", "P90 TTFT < 2s", "P50 TTFT < 2s")),
         ("tp 2.5", ("tp 2", "tp 3")),
         ("half a GPU", ("1 GPU", "2 GPU")),
-        ("TTFT < 1,5 s", ("TTFT < 1.5 s", "TTFT < 15 s", "leave everything as it is", "TTFT < s")),
+        ("TTFT < 1,5 s", ("TTFT < 1.5 s", "TTFT < 15 s", "leave everything as it is")),
         ("tp=2 or tp=4", ("tp=2", "tp=4", "leave everything as it is")),
         ("don't minimise cost", ("leave everything as it is", "minimise cost")),
+        ("TTFT < 2s at 25:00", ("TTFT < 2s at all times", "TTFT < 2s at peak", "TTFT < 2s overnight")),
         ("首字延迟低于 2", ("首字延迟低于 2 s", "首字延迟低于 2 ms")),
     ],
 )

@@ -69,6 +69,14 @@ def test_several_changes_are_several_goals(text, expected, goals):
     assert goals(text) == expected
 
 
+@pytest.mark.xfail(strict=True, reason="the change is dropped without a word")
+@pytest.mark.parametrize(
+    "text", ["throughput > 500 tok/s, double it", "TTFT < 2s; halve it", "首字延迟不超过 2 秒，减半"]
+)
+def test_a_change_of_what_was_just_bounded_is_not_dropped(text, goals):
+    assert len(goals(text)) > 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

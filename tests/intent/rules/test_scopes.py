@@ -60,7 +60,8 @@ def test_a_tenant_that_nobody_is_called_is_asked_about_and_the_nearest_is_the_de
     assert draft.findings[0].code == "unknown_tenant"
     assert "acme, free, paid" in draft.findings[0].message
     assert draft.questions[0].default == "TTFT < 2s overnight for free"
-    assert len(draft.questions[0].options) == 3
+    assert draft.questions[0].options[-1] == draft.say("nothing")
+    assert len(draft.questions[0].options) == 4
 
 
 def test_a_deployment_without_tenants_names_none(draft):

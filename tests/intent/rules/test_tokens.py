@@ -97,6 +97,7 @@ def test_a_time_is_one_token_where_it_stands(catalogue):
         ("latnecy", "latency", Kind.METRIC),
         ("mimimise", "minimise", Kind.OPTIMISE),
         ("overngiht", "overnight", Kind.WINDOW),
+        ("beloy", "below", Kind.COMPARISON),
         ("quantze", "quantize", Kind.QUANTISE),
         ("countng", "counting", Kind.MODEL),
     ],
