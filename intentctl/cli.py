@@ -9,6 +9,7 @@ import typer
 
 from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, EngineName, Exchange, Form, MisspeltCommandError, route
 from intentctl.status import CommandError, Exit
+from intentctl.visible import visible_lines
 
 HELP = """Say what an LLM service must do; the running service reshapes itself, without losing a token.
 
@@ -280,8 +281,8 @@ def main() -> None:
     try:
         app(args=route(sys.argv[1:], commands), prog_name="intentctl")
     except MisspeltCommandError as error:
-        print(f"intentctl: {error}", file=sys.stderr)
+        print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(Exit.USAGE)
     except CommandError as error:
-        print(f"intentctl: {error}", file=sys.stderr)
+        print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit)

@@ -12,6 +12,7 @@ from intentctl.client import Client
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, Local
 from intentctl.status import CommandError, failure
+from intentctl.visible import visible
 
 Document = dict[str, Any]
 
@@ -245,6 +246,6 @@ def _ask(plan: Document, consent: Consent) -> None:
             "not_approved", f"{plan['id']} was not applied: nobody can be asked; say yes with --yes"
         )
     shapes = " to ".join(topology["shape"] for topology in (plan["now"], plan["target"]) if topology)
-    print(f"Apply {plan['id']} ({shapes})? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Apply {plan['id']} ({visible(shapes)})? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise failure("not_approved", f"{plan['id']} was not applied; later: intentctl apply {plan['id']}")

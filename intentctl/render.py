@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from intentctl.arguments import Form
+from intentctl.visible import visible, visible_lines
 
 Document = Mapping[str, Any]
 Row = tuple[str, str]
@@ -23,7 +24,7 @@ def _console(stderr: bool = False) -> Console:
 
 def talk(message: str) -> None:
     """Say something to the person, on stderr."""
-    _console(stderr=True).print(message, soft_wrap=True)
+    _console(stderr=True).print(visible_lines(message), soft_wrap=True)
 
 
 def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
@@ -97,18 +98,13 @@ def _table(rows: Sequence[Row]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for (name, value), previous in zip(rows, [("", ""), *rows], strict=False):
-        table.add_row("" if name == previous[0] else name, _visible(value))
+        table.add_row("" if name == previous[0] else name, visible(value))
     return table
-
-
-def _visible(text: str) -> str:
-    """Texts come from outside: what would steer a terminal, or turn the direction of reading, is shown as its code."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def line(text: str) -> None:
     """One line on stdout."""
-    _console().print(text, soft_wrap=True)
+    _console().print(visible(text), soft_wrap=True)
 
 
 def problem_rows(problem: Document) -> list[Row]:
@@ -124,11 +120,18 @@ def intent_rows(intent: Document) -> list[Row]:
     """An intent's read-back, what was assumed, and what is wrong with it."""
     rows = [("understood", intent["readback"] or "nothing"), ("outcome", intent["outcome"])]
     rows += [("assumed", item["text"]) for item in intent["assumptions"]]
-    rows += [("finding", _finding(item)) for item in intent["findings"]]
+    asked = {question["text"] for question in intent["questions"]}
+    rows += [("finding", _finding(item)) for item in intent["findings"] if item["message"] not in asked]
     for question in intent["questions"]:
         rows.append(("question", question["text"]))
-        rows += [("options", option) for option in question["options"]]
+        rows += [("options", option) for option in _options(question)]
     return [*rows, ("translator", _translator(intent["translator"]))]
+
+
+def _options(question: Document) -> Iterator[str]:
+    """The options with the numbers that answer for them."""
+    for number, option in enumerate(question["options"], start=1):
+        yield f"{number}. {option}{' (default)' if option == question['default'] else ''}"
 
 
 def amendment_rows(answer: Document) -> list[Row]:

@@ -92,6 +92,25 @@ def test_a_follow_up_that_changes_nothing_is_one_message(run, place, parsed, tex
     assert said in err
 
 
+def test_a_follow_up_from_outside_cannot_steer_the_terminal(run, place, parsed):
+    _, out, err = run("amend", parsed(), "make \x1b[31mfoo\u202e", *place)
+
+    assert "\\x1b[31mfoo\\u202e" in err
+    assert "\x1b" not in out + err
+    assert "\u202e" not in out + err
+
+
+def test_a_question_is_said_once_with_numbered_options_and_its_default(run, place, parsed):
+    file = parsed("p99 TTFT under 2 s and p95 E2E under 10 s")
+    _, out, _ = run("amend", file, "make that 1.5 s", *place)
+
+    assert out.count("Which goal does") == 1
+    assert "options     1. P99 TTFT at most 1.5 s" in out
+    assert "\n            2. P99 TTFT at most 2 s" in out
+    assert out.count("(default)") == 1
+    assert out.index("1. ") < out.index("(default)") < out.index("2. ")
+
+
 def test_an_intent_of_the_service_gets_a_next_version_and_is_planned_for(run, shared):
     at = ("--server", shared.url)
     plan = json.loads(run("plan", TEXT, "-o", "json", *at)[1])["plan"]

@@ -356,7 +356,6 @@ def test_the_one_goal_there_is_can_lose_its_window_but_not_itself():
     (question,) = follow(ONE, "drop the peak window").intent.questions
 
     assert question.options == ("P99 TTFT at most 2 s at all times.", "P99 TTFT at most 2 s at peak.")
-    assert follow(ONE, "remove p99").diff == ()
 
 
 def test_whom_a_goal_is_for_names_it_only_beside_the_word_goal():
@@ -383,18 +382,9 @@ def test_a_step_from_the_number_before_is_no_new_number(previous, text):
     assert NOT_UNDERSTOOD in {finding.code for finding in after.intent.findings}
 
 
-@pytest.mark.parametrize(
-    ("text", "goal"),
-    [
-        ("plus 99.9% availability", "Availability at least 99.9 % at all times."),
-        ("cut TTFT by half", "Reduce P95 TTFT by 50 % at all times."),
-    ],
-)
-def test_a_whole_wish_that_begins_like_a_step_is_one_more_goal(text, goal):
-    (change,) = follow(MIXED, text).diff
-
-    assert change.change == "added"
-    assert render(replace(translate(MIXED, CATALOGUE), goals=(change.after,), assumptions=())) == goal
+@pytest.mark.parametrize("text", ["plus 99.9% availability", "cut TTFT by half"])
+def test_a_whole_wish_that_says_a_step_is_one_more_goal(text):
+    assert [one.change for one in follow(MIXED, text).diff] == ["added"]
 
 
 @pytest.mark.parametrize("text", ["2", "make that 2"])
