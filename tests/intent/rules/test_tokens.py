@@ -117,6 +117,11 @@ def test_a_known_word_is_never_corrected(catalogue):
     assert all(token.misspelt is None for token in scan("please keep latency low, thanks", catalogue))
 
 
+@pytest.mark.parametrize("text", ["4090 tok/s", "3090 ms"])
+def test_a_number_with_a_unit_is_no_gpu(text, catalogue):
+    assert scanned(text, catalogue)[0][0] is Kind.NUMBER
+
+
 def test_another_deployment_has_other_names(catalogue):
     renamed = replace(catalogue, tenants=("zebra",), aliases={"stripes": "zebra", "horse": "counting"})
     assert scanned("acme stripes horse", renamed) == [
