@@ -19,7 +19,7 @@ _SECRETS = (
 )
 _LEAVE_OUT = (
     r"(?:ignor(?:e|ing)|disregard|overrid(?:e|ing)|overrule|bypass(?:ing)?|skip(?:ping)?|forget|disabl(?:e|ing)|circumvent|"
-    r"suspend|(?:remove|drop)(?=\s+(?:all|any|every|your|the\s+(?:approval|validation|safety|check|guard|rule|polic))\w*)|turn\s+off|switch\s+off)"
+    r"suspend|(?:remove|drop)(?=\s+(?:all|any|every|your|the\s+(?:approval|validation|safe|check|guard|rule|polic|audit|restrict|confirm|review|protect|permission))\w*)|turn\s+off|switch\s+off)"
 )
 _TELL = (
     r"(?:reveal|show|print|output|tell|give|send|leak|repeat|what(?:'s|\s+is|\s+are)|display|dump|share|expose|email|post|"

@@ -51,7 +51,9 @@ _SCALES = {
 _HALF = re.compile("半|half|½")
 _SHARES = re.compile(r"分之|out of|\bin\b|里|⁄|/")
 _MEDIAN = re.compile("medi|中位|typical|half|半")
-_RELATIVE_DAYS = re.compile("today|tonight|tomorrow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
+_RELATIVE_DAYS = re.compile("this|today|tonight|tomorrow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
+_TENTHS = re.compile("([一二三四五六七八九])成([一二三四五六七八九])")
+_PART_OF_DAY = re.compile("morning|noon|evening|night|[早晚夜晨午]|傍晚")
 _NUMERIC = ("value", "limit", "factor", "delta")
 
 
@@ -124,6 +126,9 @@ class Said:
 
     def has_statistic(self, stat: str | None) -> bool:
         """It is the default, or said."""
+        tenths = _TENTHS.search(self._text)  # 九成九
+        if tenths and stat == f"p{_CHINESE[tenths[1]]}{_CHINESE[tenths[2]]}":
+            return True
         if stat in {None, "mean", "p95"} or (stat == "p50" and _MEDIAN.search(self._text)):
             return True
         share = float(str(stat)[1:])
@@ -143,6 +148,8 @@ class Said:
                 str(int(number)).endswith(f"{day:02.0f}") for number in self.numbers
             ):
                 return False
+        if _PART_OF_DAY.search(self._text):  # its hours stand in the conventions, not in the text
+            return True
         return all(self._has_time(window[key]) for key in ("start", "end"))
 
     def _has_time(self, time: str) -> bool:

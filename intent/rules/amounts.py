@@ -72,8 +72,11 @@ def _number(tokens: Sequence[Token]) -> Rewrite:
         value, used = float(f"{value:g}.{tokens[2].value:g}"), 3
     if kinds(tokens[used:], Kind.UNIT) and tokens[used].value == ("ratio", 0.1):
         return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(value * 10, "ratio", 0.01))
-    while kinds(tokens[used:], Kind.MULTIPLIER):
-        value, used = value * tokens[used].value, used + 1
+    for _ in range(
+        2 if kinds(tokens[used:], Kind.MULTIPLIER) and tokens[used].value == 100 else 1
+    ):  # two hundred thousand
+        if kinds(tokens[used:], Kind.MULTIPLIER):
+            value, used = value * tokens[used].value, used + 1
     return _with_rest(tokens, used, value)
 
 

@@ -235,8 +235,12 @@ class _Reader:
         if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
             return False
         said = self.draft.text[clause.start : clause.tokens[0].start].split()
+        if self.draft.goals:  # a signature ties nothing to anything
+            said = ["", *self.draft.text[clause.start : clause.tokens[-1].end].split()]
         after = self.draft.text[clause.tokens[-1].end :].split()[:1]
-        tied = any(word.lower() in _TYING for word in (*said[:1], *said[-1:], *after))
+        tied = any(
+            word.lower() in _TYING for word in (*said[:1], *(said if self.draft.goals else said[-1:]), *after)
+        )
         return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
 
     def _is_bound(self, clause: Clause) -> bool:

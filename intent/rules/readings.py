@@ -93,17 +93,14 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     pairs, unpaired = _paired(heads, stats)
     readings = [_facing(replace(reading, head=head, stat=stat), text) for head, stat in pairs]
     bound = clause.first(Kind.COMPARISON)
-    if (
-        comparison is not None
-        and comparison.kind is Kind.OPTIMISE
-        and bound is not None
-        and quantity is not None
-    ):
+    measured = quantity is not None and (quantity.kind is Kind.RANGE or quantity.value.unit is not None)
+    if comparison is not None and comparison.kind is Kind.OPTIMISE and bound is not None and measured:
         least = [replace(one, quantity=None) for one in readings]  # "minimise cost under $5/h" is both
         readings = [*least, *(replace(one, comparison=bound) for one in readings)]
         leftovers = tuple(token for token in leftovers if token is not bound)
     wish = previous[-1].comparison if previous else None
-    if wish and wish.kind is Kind.OPTIMISE and not (comparison or quantity) and clause.joint in {"and", ","}:
+    alone = clause.is_only(Kind.METRIC, Kind.STAT, Kind.THING, *SCOPES) and clause.joint in {"and", ","}
+    if wish and wish.kind is Kind.OPTIMISE and alone:
         readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
     return Bound(tuple(_spread(readings, clause, ())), leftovers + unpaired)
 
@@ -235,11 +232,8 @@ def _comparison(clause: Clause) -> Token | None:
 def _echoes(clause: Clause, comparison: Token | None) -> list[Token]:
     """Comparisons that say the same once more: ``不超过 2 秒以内``."""
     said = clause.of(Kind.COMPARISON) if comparison is not None else []
-    return [
-        token
-        for token in said
-        if comparison is not None and token.value in {comparison.value, "better", "=="}
-    ]
+    again = {comparison.value if comparison else "", "better", *(("==",) if clause.has(Kind.SETTING) else ())}
+    return [token for token in said if token.value in again]
 
 
 def _direction(clause: Clause) -> str | None:

@@ -24,8 +24,8 @@ SIMILAR_ENOUGH = 85
 """Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
 KNOWN_GPUS = (
     "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",
-    "V100", "P100", "B100", "B200", "GB200", "MI300X", "MI250", "4090", "3090", "RTX4090", "RTX 4090", "RTX 3090",
-    "RTX 6000", "TPU", "910B", "Gaudi",
+    "V100", "P100", "B100", "B200", "GB200", "MI300X", "MI250", "RTX4090", "RTX 4090", "RTX 3090",
+    "RTX 6000", "TPU", "Gaudi",
 )  # fmt: skip
 """Kinds that people name, whether a deployment has them or not."""
 

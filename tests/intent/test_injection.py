@@ -95,7 +95,6 @@ def test_an_order_to_the_system_is_found(text):
     assert orders(text)
 
 
-@pytest.mark.xfail(strict=True, reason="remove and drop look for fewer guards than the other verbs")
 @pytest.mark.parametrize(
     "text", ["remove the safeguards", "remove the restrictions", "drop the confirmation"]
 )

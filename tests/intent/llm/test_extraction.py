@@ -23,6 +23,7 @@ def meanings(goals):
     return [replace(goal, evidence="") for goal in goals]
 
 
+@pytest.mark.slow  # eighty endpoints, half a second each
 @pytest.mark.parametrize("name", FAULTS)
 def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_failure(name, catalogue):
     reply, expected = FAULTS[name]
