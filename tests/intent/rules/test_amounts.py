@@ -93,6 +93,7 @@ def test_a_number_is_read_with_its_unit(text, number, unit, catalogue):
         ("between 60 and 80%", 0.6, 0.8),
         ("from 60% to 80%", 0.6, 0.8),
         ("60%到80%", 0.6, 0.8),
+        ("60 % into 80 %", 0.6, 0.8),
         ("between 1 and 2 s", 1, 2),
         ("500 ms to 2 s", 0.5, 2),
     ],

@@ -62,6 +62,7 @@ def test_the_rest_of_a_share_that_may_be_above_is_below(text, share, catalogue):
         ("no more than 1 in 1000 requests fail", "0.1 %"),
         ("one request in two hundred fails", "0.5 %"),
         ("at most 1% of requests fail", "1 %"),
+        ("at most 1% of requests may fail above", "1 %"),
         ("一千个请求里失败不超过一个", "0.1 %"),
         ("99% 的请求成功率", "99 %"),
     ],
