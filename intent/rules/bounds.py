@@ -138,19 +138,6 @@ def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any
 
 def scoped(draft: Draft, reading: Reading) -> dict[str, Any] | None:
     """Evidence, window and names, which every goal has; None if a name was asked about."""
-    slots = (
-        reading.head,
-        reading.stat,
-        reading.comparison,
-        reading.quantity,
-        reading.window,
-        reading.tenant,
-        reading.model,
-    )
-    for token in slots:
-        if token is not None and token.misspelt:
-            was, taken = token.misspelt
-            draft.assume("evidence", "assumed_spelling", was=was, taken=taken)
     window = scopes.window(draft, reading.window)
     tenant = scopes.tenant(draft, reading.tenant)
     if window is None or tenant is False:

@@ -16,7 +16,7 @@ HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
 AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
 SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
 _SILENT = frozenset({Kind.FILLER, Kind.ORDER})
-_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO})
+_HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO, Kind.SAME})
 _LONGEST = 60
 """More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})

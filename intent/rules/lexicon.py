@@ -77,16 +77,17 @@ def vocabulary() -> frozenset[str]:
     return frozenset(word for phrase in phrases() for word in phrase)
 
 
-_FUZZY_KINDS = frozenset(
+TELLING = frozenset(
     {Kind.METRIC, Kind.STAT, Kind.COMPARISON, Kind.UNIT, Kind.WINDOW, Kind.SETTING, Kind.COUNTED, Kind.CHANGE, Kind.PRIORITY,
      Kind.RECONFIG, Kind.OPTIMISE, Kind.PRECISION, Kind.WORKLOAD, Kind.AUDIENCE, Kind.QUANTISE, Kind.EXCEPT}
 )  # fmt: skip
+"""Kinds of phrases that are worth a spelling correction."""
 
 
 @cache
 def correctable() -> tuple[str, ...]:
     """Words worth a spelling correction: in phrases that carry meaning, and long enough not to be met by chance."""
-    found = {word for phrase, (kind, _) in phrases().items() if kind in _FUZZY_KINDS for word in phrase}
+    found = {word for phrase, (kind, _) in phrases().items() if kind in TELLING for word in phrase}
     return tuple(sorted(word for word in found if len(word) >= 5 or word in {"ttft", "tpot"}))
 
 

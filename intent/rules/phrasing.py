@@ -22,7 +22,7 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
     for rule in (
-        _glosses, partial(_hours, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
+        _glosses, partial(_hours, text), partial(_inside, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
         shares, ranges, _negations, _permissions, partial(_strangers, text), _beneficiary,
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
@@ -147,6 +147,16 @@ def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     ):
         return joined(tokens[:2], Kind.WINDOW, tokens[1].value)
     return None
+
+
+def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``工作时间内``, ``business hours 内``: within the window, no bound."""
+    if kinds(tokens, Kind.WINDOW, Kind.COMPARISON) and text[tokens[1].start : tokens[1].end] in _WITHIN:
+        return joined(tokens[:2], Kind.WINDOW, tokens[0].value)
+    return None
+
+
+_WITHIN = frozenset({"内", "之内", "以内", "里"})
 
 
 def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:

@@ -73,8 +73,5 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
 
 
 def _is_about_time(clause: Clause) -> bool:
-    """Whether the word only stands in front of the window, and no one would insist on the format."""
-    coarse = all(token.value in {"int4", "int8", "fp8"} for token in clause.of(Kind.PRECISION))
-    return coarse and any(
-        one.kind is Kind.ONLY and other.kind is Kind.WINDOW for one, other in pairwise(clause.tokens)
-    )
+    """Whether the word only stands in front of the window."""
+    return any(one.kind is Kind.ONLY and other.kind is Kind.WINDOW for one, other in pairwise(clause.tokens))

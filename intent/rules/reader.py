@@ -1,16 +1,18 @@
 """The translator without an LLM: tokens, clauses, goals. Pure; what it cannot place it asks about."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from intent.injection import orders
-from intent.models import Catalogue
+from intent.models import HIGHER_IS_BETTER, LOWER_IS_BETTER, Assumption, Catalogue
 from intent.rules.bounds import add_goal
 from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
 from intent.rules.draft import Draft
 from intent.rules.exceptions import add_exception, is_exception
-from intent.rules.kinds import EVERYONE, Kind
+from intent.rules.heads import heads_of
+from intent.rules.kinds import ANY_LATENCY, EVERYONE, Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.placements import add_placements
 from intent.rules.precisions import add_precisions
@@ -47,6 +49,10 @@ _RULING = frozenset(
     {Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY}
 )
 """Kinds that a report of what was does not have."""
+_CHANGING = frozenset(
+    {Kind.COMPARISON, Kind.CHANGE, Kind.TO, Kind.BY, Kind.FACTOR, Kind.OPTIMISE, Kind.TIMES}
+)
+"""Kinds that a report of what is does not have."""
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
      "but not", "not counting", "not including", "除了", "除", "不包括", "exclude"}
@@ -62,15 +68,27 @@ def read(text: str, catalogue: Catalogue) -> Draft:
         ask_number(draft, unreadable)
         return draft
     reader = _Reader(draft, wishes=any(_tells(token) for token in tokens))
-    said = _without_reasons(clauses(tokens))
+    said = _without_reasons(clauses(tokens), text)
     for clause, following in zip_longest(said, said[1:]):
         reader.take(clause) if not _is_state(clause, following) else reader.background(clause)
     if reader.told is not None and not reader.told.opens_sentence:
         reader.leftovers += reader.told.of(*AMOUNTS)
     if reader.waiting:
         reader.leftovers += reader.waiting.tokens
+    _note_spelling(draft, [token for token in tokens if token not in reader.leftovers])
     draft.ask_about([*reader.leftovers, *_unheld(draft, tokens)])
     return draft
+
+
+def _note_spelling(draft: Draft, tokens: Sequence[Token]) -> None:
+    """Say which words were taken for others, at the goal they stand in or in front of."""
+    ends = [draft.text.find(goal.evidence) + len(goal.evidence) for goal in draft.goals]
+    for token in tokens:
+        place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
+        if token.misspelt and ends:
+            was, taken = token.misspelt
+            words = draft.say("assumed_spelling", was=was, taken=taken)
+            draft.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
 
 
 def _tells(token: Token) -> bool:
@@ -122,7 +140,9 @@ class _Reader:
         if told is not None and told.has(*AMOUNTS) and not _answers(clause, told):
             self.leftovers += told.of(*AMOUNTS)
         twice = clause.unlisted(Kind.WINDOW)
-        if _is_report(clause, self.draft.text) or (
+        if told is not None and _adds_to(clause, told):
+            self.background(replace(clause, tokens=(*told.tokens, *clause.tokens), opens_sentence=False))
+        elif _is_report(clause, self.draft.text) or (
             told is not None and clause.joint == ":" and told.is_only(Kind.REPORT)
         ):
             self.background(clause)
@@ -209,6 +229,7 @@ class _Reader:
             self.leftovers += add_exception(self.draft, waiting)
         unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
         self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
+        self.leftovers += clause.of(Kind.NOW) if _may_be_state(clause) else ()
 
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
@@ -216,8 +237,11 @@ class _Reader:
             clause = replace(
                 clause, tokens=(self.changing, *clause.tokens)
             )  # "cut TTFT by 20% and TPOT by 10%"
-        head = self.previous[-1].head if self.previous and clause.has(Kind.CHANGE, Kind.FACTOR) else None
-        if head is None or clause.has(Kind.METRIC, Kind.VAGUE):
+        if clause.has(Kind.METRIC, Kind.VAGUE) or not clause.has(Kind.CHANGE, Kind.FACTOR):
+            return clause
+        said = heads_of(clause) if clause.has(Kind.UNIT) else []  # "30% more tokens per second"
+        head = next(iter(said), self.previous[-1].head if self.previous else None)
+        if head is None:
             return clause
         return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
 
@@ -225,7 +249,8 @@ class _Reader:
         """What was or is: no wish, but the metric that the next clause may leave out."""
         self.told = clause
         self.leftovers += clause.of(Kind.LIMITING)
-        self.leftovers += clause.of(*_RULING) if clause.has(*AMOUNTS) or not clause.has(*HEADS) else ()
+        if (clause.has(*AMOUNTS) or not clause.has(*HEADS)) and not _complains(clause):
+            self.leftovers += clause.of(*_RULING)
         heads = clause.of(Kind.METRIC)
         if heads:
             self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
@@ -260,17 +285,14 @@ class _Reader:
 
 def _is_state(clause: Clause, following: Clause | None) -> bool:
     """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
-    if (
-        following is None
-        or not clause.has(Kind.NOW)
-        or not clause.has(Kind.METRIC)
-        or not clause.has(*AMOUNTS)
-    ):
-        return False
-    changes = clause.has(
-        Kind.COMPARISON, Kind.CHANGE, Kind.TO, Kind.BY, Kind.FACTOR, Kind.OPTIMISE, Kind.TIMES
-    )
-    return not changes and following.has(*AMOUNTS) and not following.has(*HEADS)
+    corrected = following is not None and following.has(*AMOUNTS) and not following.has(*HEADS)
+    return corrected and _may_be_state(clause)
+
+
+def _may_be_state(clause: Clause) -> bool:
+    """``TTFT is 3 s now``: how it is, or how it has to be from now on."""
+    stated = clause.has(Kind.NOW) and clause.has(Kind.METRIC) and clause.has(*AMOUNTS)
+    return stated and not clause.has(*_CHANGING)
 
 
 def _is_refused(clause: Clause) -> bool:
@@ -282,9 +304,23 @@ def _is_refused(clause: Clause) -> bool:
 def _answers(clause: Clause, told: Clause) -> bool:
     """``TTFT was 3 s this morning, get it under 2 s``: a wish of its own behind what was."""
     own = clause.opens_sentence and clause.has(*HEADS)
-    return own or (
-        clause.has(*AMOUNTS) and clause.has(Kind.COMPARISON, Kind.TO) and not told.has(Kind.COMPARISON)
-    )
+    unruled = not told.has(Kind.COMPARISON) or _complains(told)
+    return own or (clause.has(*AMOUNTS) and clause.has(Kind.COMPARISON, Kind.TO) and unruled)
+
+
+def _complains(told: Clause) -> bool:
+    """``TTFT was over 4 s``: on the side that nobody wishes."""
+    metric, side = told.first(Kind.METRIC), told.first(Kind.COMPARISON)
+    if metric is None or side is None or len(told.of(*_RULING)) > 1:
+        return False
+    good = ">=" if metric.value in HIGHER_IS_BETTER else "<="
+    return metric.value in HIGHER_IS_BETTER | LOWER_IS_BETTER | {ANY_LATENCY} and side.value not in {good, "better"}
+
+
+def _adds_to(clause: Clause, told: Clause) -> bool:
+    """``TTFT was awful yesterday, 4 s at p95``: a number that still tells what was."""
+    bare = clause.has(*AMOUNTS) and clause.is_only(*AMOUNTS, Kind.STAT)
+    return bare and not clause.opens_sentence and told.has(Kind.METRIC) and not told.has(*AMOUNTS)
 
 
 def _continues(clause: Clause) -> bool:
@@ -307,16 +343,30 @@ def _is_report(clause: Clause, text: str) -> bool:
     return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
 
 
-def _without_reasons(found: Sequence[Clause]) -> list[Clause]:
+def _without_reasons(found: Sequence[Clause], text: str) -> list[Clause]:
     """Clauses without what only says why, as long as it says nothing that could be a wish."""
-    kept = []
-    for clause in found:
+    kept: list[Clause] = []
+    for clause, following in zip_longest(found, found[1:]):
+        if following is not None and _is_reason(clause, following, text):
+            continue
         place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
         if place is None or any(token.kind in _TELLING for token in clause.tokens[place:]):
             kept.append(clause)
         elif place:
             kept.append(replace(clause, tokens=clause.tokens[:place]))
     return kept
+
+
+def _is_reason(clause: Clause, following: Clause, text: str) -> bool:
+    """``marketing runs a campaign tomorrow, so ...``; its day must be said again, or it is that of the wish."""
+    so = _SO.match(text, following.start) is not None and following.joint in {",", "."}
+    dated = clause.has(Kind.WINDOW) and not following.has(Kind.WINDOW)
+    return so and not dated and clause.opens_sentence and not clause.has(*_TELLING, *_WEIGHTY)
+
+
+_SO = re.compile(r"\s*(?:so|hence|therefore|thus|所以|因此)(?![a-z])", re.IGNORECASE)
+_WEIGHTY = (Kind.NEGATION, Kind.AVOID, Kind.LIMITING, Kind.TENANT, Kind.MODEL, Kind.FREEZE)
+"""Kinds that would not only say why."""
 
 
 def _has_unit(clause: Clause) -> bool:

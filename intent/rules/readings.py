@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from intent.models import LATENCIES
 from intent.rules.clauses import AMOUNTS, SCOPES, Clause
 from intent.rules.heads import heads_of, unknown_head
 from intent.rules.kinds import Kind
@@ -67,9 +68,10 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         comparison,
         *clause.of(Kind.STAT, *SCOPES),
         *_echoes(clause, comparison),
+        *(token for token in clause.of(Kind.METRIC) if token.value in {head.value for head in heads}),
     }
     leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
-    said = [token for token in clause.tokens if token not in leftovers]
+    said = [token for token in clause.tokens if token not in leftovers or token.kind is Kind.FACTOR]
     if not said:
         return Bound((), clause.tokens)
     reading = Reading(
@@ -180,6 +182,8 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
             return bool(token.value == "day")  # "every day p99 ttft < 2s"
         case Kind.RECONFIG:
             return any(head.value == "reconfig_pause" for head in heads)
+        case Kind.PER_USER:  # "TTFT < 2s for every user"
+            return any(head.value in LATENCIES for head in heads)
     return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
 
 

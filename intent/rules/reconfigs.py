@@ -53,10 +53,14 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
         when = scopes.window(draft, said)
         if when is not None and (held := _window(when, clause)) is not None:
             draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held))  # type: ignore[arg-type] # closed tables
+    spans = [token for token in clause.of(Kind.QUANTITY) if token.value.unit is not None]
     return [
-        token
-        for token in clause.tokens
-        if token.kind not in _USED and not is_idle(token) and not _is_every(clause, token)
+        *(spans if rule[0] == "forbid" else ()),
+        *(
+            token
+            for token in clause.tokens
+            if token.kind not in _USED and not is_idle(token) and not _is_every(clause, token)
+        ),
     ]
 
 

@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rapidfuzz import fuzz, process
-from rapidfuzz.distance import DamerauLevenshtein
-
 from intent.fold import Folded, fold
 from intent.models import Catalogue, RecurringWindow
 from intent.rules import lexicon
 from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
+from intent.rules.spelling import corrected
 from intent.times import Said, find
 
-SIMILAR_ENOUGH = 85
-"""Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
 KNOWN_GPUS = (
     "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",
     "V100", "P100", "B100", "B200", "GB200", "MI300X", "MI250", "RTX4090", "RTX 4090", "RTX 3090",
@@ -30,6 +26,11 @@ KNOWN_GPUS = (
 """Kinds that people name, whether a deployment has them or not."""
 
 _NODE = re.compile(r"\b(?:node|host)\s+\w\b")
+_NO_WINDOW = re.compile(
+    r"\b(?:than|(?<!end )(?<!rest )of|vs|versus|compared (?:to|with)|relative to)\s+today\b|[比较]今天"
+    r"|\blast\s(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend)\b(?!\sof)|上个?(?:周|星期|礼拜)[一二三四五六日天末]"
+)
+"""Days that say what was, or what is now."""
 _REFERENCE = "reference"
 _MENTION = re.compile(
     r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
@@ -86,8 +87,12 @@ def _daily(text: str, said: Said) -> int:
 
 
 def _masked(text: str) -> str:
-    """The text without the names of nodes, whose letters could begin a time: ``node a every day``."""
-    return _NODE.sub(lambda match: "#" * len(match[0]), text)
+    """The text without what only looks like a time: ``node a every day``, ``no worse than today``."""
+    return _NO_WINDOW.sub(_blank, _NODE.sub(_blank, text))
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "#" * len(match[0])
 
 
 def _references(text: str) -> list[Said]:
@@ -153,24 +158,12 @@ def _names(key: _Key) -> Names:
 
 
 def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
-    own = frozenset(word for name in names for word in name)
-    vocabulary = lexicon.vocabulary() | own
-    words = []
-    for word, first, last in lexicon.split(folded.text[start:end]):
-        place = folded.span(start + first, start + last)
-        words.append(_Word(word, _corrected(word, vocabulary, own), *place))
-    return words
-
-
-def _corrected(word: str, vocabulary: frozenset[str], own: frozenset[str]) -> str:
-    if len(word) < 4 or len(word) > 20 or not word.isascii() or not word.isalpha() or word in vocabulary:
-        return word
-    known = (*lexicon.correctable(), *(name for name in own if len(name) >= 5))
-    match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
-    if match is None and len(word) >= 5:  # a slip of one letter in a short word: "leest", "belwo"
-        near = process.extractOne(word, known, scorer=DamerauLevenshtein.distance, score_cutoff=1)
-        match = near if near is not None and near[0][0] == word[0] else None
-    return str(match[0]) if match else word
+    said = list(lexicon.split(folded.text[start:end]))
+    taken = corrected([word for word, _, _ in said], frozenset(word for name in names for word in name))
+    return [
+        _Word(word, meant, *folded.span(start + first, start + last))
+        for (word, first, last), meant in zip(said, taken, strict=True)
+    ]
 
 
 def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:

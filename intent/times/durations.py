@@ -27,7 +27,7 @@ _NUMBERS = {
         ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
     )
 } | {
-    "": 1.0, "a": 1.0, "an": 1.0, "half a": 0.5, "half an": 0.5, "fifteen": 15.0, "twenty": 20.0, "thirty": 30.0,
+    "": 1.0, "a": 1.0, "an": 1.0, "half": 0.5, "half a": 0.5, "half an": 0.5, "fifteen": 15.0, "twenty": 20.0, "thirty": 30.0,
     "forty": 40.0, "forty-five": 45.0, "forty five": 45.0, "sixty": 60.0, "ninety": 90.0, "twenty-four": 24.0,
     "twenty four": 24.0, "forty-eight": 48.0,
 }  # fmt: skip

@@ -1,0 +1,77 @@
+"""Misspelt words to the known ones they were meant for: slips of the keyboard in English, homophones of an input method in Chinese. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from rapidfuzz import fuzz, process
+from rapidfuzz.distance import DamerauLevenshtein
+
+from intent.rules import lexicon
+from intent.rules.kinds import Kind
+
+SIMILAR_ENOUGH = 85
+"""Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
+GAP = ""
+"""Stands for the character that is wrong."""
+
+
+def corrected(words: Sequence[str], names: frozenset[str]) -> list[str]:
+    """The words as they were meant; known ones and the deployment's names are never changed."""
+    known = lexicon.vocabulary() | names
+    meant = [word if word in known else _by_letters(word, names) for word in words]
+    for place, word in enumerate(meant):
+        if len(word) == 1 and "\u4e00" <= word <= "\u9fff" and word not in known:
+            meant[place] = _by_sound(meant, place)
+    return meant
+
+
+def _by_letters(word: str, names: frozenset[str]) -> str:
+    if len(word) < 4 or len(word) > 20 or not word.isascii() or not word.isalpha():
+        return word
+    known = (*lexicon.correctable(), *(name for name in names if len(name) >= 5))
+    match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
+    if match is None and len(word) >= 5:  # a slip of one letter in a short word: "leest", "belwo"
+        near = process.extractOne(word, known, scorer=DamerauLevenshtein.distance, score_cutoff=1)
+        match = near if near is not None and near[0][0] == word[0] else None
+    return str(match[0]) if match else word
+
+
+def _by_sound(words: Sequence[str], place: int) -> str:
+    """``高锋期`` is 高峰期: the character that sounds alike and makes a phrase with those beside it, the longest first."""
+    for start, end in _spans(place, len(words)):
+        gapped = (*words[start:place], GAP, *words[place + 1 : end])
+        meant = {one for one in _phrases_with_a_gap().get(gapped, ()) if _sounds(one) & _sounds(words[place])}
+        if len(meant) == 1:
+            return meant.pop()
+    return words[place]
+
+
+def _spans(place: int, count: int) -> Iterator[tuple[int, int]]:
+    """Half-open stretches of two words and more that hold a place."""
+    for length in range(lexicon.LONGEST, 1, -1):
+        for start in range(max(0, place - length + 1), min(place, count - length) + 1):
+            yield start, start + length
+
+
+@cache
+def _phrases_with_a_gap() -> Mapping[tuple[str, ...], set[str]]:
+    """Chinese phrases that carry meaning, each character left out in turn, to the characters left out.
+
+    Two characters are enough to know a metric (城本); elsewhere they would be met by chance (高风险 is no 高峰).
+    """
+    gaps = defaultdict(set)
+    for phrase, (kind, _) in lexicon.phrases().items():
+        long = len(phrase) >= 3 or (len(phrase) == 2 and kind is Kind.METRIC)
+        if long and kind in lexicon.TELLING and all(word >= "\u3400" for word in phrase):
+            for place, left_out in enumerate(phrase):
+                gaps[*phrase[:place], GAP, *phrase[place + 1 :]].add(left_out)
+    return gaps
+
+
+@cache
+def _sounds(character: str) -> frozenset[str]:
+    """The syllables that a character may be read as, without tones."""
+    from pypinyin import Style, pinyin  # noqa: PLC0415 - its tables take 0.3 s to load, and few texts need them
+
+    return frozenset(*pinyin(character, style=Style.NORMAL, heteronym=True))
