@@ -24,8 +24,8 @@ _POWERS = {"hundred": 100.0, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _SPOKEN = {
     "a": 1.0, "an": 1.0, "once": 1.0, "single": 1.0, "twice": 2.0, "double": 2.0, "triple": 3.0, "thrice": 3.0,
     "half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "doubled": 2.0, "dozen": 12.0, "quadruple": 4.0,
-    "third": 1 / 3, "thirds": 1 / 3, "quarter": 0.25, "quarters": 0.25, "fifth": 0.2, "tenth": 0.1, "tenfold": 10.0,
-    "tripled": 3.0, "noon": 12.0, "midnight": 0.0, "pair": 2.0, "couple": 2.0,
+    "third": 1 / 3, "thirds": 1 / 3, "quarter": 0.25, "quarters": 0.25, "fifth": 0.2, "fifths": 0.2, "tenth": 0.1, "tenfold": 10.0,
+    "tripled": 3.0, "noon": 12.0, "midnight": 0.0, "pair": 2.0, "couple": 2.0, "next": 1.0, "ninetieth": 90.0,
 }  # fmt: skip
 _CHINESE = dict(zip("零〇一二两三四五六七八九", (0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9), strict=True))
 _CHINESE_POWERS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
@@ -37,8 +37,8 @@ _MAGNITUDES = (
     ("百|hundred", 100.0), ("万", 1e4), ("亿", 1e8),
 )  # fmt: skip
 _TIMES = (
-    (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0), ("week|周|星期", 604800.0),
-    ("ms|milli|毫", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
+    (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("刻", 900.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0), ("week|周|星期", 604800.0),
+    ("ms|milli|[毫豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
 )  # fmt: skip
 _SCALES = {
     "s": _TIMES,
@@ -49,10 +49,14 @@ _SCALES = {
 }
 """Unit of a goal to the ways to say it, each with what its number is multiplied by."""
 _HALF = re.compile("半|half|½")
-_SHARES = re.compile(r"分之|out of|\bin\b|里|⁄|/")
+_SHARES = re.compile(r"分之|out of|\bin\b|\bper\b|里|每|⁄|/")
 _MEDIAN = re.compile("medi|中位|typical|half|半")
-_RELATIVE_DAYS = re.compile("this|today|tonight|tomorrow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
+_RELATIVE_DAYS = re.compile(
+    "this|today|tonight|tomorrow|tommorow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week"
+)
 _TENTHS = re.compile("([一二三四五六七八九])成([一二三四五六七八九])")
+_UNTIL = re.compile("until|till|到")
+_SECONDS = re.compile("([一二两三四五六七八九])秒([一二三四五六七八九])")
 _PART_OF_DAY = re.compile("morning|noon|evening|night|[早晚夜晨午]|傍晚")
 _NUMERIC = ("value", "limit", "factor", "delta")
 
@@ -108,7 +112,7 @@ class Said:
                 number,
                 *(
                     number * scale
-                    for scale in self._spoken((("%|percent|pct|百分|点", 0.01), ("成|折", 0.1)))
+                    for scale in self._spoken((("%|percent|precent|pct|百分|点", 0.01), ("成|折", 0.1)))
                 ),
             ]
             for change in changes:
@@ -133,11 +137,14 @@ class Said:
             return True
         share = float(str(stat)[1:])
         digits = float(str(stat)[1:].replace(".", ""))  # p999 is what some call p99.9
-        return bool({share, digits} & self.numbers) or _is_among(share / 100, self._shares())
+        shares = {*self._shares(), *(number / 10 for number in self.numbers if "成" in self._text)}
+        return bool({share, digits} & self.numbers) or _is_among(share / 100, shares)
 
     def has_window(self, window: dict[str, Any]) -> bool:
         """Its hours, date and length are said."""
         if "duration_s" in window:
+            if _UNTIL.search(self._text):  # its length depends on the clock
+                return True
             scales = list(self._spoken(_TIMES))
             return _is_among(
                 window["duration_s"], (number * scale for number in self.numbers for scale in scales)
@@ -170,10 +177,12 @@ def numbers(text: str) -> Iterator[float]:
         yield from filter(None, (_english(part) for part in _parts(run)))
     yield from (_SPOKEN[word] for word in words if word in _SPOKEN)
     for many, part in itertools.pairwise(words):
-        if many in _ENGLISH and part in {"quarters", "thirds"}:
+        if many in _ENGLISH and part in {"quarters", "thirds", "fifths"}:
             yield _ENGLISH[many] * _SPOKEN[part]
     if "zero" in words:
         yield 0.0
+    yield from (1.0 for _ in re.findall("单", text))
+    yield from (_CHINESE[whole] + _CHINESE[tenths] / 10 for whole, tenths in _SECONDS.findall(text))
     for match in _CHINESE_RUN.finditer(text):
         yield from (value for part in _parts(match[0]) if (value := _chinese(part)) is not None)
 

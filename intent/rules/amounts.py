@@ -32,15 +32,24 @@ def numbers(tokens: Sequence[Token]) -> Rewrite | None:
         return None if isinstance(first.value, Quantity) else _share(first)
     if first.value == MINUS and kinds(rest, Kind.CURRENCY, Kind.NUMBER):
         return [rest[0], spanning([first, rest[1]], Kind.NUMBER, -rest[1].value)], 3
-    if first.value in {MINUS, "p"} and kinds(rest, Kind.NUMBER):
-        negative = first.value == MINUS
-        value = -rest[0].value if negative else f"p{rest[0].value:g}"
-        return joined(tokens[:2], Kind.NUMBER if negative else Kind.STAT, value)
+    if first.value == "p" and kinds(rest, Kind.NUMBER):
+        return _percentile(tokens)
+    if first.kind is Kind.UNKNOWN and first.value == "point" and kinds(rest, Kind.NUMBER):
+        value, used = _decimals(0, rest)
+        return _with_rest(tokens, 1 + used, value)
+    if first.value == MINUS and kinds(rest, Kind.NUMBER):
+        return joined(tokens[:2], Kind.NUMBER, -rest[0].value)
     if first.value in {"a", "an"}:
         return _article(tokens)
     if _is_article(tokens) or (first.kind is Kind.UNIT and first.value == ("ratio", 0.1)):
         return [replace(first, kind=Kind.FILLER)], 1  # 成 is a tenth only behind a number
     return _number(tokens) if first.kind is Kind.NUMBER else None
+
+
+def _percentile(tokens: Sequence[Token]) -> Rewrite:
+    """``p97``, ``p ninety five``, ``p ninety nine point nine``."""
+    value, used = _spelt(tokens[1:])
+    return joined(tokens[: 1 + used], Kind.STAT, f"p{value:g}")
 
 
 def _share(token: Token) -> Rewrite:
@@ -65,11 +74,7 @@ def _article(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def _number(tokens: Sequence[Token]) -> Rewrite:
-    value, used = float(tokens[0].value), 1
-    if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
-        value, used = value + tokens[1].value, 2
-    elif len(tokens) > 2 and tokens[1].value == "point" and tokens[2].kind is Kind.NUMBER:
-        value, used = float(f"{value:g}.{tokens[2].value:g}"), 3
+    value, used = _spelt(tokens)
     if kinds(tokens[used:], Kind.UNIT) and tokens[used].value == ("ratio", 0.1):
         return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(value * 10, "ratio", 0.01))
     for _ in range(
@@ -78,6 +83,25 @@ def _number(tokens: Sequence[Token]) -> Rewrite:
         if kinds(tokens[used:], Kind.MULTIPLIER):
             value, used = value * tokens[used].value, used + 1
     return _with_rest(tokens, used, value)
+
+
+def _spelt(tokens: Sequence[Token]) -> tuple[float, int]:
+    """A number and how many tokens say it: ``twenty five``, ``one point five``."""
+    value, used = float(tokens[0].value), 1
+    if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
+        value, used = value + tokens[1].value, 2
+    if len(tokens) > used + 1 and tokens[used].value == "point" and kinds(tokens[used + 1 :], Kind.NUMBER):
+        value, digits = _decimals(value, tokens[used + 1 :])
+        used += 1 + digits
+    return value, used
+
+
+def _decimals(whole: float, tokens: Sequence[Token]) -> tuple[float, int]:
+    """The digits behind ``point``: ``nine nine``."""
+    used = 1
+    while kinds(tokens[used:], Kind.NUMBER) and 0 <= tokens[used].value < 10 and tokens[0].value < 10:
+        used += 1
+    return float(f"{whole:g}." + "".join(f"{token.value:g}" for token in tokens[:used])), used
 
 
 def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:

@@ -169,7 +169,7 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
     """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
     said, per_user = reading.comparison, _unit(reading) == PER_USER
     if metric == "gpu_count":
-        return _counted_operator(said)
+        return _counted_operator(said, reading.direction)
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
     if said is None or said.value == "==":
         if good is None and reading.direction is None:
@@ -187,9 +187,9 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
     return str(op)
 
 
-def _counted_operator(said: Token | None) -> str:
+def _counted_operator(said: Token | None, limited: str | None) -> str:
     if said is None:
-        return "=="
+        return limited or "=="
     return {"better": "<=", "worse": ">="}.get(said.value, str(said.value))
 
 

@@ -17,9 +17,13 @@ AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
 SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
 _SILENT = frozenset({Kind.FILLER, Kind.ORDER})
 _HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO, Kind.SAME})
+_CASUAL = _HARMLESS | {Kind.ALLOW, Kind.NOW}
+"""Kinds that may stand before the scope of a sentence: ``okay, so now for peak``."""
 _LONGEST = 60
 """More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
+_ARTICLE = 5
+"""Characters before a word that still leads its sentence: a space, ``the``."""
 _BULLETS = frozenset({"-", "*", "•", "·"})
 _OPENERS = frozenset(
     {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG,
@@ -267,6 +271,8 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
             scope = {}
         if segment.opens_sentence and segment.joint == ";" and not listing:
             scope = {kind: said for kind, said in scope.items() if kind is Kind.WINDOW or kind in alone}
+        if segment.has(Kind.SELECTOR) and segment.has(Kind.TENANT) and not segment.opens_sentence:
+            scope.pop(Kind.TENANT, None)  # "free on L40S, enterprise on A100, availability 99.5%"
         if not segment.is_bare_scope:
             scope |= _leading(segment)
             result.append(replace(segment, scope=dict(scope)))
@@ -284,14 +290,16 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
 def _leading(segment: Clause) -> Scope:
     """The windows, tenants and models at the front of a clause."""
     found: dict[Kind, tuple[Token, ...]] = {}
-    if segment.has(Kind.EXCEPT, Kind.PRIORITY, Kind.SELECTOR):
+    leads = segment.opens_sentence and segment.tokens[0].start - segment.start <= _ARTICLE
+    placed = segment.has(Kind.SELECTOR) and not leads
+    if segment.has(Kind.EXCEPT, Kind.PRIORITY) or placed:  # "put free users on L40S" is about them alone
         return (
             {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
         )
     for token in segment.tokens:
         if token.kind in SCOPES:
             found[token.kind] = (*found.get(token.kind, ()), token)
-        elif token.kind not in _HARMLESS:
+        elif token.kind not in _CASUAL:
             break
     return found
 

@@ -33,8 +33,20 @@ def is_exception(clause: Clause, goals: Sequence[Goal], text: str) -> bool:
     ):
         return False
     said = [text[token.start : token.end].lower() for token in clause.of(Kind.COMPARISON, Kind.TO)]
-    looser = clause.has(Kind.MAY) and any(words.endswith(_UP_TO) or words.startswith("放") for words in said)
-    return looser and (_bounded(clause, goals) is not None or clause.has(Kind.METRIC))
+    bound = _bounded(clause, goals)
+    looser = any(words.endswith(_UP_TO) or words.startswith("放") for words in said)
+    if not clause.has(Kind.MAY):
+        return False
+    return _is_beyond(clause, bound) or (looser and (bound is not None or clause.has(Kind.METRIC)))
+
+
+def _is_beyond(clause: Clause, bound: Objective | None) -> bool:
+    """Whether the amount breaks the bound of everybody: ``TTFT under 2 s, free users can have 6 s``."""
+    amount = clause.first(Kind.QUANTITY)
+    if bound is None or bound.value is None or amount is None or amount.value.unit in {None, "ratio"}:
+        return False
+    over = amount.value.value - bound.value
+    return (over > 0) if bound.op == "<=" else (over < 0)
 
 
 def add_exception(draft: Draft, clause: Clause) -> list[Token]:

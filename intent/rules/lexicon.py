@@ -101,7 +101,17 @@ def _data(language: str) -> dict[str, Any]:
 
 
 def _fillers(data: Mapping[str, Any]) -> Iterator[Entry]:
+    yield from ((form, Kind.FILLER, form) for verb in data.get("verbs", ()) for form in _inflected(verb))
     yield from ((word, Kind.FILLER, word) for word in data["fillers"])
+
+
+def _inflected(verb: str) -> set[str]:
+    """``wait``, waits, waited, waiting; a few forms too many do no harm."""
+    stem = verb[:-1] if verb.endswith("e") else verb
+    doubled = stem + stem[-1] if re.search(r"[^aeiou][aeiou][^aeiouwxy]$", stem) else stem
+    past = verb[:-1] + "ied" if re.search(r"[^aeiou]y$", verb) else stem + "ed"
+    third = verb[:-1] + "ies" if re.search(r"[^aeiou]y$", verb) else verb + "s"
+    return {verb, third, verb + "es", past, stem + "ing", doubled + "ed", doubled + "ing"}
 
 
 def _said(data: Mapping[str, Any]) -> Iterator[Entry]:

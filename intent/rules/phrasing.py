@@ -11,9 +11,11 @@ from intent.rules.lexicon import MINUS
 from intent.rules.lists import listed
 from intent.rules.quantities import Quantity
 from intent.rules.rewriting import Rewrite, joined, kinds, rewritten, skip, spanning
-from intent.rules.shares import complements, ratios, shares
+from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import Token, scan
 
+UNACCEPTABLE = "unacceptable"
+"""The value of an ``AVOID`` behind what nobody may reach."""
 FALL = "fall below"
 """The value of an ``EXCEPT`` that goes below a bound."""
 
@@ -22,11 +24,11 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
     for rule in (
-        _glosses, partial(_hours, text), partial(_inside, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
-        shares, ranges, _negations, _permissions, partial(_strangers, text), _beneficiary,
+        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
+        shares, ranges, _unacceptable, _negations, _permissions, partial(_strangers, text), _beneficiary, _mapped,
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
-    return listed(tokens)
+    return listed(percentiles(tokens))
 
 
 def _signed(tokens: Sequence[Token]) -> list[Token]:
@@ -76,7 +78,7 @@ def _is_index(value: float) -> bool:
 _OPPOSITE = {"<=": ">=", ">=": "<=", "better": "worse", "worse": "better"}
 _PASSED_OVER = frozenset(
     {Kind.FILLER, Kind.METRIC, Kind.STAT, Kind.CHANGE, Kind.MAY, Kind.TENANT, Kind.MODEL, Kind.THING, Kind.PERIOD, Kind.COUNTED,
-     Kind.QUANTITY, Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO}
+     Kind.QUANTITY, Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO, Kind.UNKNOWN}
 )  # fmt: skip
 
 
@@ -97,6 +99,26 @@ def _negations(tokens: Sequence[Token]) -> Rewrite | None:
         if token.kind not in _PASSED_OVER:
             return None
         between.append(token)
+    return None
+
+
+def _unacceptable(tokens: Sequence[Token]) -> Rewrite | None:
+    """``anything below 280 tok/s is unacceptable``, ``掉到 700 以下是不可接受的``: the comparison turns round."""
+    if tokens[0].kind is not Kind.COMPARISON or tokens[0].value not in _OPPOSITE:
+        return None
+    for place, token in enumerate(tokens[1:], 1):
+        if token.value == UNACCEPTABLE:
+            return [replace(tokens[0], value=_OPPOSITE[tokens[0].value]), *tokens[1:place]], place + 1
+        if token.kind not in _PASSED_OVER:
+            return None
+    return None
+
+
+def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
+    """``batch → L40S``, ``enterprise: node a``: who goes where, no heading."""
+    if kinds(tokens[1:], Kind.JOIN, Kind.SELECTOR) and tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD}:
+        mapped = tokens[1].value == ":"
+        return ([tokens[0], replace(tokens[1], kind=Kind.FILLER)], 2) if mapped else None
     return None
 
 
@@ -156,6 +178,16 @@ def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
+def _each(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``每位付费用户``, ``every paid user``: a rate is for each of them."""
+    place = next((n for n, token in enumerate(tokens[:4]) if token.kind is not Kind.FILLER), 0)
+    said = text[tokens[0].start : tokens[place].start].strip().lower()
+    if said in _EACH and tokens[place].kind is Kind.TENANT:
+        return [replace(tokens[0], kind=Kind.PER_USER)], place
+    return None
+
+
+_EACH = frozenset({"each", "every", "per", "每个", "每位", "每名", "每一位", "每一个"})
 _WITHIN = frozenset({"内", "之内", "以内", "里"})
 
 

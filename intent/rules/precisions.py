@@ -74,4 +74,7 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
 
 def _is_about_time(clause: Clause) -> bool:
     """Whether the word only stands in front of the window."""
-    return any(one.kind is Kind.ONLY and other.kind is Kind.WINDOW for one, other in pairwise(clause.tokens))
+    return any(
+        one.kind is Kind.ONLY and other.kind is Kind.WINDOW and other.value != "always"
+        for one, other in pairwise(clause.tokens)
+    )

@@ -78,6 +78,9 @@ def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
         if isinstance(said, str) and said not in names:
             names.append(said)
     words = [token.value for token in clause.of(Kind.PRIORITY)]
+    covering = clause.scope.get(Kind.TENANT, ())
+    if len(names) == 1 and words[:1] in (["over"], ["under"]) and clause.tokens[0].kind is Kind.PRIORITY:
+        names = [f"tenant:{covering[0].value}", *names] if len(covering) == 1 and covering[0].value else []
     turned = sum(word in _TURNED for word in words) + sum(
         token.value == "<=" for token in clause.of(Kind.COMPARISON)
     )

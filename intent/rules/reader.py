@@ -239,7 +239,9 @@ class _Reader:
             )  # "cut TTFT by 20% and TPOT by 10%"
         if clause.has(Kind.METRIC, Kind.VAGUE) or not clause.has(Kind.CHANGE, Kind.FACTOR):
             return clause
-        said = heads_of(clause) if clause.has(Kind.UNIT) else []  # "30% more tokens per second"
+        amount, verb = clause.first(Kind.QUANTITY), clause.first(Kind.CHANGE)
+        more = amount and verb and verb.start > amount.start  # "100 tokens per second more than now"
+        said = heads_of(clause) if more or clause.has(Kind.UNIT) else []  # "30% more tokens per second"
         head = next(iter(said), self.previous[-1].head if self.previous else None)
         if head is None:
             return clause
@@ -314,7 +316,10 @@ def _complains(told: Clause) -> bool:
     if metric is None or side is None or len(told.of(*_RULING)) > 1:
         return False
     good = ">=" if metric.value in HIGHER_IS_BETTER else "<="
-    return metric.value in HIGHER_IS_BETTER | LOWER_IS_BETTER | {ANY_LATENCY} and side.value not in {good, "better"}
+    return metric.value in HIGHER_IS_BETTER | LOWER_IS_BETTER | {ANY_LATENCY} and side.value not in {
+        good,
+        "better",
+    }
 
 
 def _adds_to(clause: Clause, told: Clause) -> bool:

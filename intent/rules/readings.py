@@ -3,6 +3,7 @@
 ``intent.goals`` alone decides what a reading means.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -78,7 +79,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         *extent(said),
         comparison=comparison,
         quantity=quantity,
-        direction=_direction(clause),
+        direction=_direction(clause) or _limited(clause, text),
         soft=clause.has(Kind.SOFT),
     )
     if (
@@ -248,6 +249,16 @@ def _direction(clause: Clause) -> str | None:
         return str(to.value)
     change = clause.first(Kind.CHANGE)
     return change.value if change is not None and change.value in {"<=", ">="} else None
+
+
+def _limited(clause: Clause, text: str) -> str | None:
+    """``limit llama to four GPUs``: at most."""
+    to = clause.first(Kind.TO)
+    verb = to is not None and _LIMIT.search(text[clause.start : to.start].lower())
+    return "<=" if verb else None
+
+
+_LIMIT = re.compile(r"\b(?:limit|cap|restrict|confine|constrain)(?:s|ing|ted|ped|ed)?\b|限制|控制")
 
 
 def _paired(

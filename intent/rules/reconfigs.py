@@ -53,9 +53,9 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
         when = scopes.window(draft, said)
         if when is not None and (held := _window(when, clause)) is not None:
             draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held))  # type: ignore[arg-type] # closed tables
-    spans = [token for token in clause.of(Kind.QUANTITY) if token.value.unit is not None]
+    unread = clause.of(Kind.QUANTITY) if rule[0] == "forbid" and _count(clause) is None else ()
     return [
-        *(spans if rule[0] == "forbid" else ()),
+        *unread,
         *(
             token
             for token in clause.tokens

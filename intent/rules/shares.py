@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from intent.rules.kinds import Kind
+from intent.models import LATENCIES
+from intent.rules.kinds import ANY_LATENCY, Kind
 from intent.rules.quantities import Quantity
 from intent.rules.rewriting import Rewrite, joined, kinds, skip, spanning
 from intent.rules.tokens import Token
@@ -92,6 +93,35 @@ def shares(tokens: Sequence[Token]) -> Rewrite | None:
     if not used or _about_failures(tokens[start + 1 + used :]):
         return None
     return joined(tokens[: start + 1 + used], Kind.STAT, _percentile(tokens[start].value))
+
+
+def percentiles(tokens: Sequence[Token]) -> list[Token]:
+    """A share beside a latency and its bound is the percentile: ``95% 的首字延迟在 2 秒内``, ``90% must finish in 20 s``."""
+    result = list(tokens)
+    start = 0
+    for end in (*(n for n, token in enumerate(tokens) if token.kind in {Kind.JOIN, Kind.STOP}), len(tokens)):
+        place = _percentile_in(tokens[start:end])
+        if place is not None:
+            share = tokens[start + place]
+            result[start + place] = replace(share, kind=Kind.STAT, value=_percentile(share.value))
+        start = end + 1
+    return result
+
+
+_BOUND = frozenset({Kind.METRIC, Kind.QUANTITY, Kind.COMPARISON, Kind.FILLER, Kind.THING, Kind.AUDIENCE, Kind.WINDOW, Kind.TENANT,
+     Kind.MODEL, Kind.TO, Kind.MAY, Kind.LIST, Kind.SOFT, Kind.ONLY, Kind.UNKNOWN})  # fmt: skip
+"""Kinds of a clause that says no more than a bound."""
+
+
+def _percentile_in(tokens: Sequence[Token]) -> int | None:
+    """The place of the one share in a clause that bounds a latency by a time."""
+    metrics = {token.value for token in tokens if token.kind is Kind.METRIC}
+    amounts = [(n, token.value) for n, token in enumerate(tokens) if token.kind is Kind.QUANTITY]
+    shares = [n for n, said in amounts if said.unit == "ratio" and 0.5 <= said.value < 1]
+    times = [said for _, said in amounts if said.unit == "s"]
+    latency = bool(metrics) and metrics <= {*LATENCIES, ANY_LATENCY}
+    plain = all(token.kind in _BOUND for token in tokens)
+    return shares[0] if latency and plain and len(amounts) == 2 and len(shares) == len(times) == 1 else None
 
 
 def _about_failures(tokens: Sequence[Token]) -> bool:
