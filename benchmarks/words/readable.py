@@ -24,8 +24,8 @@ _POWERS = {"hundred": 100.0, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _SPOKEN = {
     "a": 1.0, "an": 1.0, "once": 1.0, "single": 1.0, "twice": 2.0, "double": 2.0, "triple": 3.0, "thrice": 3.0,
     "half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "doubled": 2.0, "dozen": 12.0, "quadruple": 4.0,
-    "third": 1 / 3, "thirds": 1 / 3, "quarter": 0.25, "quarters": 0.25, "fifth": 0.2, "fifths": 0.2, "tenth": 0.1, "tenfold": 10.0,
-    "tripled": 3.0, "noon": 12.0, "midnight": 0.0, "pair": 2.0, "couple": 2.0, "next": 1.0, "ninetieth": 90.0,
+    "third": 1 / 3, "thirds": 1 / 3, "quarter": 0.25, "quarters": 0.25, "fifth": 0.2, "fifths": 0.2, "tenth": 0.1,
+    "tenfold": 10.0, "tripled": 3.0, "noon": 12.0, "midnight": 0.0, "pair": 2.0, "couple": 2.0, "next": 1.0, "ninetieth": 90.0,
 }  # fmt: skip
 _CHINESE = dict(zip("零〇一二两三四五六七八九", (0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9), strict=True))
 _CHINESE_POWERS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
@@ -37,8 +37,8 @@ _MAGNITUDES = (
     ("百|hundred", 100.0), ("万", 1e4), ("亿", 1e8),
 )  # fmt: skip
 _TIMES = (
-    (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("刻", 900.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0), ("week|周|星期", 604800.0),
-    ("ms|milli|[毫豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
+    (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("刻", 900.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0),
+    ("week|周|星期", 604800.0), ("ms|milli|[毫豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
 )  # fmt: skip
 _SCALES = {
     "s": _TIMES,

@@ -32,13 +32,8 @@ def numbers(tokens: Sequence[Token]) -> Rewrite | None:
         return None if isinstance(first.value, Quantity) else _share(first)
     if first.value == MINUS and kinds(rest, Kind.CURRENCY, Kind.NUMBER):
         return [rest[0], spanning([first, rest[1]], Kind.NUMBER, -rest[1].value)], 3
-    if first.value == "p" and kinds(rest, Kind.NUMBER):
-        return _percentile(tokens)
-    if first.kind is Kind.UNKNOWN and first.value == "point" and kinds(rest, Kind.NUMBER):
-        value, used = _decimals(0, rest)
-        return _with_rest(tokens, 1 + used, value)
-    if first.value == MINUS and kinds(rest, Kind.NUMBER):
-        return joined(tokens[:2], Kind.NUMBER, -rest[0].value)
+    if first.value in {MINUS, "p", "point"} and kinds(rest, Kind.NUMBER):
+        return _marked(tokens)
     if first.value in {"a", "an"}:
         return _article(tokens)
     if _is_article(tokens) or (first.kind is Kind.UNIT and first.value == ("ratio", 0.1)):
@@ -46,8 +41,13 @@ def numbers(tokens: Sequence[Token]) -> Rewrite | None:
     return _number(tokens) if first.kind is Kind.NUMBER else None
 
 
-def _percentile(tokens: Sequence[Token]) -> Rewrite:
-    """``p97``, ``p ninety five``, ``p ninety nine point nine``."""
+def _marked(tokens: Sequence[Token]) -> Rewrite | None:
+    """A number behind a minus, a ``p`` (``p ninety nine point nine``) or a ``point``."""
+    if tokens[0].value == MINUS:
+        return joined(tokens[:2], Kind.NUMBER, -tokens[1].value)
+    if tokens[0].value == "point":
+        value, used = _decimals(0, tokens[1:])
+        return _with_rest(tokens, 1 + used, value) if tokens[0].kind is Kind.UNKNOWN else None
     value, used = _spelt(tokens[1:])
     return joined(tokens[: 1 + used], Kind.STAT, f"p{value:g}")
 
@@ -69,6 +69,8 @@ def _is_article(tokens: Sequence[Token]) -> bool:
 def _article(tokens: Sequence[Token]) -> Rewrite | None:
     first, rest = tokens[0], tokens[1:]
     if kinds(rest, Kind.UNIT) and rest[0].value[0] == "s":
+        return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
+    if kinds(rest, Kind.CURRENCY) and first.end < rest[0].start:
         return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
     return _with_rest(tokens, 2, rest[0].value) if kinds(rest, Kind.MULTIPLIER) else None
 
@@ -125,10 +127,19 @@ def _is_compound(tens: Token, ones: Token) -> bool:
     return spelt and tens.value in {20, 30, 40, 50, 60, 70, 80, 90} and ones.value in range(1, 10)
 
 
+def no_units(tokens: Sequence[Token]) -> Rewrite | None:
+    """``us``, the people, where no number stands before it; the s of ``Llama 3's``."""
+    if kinds(tokens, Kind.NUMBER, Kind.UNIT):
+        return list(tokens[:2]), 2
+    if kinds(tokens, Kind.UNIT) and tokens[0].value == ("s", 1e-6):
+        return [replace(tokens[0], kind=Kind.FILLER)], 1
+    if tokens[0].value == "'" and kinds(tokens[1:], Kind.UNIT) and tokens[1].value == ("s", 1.0):
+        return [tokens[0], replace(tokens[1], kind=Kind.FILLER)], 2
+    return None
+
+
 def quantities(tokens: Sequence[Token]) -> Rewrite | None:
     """A number with what stands before it (a currency) and after it (a unit, or a currency, and a period)."""
-    if kinds(tokens, Kind.UNIT) and tokens[0].value == ("s", 1e-6):
-        return [replace(tokens[0], kind=Kind.FILLER)], 1  # "us", the people, where no number stands before it
     leading = 1 if kinds(tokens, Kind.CURRENCY, Kind.NUMBER) else 0
     if not kinds(tokens[leading:], Kind.NUMBER):
         return None
@@ -174,12 +185,29 @@ def _is_minutes(tokens: Sequence[Token]) -> bool:
 
 
 def half_more(tokens: Sequence[Token]) -> Rewrite | None:
-    """``两秒半``: a quantity and half of its unit."""
-    if kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) and tokens[1].value.unit is None:
-        said, half = tokens[0].value, tokens[1]
-        if said.unit == "s" and half.value.number == 0.5 and half.start == tokens[0].end and said.number >= 1:
-            return joined(tokens[:2], Kind.QUANTITY, replace(said, number=said.number + 0.5))
-    return None
+    """``两秒半``, ``一秒二``: a quantity and half of its unit, or tenths."""
+    if not kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) or tokens[1].value.unit is not None:
+        return None
+    said, more = tokens[0].value, tokens[1]
+    if said.unit != "s" or said.number < 1 or more.start != tokens[0].end:
+        return None
+    tenths = more.end - more.start == 1 and more.value.number in range(1, 10) and said.number in range(1, 10)
+    part = 0.5 if more.value.number == 0.5 else more.value.number / 10 if tenths else None
+    return (
+        None if part is None else joined(tokens[:2], Kind.QUANTITY, replace(said, number=said.number + part))
+    )
+
+
+def both_sides(tokens: Sequence[Token]) -> Rewrite | None:
+    """``no fewer than 4 and no more than 6``: a range whose unit comes last."""
+    pattern = (Kind.COMPARISON, Kind.QUANTITY, Kind.JOIN, Kind.COMPARISON, Kind.QUANTITY)
+    if not kinds(tokens, *pattern) or {tokens[0].value, tokens[3].value} != {"<=", ">="}:
+        return None
+    low, high = (tokens[1], tokens[4]) if tokens[0].value == ">=" else (tokens[4], tokens[1])
+    if tokens[1].value.unit is not None or not low.value.number < high.value.number:
+        return None
+    unit, factor = tokens[4].value.unit, tokens[4].value.factor
+    return joined(tokens[:5], Kind.RANGE, tuple(token.value.in_unit(unit, factor) for token in (low, high)))
 
 
 def ranges(tokens: Sequence[Token]) -> Rewrite | None:

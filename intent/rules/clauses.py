@@ -124,7 +124,12 @@ def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) ->
         Kind.SOFT,
     }:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
         bounds = any(later.kind in AMOUNTS for later in following[:2])
-        return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON))
+        counts = (
+            token.kind is Kind.COMPARISON
+            and clause.has(Kind.BY)
+            and any(later.kind is Kind.COUNTED for later in following[:4])
+        )  # "cut TPOT by 10% without more than six GPUs"
+        return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON) or counts)
     if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (
         token.kind is Kind.RECONFIG and _is_pause(clause)
     ):
@@ -248,7 +253,7 @@ def _waits(last: Clause, segment: Clause) -> bool:
         )
     sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
     waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(
-        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE, *sides
+        Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE, Kind.PERIOD, *sides
     )
     if not waiting or (segment.opens_sentence and segment.joint != ":"):
         return False

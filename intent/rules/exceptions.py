@@ -16,7 +16,7 @@ from intent.rules.tokens import Token
 
 _USED = frozenset(
     {Kind.EXCEPT, Kind.TENANT, Kind.METRIC, Kind.QUANTITY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.COMPARISON, Kind.WINDOW,
-     Kind.STAT, Kind.MAY, Kind.COUNTED, Kind.PERIOD, Kind.BY, Kind.CHANGE}
+     Kind.STAT, Kind.MAY, Kind.ALLOW, Kind.COUNTED, Kind.PERIOD, Kind.BY, Kind.CHANGE, Kind.MORE, Kind.TO}
 )  # fmt: skip
 
 
@@ -35,9 +35,22 @@ def is_exception(clause: Clause, goals: Sequence[Goal], text: str) -> bool:
     said = [text[token.start : token.end].lower() for token in clause.of(Kind.COMPARISON, Kind.TO)]
     bound = _bounded(clause, goals)
     looser = any(words.endswith(_UP_TO) or words.startswith("放") for words in said)
+    if _is_share_more(clause):
+        return True
     if not clause.has(Kind.MAY):
         return False
     return _is_beyond(clause, bound) or (looser and (bound is not None or clause.has(Kind.METRIC)))
+
+
+def _is_share_more(clause: Clause) -> bool:
+    """``may go 10% above it``, ``is allowed up to 30 % over budget``, ``fine to miss the target by 50%``."""
+    amount = clause.first(Kind.QUANTITY)
+    if not clause.has(Kind.MAY, Kind.ALLOW) or amount is None or amount.value.unit != "ratio":
+        return False
+    metrics = clause.of(Kind.METRIC)
+    over = any(token.value == ">=" for token in clause.of(Kind.COMPARISON)) and bool(metrics)
+    measured = any(UNITS.get(str(token.value)) == ("ratio",) for token in metrics)
+    return not measured and (over or clause.has(Kind.MORE, Kind.BY)) and not clause.has(Kind.CHANGE)
 
 
 def _is_beyond(clause: Clause, bound: Objective | None) -> bool:
@@ -46,7 +59,7 @@ def _is_beyond(clause: Clause, bound: Objective | None) -> bool:
     if bound is None or bound.value is None or amount is None or amount.value.unit in {None, "ratio"}:
         return False
     over = amount.value.value - bound.value
-    return (over > 0) if bound.op == "<=" else (over < 0)
+    return bool(over > 0 if bound.op == "<=" else over < 0)
 
 
 def add_exception(draft: Draft, clause: Clause) -> list[Token]:
@@ -89,7 +102,9 @@ def _metric(draft: Draft, clause: Clause) -> str | None:
     if head is None:
         amount = clause.first(Kind.QUANTITY)
         unit = amount.value.unit if amount else None
-        return "cost" if unit is not None and unit.startswith("USD") else None
+        said = [draft.said(token) for token in clause.of(Kind.MORE)]
+        priced = any("budget" in words or "预算" in words or "花" in words for words in said)
+        return "cost" if priced or (unit is not None and unit.startswith("USD")) else None
     if head.value == ANY_LATENCY:
         return None
     return (
@@ -138,6 +153,8 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
     if clause.has(Kind.TIMES) and said.unit is None:  # 超一倍 is twice the bound
         twice = said.number == 1 and not clause.has(Kind.TO)
         return None, None, 2.0 if twice else said.number
+    if clause.has(Kind.BY) and said.unit is None and said.number < 1:  # "by at most a quarter"
+        said = replace(said, unit="ratio")
     if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
         sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
         return None, None, float(f"{1 + sign * said.value:.12g}")

@@ -51,6 +51,13 @@ def _implied(clause: Clause) -> list[Token]:
         quantity = token.value if token.kind is Kind.QUANTITY else token.value[0]
         if quantity.unit in _IMPLIED:
             return [replace(token, kind=Kind.METRIC, value=_IMPLIED[quantity.unit])]
+    vague = clause.first(Kind.VAGUE)
+    if (
+        vague
+        and vague.value == "cheap"
+        and any(token.value.unit == "ratio" for token in clause.of(Kind.QUANTITY))
+    ):
+        return [replace(vague, kind=Kind.METRIC, value="cost")]  # "15% cheaper"
     if cheapest := clause.first(Kind.CHEAPEST):
         return [replace(cheapest, kind=Kind.METRIC, value="cost")]
     thing, period = clause.first(Kind.THING), clause.first(Kind.PERIOD)

@@ -49,6 +49,7 @@ class Kind(StrEnum):
     QUALITY = auto()
     PRIORITY = auto()
     RECONFIG = auto()
+    RESPECTIVELY = auto()
     EXCEPT = auto()
     MAY = auto()
     ALLOW = auto()

@@ -79,7 +79,8 @@ def vocabulary() -> frozenset[str]:
 
 TELLING = frozenset(
     {Kind.METRIC, Kind.STAT, Kind.COMPARISON, Kind.UNIT, Kind.WINDOW, Kind.SETTING, Kind.COUNTED, Kind.CHANGE, Kind.PRIORITY,
-     Kind.RECONFIG, Kind.OPTIMISE, Kind.PRECISION, Kind.WORKLOAD, Kind.AUDIENCE, Kind.QUANTISE, Kind.EXCEPT}
+     Kind.RECONFIG, Kind.OPTIMISE, Kind.PRECISION, Kind.WORKLOAD, Kind.AUDIENCE, Kind.QUANTISE, Kind.EXCEPT,
+     Kind.AVOID, Kind.FREEZE}
 )  # fmt: skip
 """Kinds of phrases that are worth a spelling correction."""
 
@@ -107,7 +108,7 @@ def _fillers(data: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _inflected(verb: str) -> set[str]:
     """``wait``, waits, waited, waiting; a few forms too many do no harm."""
-    stem = verb[:-1] if verb.endswith("e") else verb
+    stem = verb.removesuffix("e")
     doubled = stem + stem[-1] if re.search(r"[^aeiou][aeiou][^aeiouwxy]$", stem) else stem
     past = verb[:-1] + "ied" if re.search(r"[^aeiou]y$", verb) else stem + "ed"
     third = verb[:-1] + "ies" if re.search(r"[^aeiou]y$", verb) else verb + "s"

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 from intent.models import Catalogue
-from intent.rules.amounts import half_more, numbers, quantities, ranges, spans
+from intent.rules.amounts import both_sides, half_more, no_units, numbers, quantities, ranges, spans
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
 from intent.rules.lists import listed
 from intent.rules.quantities import Quantity
+from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import Token, scan
@@ -24,11 +25,12 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
     for rule in (
-        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers, _gpus, quantities, half_more, _cards, ratios, complements,
-        shares, ranges, _unacceptable, _negations, _permissions, partial(_strangers, text), _beneficiary, _mapped,
+        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers, _gpus,
+        no_units, quantities, half_more, _cards, ratios, complements, shares, ranges, _unacceptable, _negations, _permissions,
+        both_sides, partial(_strangers, text), _beneficiary, _mapped,
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
-    return listed(percentiles(tokens))
+    return dealt(listed(percentiles(tokens)))
 
 
 def _signed(tokens: Sequence[Token]) -> list[Token]:
@@ -115,11 +117,18 @@ def _unacceptable(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
-    """``batch → L40S``, ``enterprise: node a``: who goes where, no heading."""
-    if kinds(tokens[1:], Kind.JOIN, Kind.SELECTOR) and tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD}:
-        mapped = tokens[1].value == ":"
-        return ([tokens[0], replace(tokens[1], kind=Kind.FILLER)], 2) if mapped else None
+    """``batch → L40S``, ``gpu-1: hands off``, ``replicas: 2``: one thing that is said, no heading."""
+    if not kinds(tokens[1:], Kind.JOIN) or tokens[1].value != ":" or len(tokens) < 3:
+        return None
+    placed = tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD} and tokens[2].kind is Kind.SELECTOR
+    ruled = tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS
+    counted = tokens[0].kind is Kind.COUNTED and tokens[2].kind is Kind.QUANTITY
+    if placed or ruled or counted:
+        return [tokens[0], replace(tokens[1], kind=Kind.FILLER)], 2
     return None
+
+
+_RULINGS = frozenset({Kind.FREEZE, Kind.AVOID, Kind.ALLOW, Kind.NEGATION})
 
 
 def _cards(tokens: Sequence[Token]) -> Rewrite | None:

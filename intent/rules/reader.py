@@ -156,7 +156,7 @@ class _Reader:
 
     def _wish(self, clause: Clause) -> None:
         ranking, self.ranking = self.ranking, None
-        if ranking is not None and _continues(clause):
+        if ranking is not None and _continues(clause, ranking):
             goals, assumptions = self.ranked_from
             del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
             self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))
@@ -213,7 +213,7 @@ class _Reader:
         self.ranking = clause
 
     def _bound(self, clause: Clause) -> None:
-        change = change_in(self._with_head(clause)) or (
+        change = change_in(united(self._with_head(clause))) or (
             self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None
         )
         bound = bind(clause, self.previous, self.draft.text)
@@ -241,7 +241,9 @@ class _Reader:
             return clause
         amount, verb = clause.first(Kind.QUANTITY), clause.first(Kind.CHANGE)
         more = amount and verb and verb.start > amount.start  # "100 tokens per second more than now"
-        said = heads_of(clause) if more or clause.has(Kind.UNIT) else []  # "30% more tokens per second"
+        said = (
+            heads_of(united(clause)) if more or clause.has(Kind.UNIT, Kind.NOW) else []
+        )  # "30% more tokens per second"
         head = next(iter(said), self.previous[-1].head if self.previous else None)
         if head is None:
             return clause
@@ -280,8 +282,8 @@ class _Reader:
             return known or (not self.previous and _has_unit(clause))
         if self.previous and clause.has(Kind.STAT) and clause.is_only(Kind.STAT, Kind.ALLOW, *SCOPES):
             return False
-        if self.previous and clause.has(Kind.FACTOR):
-            return True
+        if clause.has(Kind.FACTOR) and (self.previous or clause.has(Kind.UNIT)):
+            return True  # "double the requests per second"
         return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
 
 
@@ -328,13 +330,15 @@ def _adds_to(clause: Clause, told: Clause) -> bool:
     return bare and not clause.opens_sentence and told.has(Kind.METRIC) and not told.has(*AMOUNTS)
 
 
-def _continues(clause: Clause) -> bool:
+def _continues(clause: Clause, ranking: Clause) -> bool:
     """``..., then throughput``: the next side of an order that the clause before began."""
     if clause.opens_sentence or clause.has(*AMOUNTS, Kind.EXCEPT, Kind.RECONFIG):
         return False
+    sides = clause.has(Kind.METRIC, Kind.QUALITY, Kind.TENANT)
+    if ranking.first(Kind.PRIORITY) and clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.TENANT):
+        return sides and [token.value for token in ranking.of(Kind.PRIORITY)] == ["order"]
     link = clause.tokens[0]
-    linked = link.kind is Kind.PRIORITY and link.value in {"over", "then"}
-    return linked and clause.has(Kind.METRIC, Kind.QUALITY, Kind.TENANT)
+    return sides and link.kind is Kind.PRIORITY and link.value in {"over", "then"}
 
 
 def _is_report(clause: Clause, text: str) -> bool:

@@ -11,7 +11,7 @@ from itertools import product
 from intent.models import LATENCIES
 from intent.rules.clauses import AMOUNTS, SCOPES, Clause
 from intent.rules.heads import heads_of, unknown_head
-from intent.rules.kinds import Kind
+from intent.rules.kinds import ANY_LATENCY, Kind
 from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.tokens import Token
 
@@ -69,7 +69,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         comparison,
         *clause.of(Kind.STAT, *SCOPES),
         *_echoes(clause, comparison),
-        *(token for token in clause.of(Kind.METRIC) if token.value in {head.value for head in heads}),
+        *(token for token in clause.of(Kind.METRIC) if _is_named_again(token, heads)),
     }
     leftovers = tuple(token for token in clause.tokens if token not in used and not is_idle(token, heads))
     said = [token for token in clause.tokens if token not in leftovers or token.kind is Kind.FACTOR]
@@ -106,6 +106,12 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     if wish and wish.kind is Kind.OPTIMISE and alone:
         readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
     return Bound(tuple(_spread(readings, clause, ())), leftovers + unpaired)
+
+
+def _is_named_again(metric: Token, heads: Sequence[Token]) -> bool:
+    """``端到端平均耗时``: the metric of a head, or the latency that it is."""
+    named = {head.value for head in heads}
+    return metric.value in named or (metric.value == ANY_LATENCY and bool(named & LATENCIES))
 
 
 def united(clause: Clause) -> Clause:
@@ -181,10 +187,9 @@ def is_idle(token: Token, heads: Sequence[Token] = ()) -> bool:
             return _is_mark(str(token.value))
         case Kind.PERIOD:
             return bool(token.value == "day")  # "every day p99 ttft < 2s"
-        case Kind.RECONFIG:
-            return any(head.value == "reconfig_pause" for head in heads)
-        case Kind.PER_USER:  # "TTFT < 2s for every user"
-            return any(head.value in LATENCIES for head in heads)
+        case Kind.RECONFIG | Kind.PER_USER:  # "TTFT < 2s for every user"
+            mute = LATENCIES if token.kind is Kind.PER_USER else {"reconfig_pause"}
+            return any(head.value in mute for head in heads)
     return token.kind in _IDLE or any(head.start <= token.start < head.end for head in heads)
 
 

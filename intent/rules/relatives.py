@@ -94,7 +94,8 @@ def _is_step(clause: Clause, amount: Token) -> bool:
         change is not None and 0 <= amount.start - change.end <= 1 and change.end - change.start <= 4
     )  # 降低 200ms
     before = change is not None and 0 <= change.start - amount.end <= 1  # "200 ms less"
-    adjoining = behind or before
+    within = change is not None and amount.start < change.start < amount.end  # 每天的花费减少 40 美元
+    adjoining = behind or before or within
     return share or clause.has(Kind.NOW) or (adjoining and not clause.has(Kind.COMPARISON))
 
 

@@ -15,34 +15,53 @@ def ratios(tokens: Sequence[Token]) -> Rewrite | None:
     first = tokens[0]
     if not (first.kind is Kind.QUANTITY and first.value.unit is None):
         return None
-    place = next((n for n in range(1, min(8, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
+    if len(tokens) > 2 and tokens[1].value == "per" and tokens[2].kind is Kind.MULTIPLIER:  # "5 per thousand"
+        return joined(tokens[:3], Kind.QUANTITY, _percent(first.value.number / tokens[2].value))
+    if _is_per_many(tokens):  # "3 errors per thousand"
+        rare = spanning(tokens[:4], Kind.QUANTITY, _percent(first.value.number / tokens[3].value))
+        return [tokens[1], replace(rare, start=tokens[1].end)], 4
+    place = next((n for n in range(1, min(9, len(tokens))) if tokens[n].kind is Kind.QUANTITY), 0)
     if not place or tokens[place].value.unit is not None:
         return None
     between = tokens[1:place]
     things = [token for token in between if token.kind is Kind.THING and token.value == "requests"]
     words = [token.value for token in between if token not in things]
-    if words in _OUT_OF:
+    share: Quantity | None
+    failures = [token.value for token in between if token.kind is Kind.METRIC] == ["error_rate"]
+    if words in _OUT_OF or (words == ["error_rate", "per"] and failures):
         share = _part(first, tokens[place])
-    elif things and words and words[0] in {"里", "中", "里面", "当中", "里有"} and _only_bounds(between):
+    elif things and words and (words[0] in _AMONG or failures) and _only_bounds(between):
         share = _part(tokens[place], first)
     else:
         return None
-    return _told_share(tokens, place + 1, share, bool(things)) if share else None
+    counted = kinds(tokens[place + 1 :], Kind.TIMES)  # 两次
+    return _told_share(tokens, place + 1 + counted, share, bool(things)) if share else None
 
 
+_AMONG = frozenset({"里", "中", "里面", "当中", "里有"})
 _OUT_OF = (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["in", "every"], ["/"])
+
+
+def _is_per_many(tokens: Sequence[Token]) -> bool:
+    failing = len(tokens) > 3 and tokens[1].kind is Kind.METRIC and tokens[1].value == "error_rate"
+    return failing and tokens[2].value == "per" and tokens[3].kind is Kind.MULTIPLIER
 
 
 def _part(part: Token, whole: Token) -> Quantity | None:
     if not 0 < part.value.number < whole.value.number:
         return None
-    return Quantity(float(f"{100 * part.value.number / whole.value.number:.12g}"), "ratio", 0.01)
+    return _percent(part.value.number / whole.value.number)
+
+
+def _percent(share: float) -> Quantity:
+    return Quantity(float(f"{100 * share:.12g}"), "ratio", 0.01)
 
 
 def _only_bounds(tokens: Sequence[Token]) -> bool:
     metrics = [token for token in tokens if token.kind is Kind.METRIC]
     return all(token.value in {"error_rate", "availability"} for token in metrics) and all(
-        token.kind in {Kind.FILLER, Kind.THING, Kind.COMPARISON, Kind.METRIC} for token in tokens
+        token.kind in {Kind.FILLER, Kind.THING, Kind.COMPARISON, Kind.METRIC, Kind.MAY, Kind.JOIN}
+        for token in tokens
     )
 
 
@@ -50,7 +69,7 @@ def _told_share(tokens: Sequence[Token], used: int, share: Quantity, of_requests
     """The share as a percentile; as an amount where it is about failures, or where ``of requests`` still follows."""
     inner = [token for token in tokens[1 : used - 1] if token.kind in {Kind.METRIC, Kind.COMPARISON}]
     told = spanning(tokens[:used], Kind.QUANTITY, share)
-    rare = share.number < 50  # "one in a thousand" is no percentile
+    rare = share.value < _COMMON
     if rare or any(token.kind is Kind.METRIC for token in inner) or _about_failures(tokens[used:]):
         return [*inner, replace(told, start=max([told.start, *(token.end for token in inner)]))], used
     if _of_requests(tokens[used:]):
@@ -84,10 +103,14 @@ def _of_requests(tokens: Sequence[Token]) -> int:
     return 0
 
 
+_COMMON = 0.5
+"""A smaller share of requests is no percentile: ``one in a thousand``."""
+
+
 def shares(tokens: Sequence[Token]) -> Rewrite | None:
     """``99% of requests``, ``at least 99% of requests``: the percentile 99; not where it is about failures."""
     start = 1 if tokens[0].kind is Kind.COMPARISON and tokens[0].value == ">=" else 0
-    if len(tokens) <= start or not _is_share(tokens[start]):
+    if len(tokens) <= start or not _is_share(tokens[start]) or tokens[start].value.value < _COMMON:
         return None
     used = _of_requests(tokens[start + 1 :])
     if not used or _about_failures(tokens[start + 1 + used :]):
@@ -96,16 +119,31 @@ def shares(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def percentiles(tokens: Sequence[Token]) -> list[Token]:
-    """A share beside a latency and its bound is the percentile: ``95% 的首字延迟在 2 秒内``, ``90% must finish in 20 s``."""
+    """Shares by what else a clause says: beside a latency and its bound the percentile (``95% 的首字延迟在 2 秒内``), of a
+    service that is up the bound itself (``available 99.8% of the time``).
+    """
     result = list(tokens)
     start = 0
     for end in (*(n for n, token in enumerate(tokens) if token.kind in {Kind.JOIN, Kind.STOP}), len(tokens)):
-        place = _percentile_in(tokens[start:end])
-        if place is not None:
-            share = tokens[start + place]
+        clause = tokens[start:end]
+        if (place := _percentile_in(clause)) is not None:
+            share = clause[place]
             result[start + place] = replace(share, kind=Kind.STAT, value=_percentile(share.value))
+        elif (place := _share_in(clause)) is not None:
+            number = float(clause[place].value[1:])
+            result[start + place] = replace(
+                clause[place], kind=Kind.QUANTITY, value=Quantity(number, "ratio", 0.01)
+            )
         start = end + 1
     return result
+
+
+def _share_in(tokens: Sequence[Token]) -> int | None:
+    """The place of the one percentile in a clause about availability that has no amount."""
+    metrics = {token.value for token in tokens if token.kind is Kind.METRIC}
+    stats = [n for n, token in enumerate(tokens) if token.kind is Kind.STAT and token.value[:1] == "p"]
+    amounts = any(token.kind is Kind.QUANTITY for token in tokens)
+    return stats[0] if metrics == {"availability"} and len(stats) == 1 and not amounts else None
 
 
 _BOUND = frozenset({Kind.METRIC, Kind.QUANTITY, Kind.COMPARISON, Kind.FILLER, Kind.THING, Kind.AUDIENCE, Kind.WINDOW, Kind.TENANT,
@@ -117,7 +155,7 @@ def _percentile_in(tokens: Sequence[Token]) -> int | None:
     """The place of the one share in a clause that bounds a latency by a time."""
     metrics = {token.value for token in tokens if token.kind is Kind.METRIC}
     amounts = [(n, token.value) for n, token in enumerate(tokens) if token.kind is Kind.QUANTITY]
-    shares = [n for n, said in amounts if said.unit == "ratio" and 0.5 <= said.value < 1]
+    shares = [n for n, said in amounts if said.unit == "ratio" and _COMMON <= said.value < 1]
     times = [said for _, said in amounts if said.unit == "s"]
     latency = bool(metrics) and metrics <= {*LATENCIES, ANY_LATENCY}
     plain = all(token.kind in _BOUND for token in tokens)

@@ -1,4 +1,4 @@
-"""Misspelt words to the known ones they were meant for: slips of the keyboard in English, homophones of an input method in Chinese. Pure."""
+"""Misspelt words to the known ones that were meant: slips of the keyboard in English, homophones in Chinese. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,16 @@ GAP = ""
 def corrected(words: Sequence[str], names: frozenset[str]) -> list[str]:
     """The words as they were meant; known ones and the deployment's names are never changed."""
     known = lexicon.vocabulary() | names
-    meant = [word if word in known else _by_letters(word, names) for word in words]
-    for place, word in enumerate(meant):
-        if len(word) == 1 and "\u4e00" <= word <= "\u9fff" and word not in known:
+    return [word if word in known else _by_letters(word, names) for word in words]
+
+
+def heard(words: Sequence[str], places: Sequence[int]) -> dict[int, str]:
+    """The Chinese characters that were meant at some places, where it is not the one that stands there."""
+    meant = list(words)
+    for place in places:
+        if len(words[place]) == 1 and "\u4e00" <= words[place] <= "\u9fff":
             meant[place] = _by_sound(meant, place)
-    return meant
+    return {place: meant[place] for place in places if meant[place] != words[place]}
 
 
 def _by_letters(word: str, names: frozenset[str]) -> str:
@@ -72,6 +77,6 @@ def _phrases_with_a_gap() -> Mapping[tuple[str, ...], set[str]]:
 @cache
 def _sounds(character: str) -> frozenset[str]:
     """The syllables that a character may be read as, without tones."""
-    from pypinyin import Style, pinyin  # noqa: PLC0415 - its tables take 0.3 s to load, and few texts need them
+    from pypinyin import Style, pinyin
 
     return frozenset(*pinyin(character, style=Style.NORMAL, heteronym=True))

@@ -5,7 +5,7 @@ Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phra
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from intent.rules import lexicon
 from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
-from intent.rules.spelling import corrected
+from intent.rules.spelling import corrected, heard
 from intent.times import Said, find
 
 KNOWN_GPUS = (
@@ -69,10 +69,10 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     ):
         if said.start < after:
             continue
-        tokens += _phrases(_words(folded, after, said.start, names), names)
+        tokens += _said(_words(folded, after, said.start, names), names)
         after = said.end - _daily(folded.text, said)
         tokens.append(Token(*_meaning(said, folded.text), *folded.span(said.start, after)))
-    return tokens + _phrases(_words(folded, after, len(folded.text), names), names)
+    return tokens + _said(_words(folded, after, len(folded.text), names), names)
 
 
 def _daily(text: str, said: Said) -> int:
@@ -154,6 +154,7 @@ def _names(key: _Key) -> Names:
     said += [(name, Kind.TENANT, name) for name in catalogue.tenants]
     for alias, name in catalogue.aliases.items():
         said.append((alias, Kind.TENANT if name in catalogue.tenants else Kind.MODEL, name))
+    said += [(f"{phrase}'s", kind, name) for phrase, kind, name in said if phrase.isascii()]
     return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in said}
 
 
@@ -164,6 +165,17 @@ def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
         _Word(word, meant, *folded.span(start + first, start + last))
         for (word, first, last), meant in zip(said, taken, strict=True)
     ]
+
+
+def _said(words: Sequence[_Word], names: Names) -> list[Token]:
+    """The phrases of some words; a Chinese character that none of them holds may be a homophone of the one that was meant."""
+    tokens = _phrases(words, names)
+    lost = {token.start for token in tokens if token.kind is Kind.UNKNOWN}
+    places = [place for place, word in enumerate(words) if word.start in lost]
+    meant = heard([word.taken for word in words], places)
+    if not meant:
+        return tokens
+    return _phrases([replace(word, taken=meant.get(n, word.taken)) for n, word in enumerate(words)], names)
 
 
 def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:

@@ -95,6 +95,8 @@ def test_a_window_that_leads_covers_the_sentence_and_one_behind_covers_its_goal(
         ("acme TTFT < 1s; TPOT < 50 ms", ["acme", None]),
         ("for acme: TTFT < 1s; TPOT < 50 ms", ["acme", "acme"]),
         ("acme is exempt, TTFT < 2s", ["acme", None]),
+        ("put free users on L40S, TTFT < 2s", ["free", "free"]),
+        ("put free on L40S, acme on A100, TTFT < 2s", ["free", "acme", None]),
     ],
 )
 def test_a_tenant_reaches_as_far_as_a_window(text, tenants, catalogue):

@@ -22,6 +22,11 @@ def told(text, catalogue):
         ("不要让首字延迟超过", [(Kind.COMPARISON, "<="), (Kind.METRIC, "ttft")]),
         ("别掉到 2 以下", [(Kind.QUANTITY, Quantity(2)), (Kind.COMPARISON, ">=")]),
         ("不低于", [(Kind.COMPARISON, ">=")]),
+        (
+            "below 2 is unacceptable",
+            [(Kind.COMPARISON, ">="), (Kind.QUANTITY, Quantity(2))],
+        ),
+        ("掉到 2 以下是不可接受的", [(Kind.QUANTITY, Quantity(2)), (Kind.COMPARISON, ">=")]),
     ],
 )
 def test_a_negation_turns_the_comparison_round_and_is_used_up(text, expected, catalogue):

@@ -66,6 +66,7 @@ def test_each_format_and_window_is_a_goal(text, expected, goals):
         ("not at least fp8", ("use only fp8", "allow fp8", "never use fp8")),
         ("don't never use int4", ("use only int4", "allow int4", "never use int4")),
         ("quantise", ("use only int8", "allow int8", "never use int8")),
+        ("bf16 only at peak", ("use only bf16 at peak", "allow bf16 at peak", "never use bf16 at peak")),
         ("at least fp8 and int8", ("use only fp8", "allow fp8", "never use fp8")),
         ("量化", ("只用 int8", "允许使用 int8", "禁止使用 int8")),
     ],

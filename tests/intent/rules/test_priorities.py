@@ -23,6 +23,7 @@ from intent.rules import read
         ("speed over cost", "latency > cost"),
         ("quality over cheap", "quality > cost"),
         ("quality loss over cost", "quality > cost"),
+        ("for paid: precedence over free", "tenant:paid > tenant:free"),
         ("paid over free", "tenant:paid > tenant:free"),
         ("paid users before free users", "tenant:paid > tenant:free"),
         ("prioritise latency over cost at peak", "latency > cost peak"),

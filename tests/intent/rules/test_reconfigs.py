@@ -79,6 +79,7 @@ def test_what_could_be_none_or_some_is_asked_about(text, asked):
 
 def test_a_word_without_a_place_is_asked_about(asked):
     assert asked("no reconfiguration unless needed")[0] == "words_not_understood"
+    assert asked("03/04 当天不要重新配置")[0] == "words_not_understood"
 
 
 def test_the_window_is_assumed_and_the_evidence_is_what_was_used(catalogue):

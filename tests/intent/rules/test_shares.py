@@ -32,6 +32,8 @@ def shares(text, catalogue):
         ("十个请求里至少九个", "p90"),
         ("一百个请求中九十九个", "p99"),
         ("50% of requests", "p50"),
+        ("每一百个请求里，至少要有九十九个", "p99"),
+        ("二十个请求里要有十九个", "p95"),
     ],
 )
 def test_a_share_of_requests_is_a_percentile(text, share, catalogue):
