@@ -38,7 +38,7 @@ _MAGNITUDES = (
 )  # fmt: skip
 _TIMES = (
     (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("刻", 900.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0),
-    ("week|周|星期", 604800.0), ("ms|milli|[毫豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
+    ("week|周|星期", 604800.0), ("ms|milli|毫|[豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
 )  # fmt: skip
 _SCALES = {
     "s": _TIMES,

@@ -28,6 +28,7 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
         _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers, _gpus,
         no_units, quantities, half_more, _cards, ratios, complements, shares, ranges, _unacceptable, _negations, _permissions,
         both_sides, partial(_strangers, text), _beneficiary, _mapped,
+        partial(_finishing, text),
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
     return dealt(listed(percentiles(tokens)))
@@ -129,6 +130,23 @@ def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 _RULINGS = frozenset({Kind.FREEZE, Kind.AVOID, Kind.ALLOW, Kind.NEGATION})
+
+
+def _finishing(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``requests must finish within 20 s``: the whole answer; of a switch it would be something else."""
+    said = text[tokens[0].start : tokens[0].end].lower()
+    asked = tokens[0].kind is Kind.STAT and ("request" in said or "请求" in said)
+    if not (asked or (tokens[0].kind is Kind.THING and tokens[0].value == "requests")):
+        return None
+    ends = next((n for n, token in enumerate(tokens) if token.kind in {Kind.JOIN, Kind.STOP}), len(tokens))
+    place = next((n for n, token in enumerate(tokens[:ends]) if token.value in _FINISH), None)
+    if place is None or any(token.kind in _MEASURED for token in tokens[:ends]):
+        return None
+    return [*tokens[:place], replace(tokens[place], kind=Kind.METRIC, value="e2e")], place + 1
+
+
+_FINISH = frozenset({"finish", "finished", "complete", "completed", "be done"})
+_MEASURED = frozenset({Kind.METRIC, Kind.RECONFIG, Kind.SETTING, Kind.COUNTED})
 
 
 def _cards(tokens: Sequence[Token]) -> Rewrite | None:

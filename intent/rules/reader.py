@@ -257,6 +257,11 @@ class _Reader:
             self.leftovers += clause.of(*_RULING)
         heads = clause.of(Kind.METRIC)
         if heads:
+            self.leftovers += [
+                token
+                for token in clause.of(Kind.UNKNOWN)
+                if token.start < heads[0].start and not is_idle(token)
+            ]
             self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
 
     def _is_chatter(self, clause: Clause) -> bool:
@@ -370,9 +375,11 @@ def _is_reason(clause: Clause, following: Clause, text: str) -> bool:
     """``marketing runs a campaign tomorrow, so ...``; its day must be said again, or it is that of the wish."""
     so = _SO.match(text, following.start) is not None and following.joint in {",", "."}
     dated = clause.has(Kind.WINDOW) and not following.has(Kind.WINDOW)
-    return so and not dated and clause.opens_sentence and not clause.has(*_TELLING, *_WEIGHTY)
+    about = _ABOUT.match(text, clause.start) is not None  # "in staging, so ..."
+    return so and not (dated or about) and clause.opens_sentence and not clause.has(*_TELLING, *_WEIGHTY)
 
 
+_ABOUT = re.compile(r"\s*(?:in|on|for|at|with|within|during|per)\b", re.IGNORECASE)
 _SO = re.compile(r"\s*(?:so|hence|therefore|thus|所以|因此)(?![a-z])", re.IGNORECASE)
 _WEIGHTY = (Kind.NEGATION, Kind.AVOID, Kind.LIMITING, Kind.TENANT, Kind.MODEL, Kind.FREEZE)
 """Kinds that would not only say why."""

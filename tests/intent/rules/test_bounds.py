@@ -67,6 +67,8 @@ from intent.rules import read
         ("端到端平均耗时13秒或更短", "e2e mean <= 13 s"),
         ("每位付费用户看到的输出速度不低于每秒10个token", "tpot p95 <= 0.1 s paid"),
         ("available 99.8% of the time", "availability >= 0.998 ratio"),
+        ("999 out of 1000 requests must finish within 40 s", "e2e p99.9 <= 40 s"),
+        ("requests should finish in 22 s", "e2e p95 <= 22 s"),
         ("95% 的首字延迟在 2 秒内", "ttft p95 <= 2 s"),
         ("p ninety nine TTFT under 2s", "ttft p99 <= 2 s"),
         ("p ninety nine point nine TTFT under 2s", "ttft p99.9 <= 2 s"),

@@ -59,6 +59,8 @@ UNDERSTOOD = {
     "TTFT is 3 s now, get it under 2 s": ["ttft p95 <= 2 s"],
     "TTFT under 3 s now, and under 2 s at peak": ["ttft p95 <= 3 s", "ttft p95 <= 2 s peak"],
     "reduce TTFT from 3s down to 2s": ["ttft p95 <= 2 s"],
+    "marketing runs a campaign, so TTFT < 2s": ["ttft p95 <= 2 s"],
+    "昨晚首字p99飙到了4秒，拉回2秒以内": ["ttft p99 <= 2 s"],
     "首字延迟尽量低于 2 秒": ["ttft p95 <= 2 s soft"],
     "首字延迟尽量低": ["ttft p95 minimize"],
     "周末每天不超过 200 美元": ["cost <= 200 USD/day sat,sun 00:00-24:00 UTC"],
@@ -128,6 +130,10 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
         ("首字延迟大约 2 秒", "大约"),
         ("every week 9:00 to 17:00 TTFT < 2s", "every week"),
         ("如果忙的话首字延迟不超过 2 秒", "如果"),
+        ("in staging, so TTFT < 2s", "staging"),
+        ("长文本请求昨晚首字p99飙到了4秒，拉回2秒以内", "长"),
+        ("TTFT < 2s, finance insists only for streaming", "streaming"),
+        ("a switch has to complete within 50 ms", "within"),
     ],
 )
 def test_a_word_that_changes_the_wish_is_asked_about(text, left, catalogue):
