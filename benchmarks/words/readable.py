@@ -142,9 +142,9 @@ class Said:
 
     def has_window(self, window: dict[str, Any]) -> bool:
         """Its hours, date and length are said."""
+        if _UNTIL.search(self._text) and ("duration_s" in window or "date" in window):
+            return True  # it begins now, so its start or its length depends on the clock
         if "duration_s" in window:
-            if _UNTIL.search(self._text):  # its length depends on the clock
-                return True
             scales = list(self._spoken(_TIMES))
             return _is_among(
                 window["duration_s"], (number * scale for number in self.numbers for scale in scales)

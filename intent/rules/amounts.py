@@ -184,18 +184,21 @@ def _is_minutes(tokens: Sequence[Token]) -> bool:
     )
 
 
-def half_more(tokens: Sequence[Token]) -> Rewrite | None:
+def half_more(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     """``两秒半``, ``一秒二``: a quantity and half of its unit, or tenths."""
     if not kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) or tokens[1].value.unit is not None:
         return None
     said, more = tokens[0].value, tokens[1]
     if said.unit != "s" or said.number < 1 or more.start != tokens[0].end:
         return None
-    tenths = more.end - more.start == 1 and more.value.number in range(1, 10) and said.number in range(1, 10)
+    tenths = text[more.start : more.end] in _TENTHS and said.number < 10
     part = 0.5 if more.value.number == 0.5 else more.value.number / 10 if tenths else None
     return (
         None if part is None else joined(tokens[:2], Kind.QUANTITY, replace(said, number=said.number + part))
     )
+
+
+_TENTHS = frozenset("一二三四五六七八九")
 
 
 def both_sides(tokens: Sequence[Token]) -> Rewrite | None:

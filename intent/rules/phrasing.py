@@ -25,9 +25,9 @@ def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
     for rule in (
-        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers, _gpus,
-        no_units, quantities, half_more, _cards, ratios, complements, shares, ranges, _unacceptable, _negations, _permissions,
-        both_sides, partial(_strangers, text), _beneficiary, _mapped,
+        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers,
+        _gpus, no_units, quantities, partial(half_more, text), _cards, ratios, complements, shares, ranges,
+        _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _beneficiary, _mapped,
         partial(_finishing, text),
     ):  # fmt: skip
         tokens = list(rewritten(tokens, rule))
