@@ -271,6 +271,7 @@ class _Reader:
         said = self.draft.text[clause.start : clause.tokens[0].start].split()
         if self.draft.goals:  # a signature ties nothing to anything
             said = ["", *self.draft.text[clause.start : clause.tokens[-1].end].split()]
+        said += self.draft.text[: clause.start].split()[-1:]
         after = self.draft.text[clause.tokens[-1].end :].split()[:1]
         tied = any(
             word.lower() in _TYING for word in (*said[:1], *(said if self.draft.goals else said[-1:]), *after)
@@ -376,7 +377,12 @@ def _is_reason(clause: Clause, following: Clause, text: str) -> bool:
     so = _SO.match(text, following.start) is not None and following.joint in {",", "."}
     dated = clause.has(Kind.WINDOW) and not following.has(Kind.WINDOW)
     about = _ABOUT.match(text, clause.start) is not None  # "in staging, so ..."
-    return so and not (dated or about) and clause.opens_sentence and not clause.has(*_TELLING, *_WEIGHTY)
+    return (
+        so
+        and not (dated or about)
+        and clause.opens_sentence
+        and not clause.has(*_TELLING, *_WEIGHTY, Kind.ONLY)
+    )
 
 
 _ABOUT = re.compile(r"\s*(?:in|on|for|at|with|within|during|per)\b", re.IGNORECASE)

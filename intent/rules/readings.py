@@ -122,7 +122,7 @@ def united(clause: Clause) -> Clause:
     amount, unit, period = amounts[0], clause.first(Kind.UNIT), clause.first(Kind.PERIOD)
     said: Quantity = amount.value
     used: list[Token] = []
-    if said.unit is None and unit is not None:
+    if said.unit is None and unit is not None and not clause.has(Kind.OPTIMISE):
         said, used = said.in_unit(*unit.value), [unit]
     elif period is not None and said.unit == f"USD/{period.value}":
         used = [period]  # said twice

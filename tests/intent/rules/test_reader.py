@@ -134,6 +134,9 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
         ("长文本请求昨晚首字p99飙到了4秒，拉回2秒以内", "长"),
         ("TTFT < 2s, finance insists only for streaming", "streaming"),
         ("a switch has to complete within 50 ms", "within"),
+        ("TTFT < 2s. Thanks with mistral", "mistral"),
+        ("only for long prompts: we're running a demo, so TTFT < 2s", "long"),
+        ("as many tokens per second as possible for prompts over 4k tokens", "4k"),
     ],
 )
 def test_a_word_that_changes_the_wish_is_asked_about(text, left, catalogue):
