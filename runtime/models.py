@@ -141,6 +141,9 @@ class ModelSpec:
     tie_word_embeddings: bool = False
     attention_bias: bool = False
     qk_norm: bool = False
+    num_experts: int = 1
+    """MLPs a layer has; ``intermediate_size`` is the width of one."""
+    experts_per_token: int = 1
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], name: str) -> Self:
@@ -179,10 +182,19 @@ class ModelSpec:
             raise UnsupportedModelError(f"{name}: config.json misstates a number: {error}") from error
 
     @property
+    def attention_parameters(self) -> int:
+        """Parameters of the attention of one layer."""
+        return self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one MLP of one layer."""
+        return 3 * self.hidden_size * self.intermediate_size
+
+    @property
     def layer_parameters(self) -> int:
-        """Parameters of one decoder layer (norms and biases left out: under 0.1 %)."""
-        attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
-        return attention + 3 * self.hidden_size * self.intermediate_size
+        """Parameters of one decoder layer (norms, biases and the experts' router left out: under 0.1 %)."""
+        return self.attention_parameters + self.num_experts * self.expert_parameters
 
     @property
     def embedding_parameters(self) -> int:

@@ -2,6 +2,7 @@
 
 SelectorError
     ProfileError     a profile that is missing, malformed or says nothing about what was asked
+    WorkloadError    a load or trace that is none
 """
 
 
@@ -11,3 +12,7 @@ class SelectorError(Exception):
 
 class ProfileError(SelectorError):
     """A profile that is missing, malformed or says nothing about what was asked."""
+
+
+class WorkloadError(SelectorError):
+    """A load or trace that is none: no requests, no rate, lengths that are not positive."""

@@ -29,6 +29,8 @@ class Profile:
     """
 
     kind: str
+    memory_bytes: float
+    """Memory of one device."""
     memory_bytes_s: float
     """Peak memory bandwidth."""
     flops_s: Mapping[str, float]
@@ -39,13 +41,16 @@ class Profile:
     """Weight format to the share of ``memory_bytes_s`` at which weights stream; its keys can be served."""
     kv_share: float
     """Share of ``memory_bytes_s`` at which attention reads the KV cache."""
+    elementwise_share: float
+    """Bytes/s of norms, activations and residual adds, by ``memory_bytes_s``; above 1 where the L2 cache holds them."""
+    expert_share: float
+    """Share of the GEMM rate that the grouped GEMMs of a mixture of experts reach."""
     layer_overhead_s: float
     """Fixed cost of one decoder layer in one step (launches, synchronisation)."""
     step_overhead_s: float
     """Fixed cost of one step on one stage (scheduling, sampling)."""
-    allreduce_bytes_s: Mapping[int, float]
-    """Group size to algorithm bandwidth: message bytes / time for large messages."""
-    allreduce_latency_s: Mapping[int, float]
+    allreduce_s: Mapping[int, Mapping[int, float]]
+    """Group size to measured points of message bytes to seconds; between them straight lines, beyond them the last slope."""
     p2p_bytes_s: float
     p2p_latency_s: float
     error_band: float
@@ -93,10 +98,28 @@ def _read(where: str, key: str, value: Any) -> Any:
         return tuple(map(str, value))
     if key in {"flops_s", "compute_share", "weight_share"}:
         return {name: _number(f"{where}.{name}", item) for name, item in _mapping(where, value).items()}
-    if key.startswith("allreduce"):
-        sizes = {size: _group(where, size) for size in _mapping(where, value)}
-        return {sizes[size]: _number(f"{where}.{size}", item) for size, item in value.items()}
+    if key == "allreduce_s":
+        return {
+            _whole(where, size): _points(f"{where}.{size}", item)
+            for size, item in _mapping(where, value).items()
+        }
     return _number(where, value)
+
+
+def _points(where: str, value: Any) -> Mapping[int, float]:
+    """Message bytes to seconds, in order.
+
+    Raises:
+        ProfileError: fewer than two points, or a larger message that takes less time.
+    """
+    points = {
+        _whole(where, size): _number(f"{where}.{size}", item) for size, item in _mapping(where, value).items()
+    }
+    ordered = dict(sorted(points.items()))
+    times = list(ordered.values())
+    if len(times) < 2 or times != sorted(times):
+        raise ProfileError(f"{where} needs two points or more, and a larger message may not take less time")
+    return ordered
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
@@ -105,10 +128,10 @@ def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
     return value
 
 
-def _group(where: str, size: Any) -> int:
-    """A group size; JSON has only strings for keys."""
+def _whole(where: str, size: Any) -> int:
+    """A group size or message size; JSON has only strings for keys."""
     if not str(size).isdecimal():
-        raise ProfileError(f"{where} has the group size {size!r}, not a whole number")
+        raise ProfileError(f"{where} has the size {size!r}, not a whole number")
     return int(size)
 
 

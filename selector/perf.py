@@ -1,51 +1,171 @@
-"""How long a step takes and what a service of such steps gives: a roofline per layer. Pure.
+"""How long one step takes on each stage: a roofline per layer. Pure.
 
-One step on one rank, per layer: GEMM time from FLOPs and time to stream the weights overlap imperfectly
-(``OVERLAP``); reading the KV cache, two all-reduces and a fixed overhead come on top. Stages add up for
-latency; the slowest one sets the throughput, with as many micro-batches in flight as stages. Weight-only
-formats compute in their activation format, so they save memory traffic and no prefill FLOPs. Left out:
-chunked prefill, queueing, prefix hits.
+Per layer, on one rank: GEMM time from FLOPs and time to stream the weights overlap imperfectly (``OVERLAP``); reading the KV
+cache, the elementwise operations, two all-reduces and a fixed overhead come on top. Weight-only formats compute in their
+activation format, so they save memory traffic and no prefill FLOPs. Of a mixture of experts a step computes
+``experts_per_token`` and streams those that its tokens are expected to touch. After Seesaw (arXiv 2503.06433): weights, KV,
+compute and communication per TP, PP and DP; the elementwise term and the measured all-reduce points are ours.
 """
 
-import math
+import bisect
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Self
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology
 from selector.errors import ProfileError
-from selector.models import Prediction, Profile, Source, Workload
+from selector.models import Profile
 
-OVERLAP = 1.5
+OVERLAP = 1.44
 """Exponent of the norm that joins compute and weight streaming: 1 adds, infinity takes the larger; fitted."""
 
 ALLREDUCES_PER_LAYER = 2
 """After attention and after the MLP."""
 
+ELEMENTWISE_VALUES = 10
+"""Hidden values a token reads and writes in two norms and two residual adds of a layer."""
+MLP_VALUES = 3
+"""Values a token reads and writes per unit of MLP width in the activation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward pass: ``sequences`` of ``new_tokens`` each, behind ``cached_tokens`` each."""
+    """What one forward pass computes; the parts of a mixed batch add up."""
 
-    sequences: int
-    new_tokens: int
-    cached_tokens: int
+    tokens: float
+    """New tokens; a mean step has no whole number of them."""
+    attended_tokens: float
+    """Sum over the new tokens of how many tokens each attends to."""
+    kv_tokens: float
+    """Tokens whose KV is read."""
+    rows: float
+    """Sequences that get a token from it."""
 
-    @property
-    def tokens(self) -> int:
-        """Tokens computed."""
-        return self.sequences * self.new_tokens
+    @classmethod
+    def of(cls, sequences: int, new_tokens: int, cached_tokens: int) -> Self:
+        """``sequences`` of ``new_tokens`` each, behind ``cached_tokens`` each."""
+        tokens = sequences * new_tokens
+        return cls(
+            tokens=tokens,
+            attended_tokens=tokens * (cached_tokens + (new_tokens + 1) / 2),
+            kv_tokens=sequences * (cached_tokens + new_tokens),
+            rows=sequences,
+        )
 
-    @property
-    def attended_tokens(self) -> float:
-        """Sum over the new tokens of how many tokens each attends to."""
-        return self.tokens * (self.cached_tokens + (self.new_tokens + 1) / 2)
+    def __add__(self, other: "Step") -> "Step":
+        return Step(
+            self.tokens + other.tokens,
+            self.attended_tokens + other.attended_tokens,
+            self.kv_tokens + other.kv_tokens,
+            self.rows + other.rows,
+        )
 
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens whose KV is read."""
-        return self.sequences * (self.cached_tokens + self.new_tokens)
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What one layer costs on one rank of a stage, its figures looked up once."""
+
+    token_s: float
+    """Per new token in the GEMMs."""
+    attended_s: float
+    """Per token attended to."""
+    attention_weights_s: float
+    experts_weights_s: float
+    """To stream every expert (the one MLP of a dense model)."""
+    missed: float
+    """Chance that one token does not need an expert; 0 for a dense model."""
+    kv_s: float
+    """Per token of KV read."""
+    elementwise_s: float
+    """Per new token."""
+    overhead_s: float
+
+    @classmethod
+    def of(cls, precision: Precision, tp: int, model: ModelSpec, profile: Profile) -> Self:
+        """The cost of a layer in a precision, split ``tp`` ways.
+
+        Raises:
+            ProfileError: a format without figures.
+        """
+        flops_s = _compute_rate(precision.activations, profile) * tp
+        weight_s = BYTES_PER_VALUE[precision.weights] / tp / _weight_rate(precision.weights, profile)
+        experts = model.num_experts > 1
+        mlp = model.experts_per_token * model.expert_parameters / (profile.expert_share if experts else 1.0)
+        kv_bytes = 2 * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[precision.kv] / tp
+        values = float(ELEMENTWISE_VALUES * model.hidden_size)
+        values += MLP_VALUES * model.experts_per_token * model.intermediate_size / tp
+        return cls(
+            token_s=2 * (model.attention_parameters + mlp) / flops_s,
+            attended_s=4 * model.num_heads * model.head_dim / flops_s,
+            attention_weights_s=model.attention_parameters * weight_s,
+            experts_weights_s=model.num_experts * model.expert_parameters * weight_s,
+            missed=1 - model.experts_per_token / model.num_experts if experts else 0.0,
+            kv_s=kv_bytes / (profile.memory_bytes_s * profile.kv_share),
+            elementwise_s=values
+            * _wide(precision.activations)
+            / (profile.memory_bytes_s * profile.elementwise_share),
+            overhead_s=profile.layer_overhead_s,
+        )
+
+    def seconds(self, step: Step) -> float:
+        """Time of the layer in a step, all-reduces left out; experts are drawn evenly and streamed if any token needs them."""
+        compute_s = self.token_s * step.tokens + self.attended_s * step.attended_tokens
+        touched = 1 - self.missed**step.tokens if self.missed else 1.0
+        weights_s = self.attention_weights_s + self.experts_weights_s * touched
+        gemm_s: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
+        return gemm_s + self.kv_s * step.kv_tokens + self.elementwise_s * step.tokens + self.overhead_s
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What one stage costs; ``seconds`` is quick enough to be asked a million times."""
+
+    layers: tuple[tuple[int, LayerCost], ...]
+    """How many layers there are of each cost."""
+    allreduce: tuple[tuple[float, float], ...]
+    """Points of message bytes to seconds; none for a group of one."""
+    hidden_bytes: float
+    """Of one token between layers."""
+    overhead_s: float
+    hop: tuple[float, float]
+    """Latency and seconds per byte to the next stage; zeros for the last."""
+    head_s: float
+    """To stream the output head; 0 where there is none."""
+    row_s: float
+    """To compute the head of one row."""
+
+    def seconds(self, step: Step) -> float:
+        """How long the stage is busy with a step, its hop to the next stage included."""
+        size = step.tokens * self.hidden_bytes
+        total: float = (
+            self.overhead_s + self.head_s + self.row_s * step.rows + self.hop[0] + self.hop[1] * size
+        )
+        reduce_s = ALLREDUCES_PER_LAYER * _interpolated(self.allreduce, size) if self.allreduce else 0.0
+        for count, layer in self.layers:
+            total += count * (layer.seconds(step) + reduce_s)
+        return total
+
+
+def stage_costs(
+    topology: Topology, model: ModelSpec, cluster: Cluster, profiles: Mapping[str, Profile]
+) -> tuple[StageCost, ...]:
+    """The cost of each stage.
+
+    Raises:
+        ProfileError: a device kind, format or group size without figures.
+        TopologyError: two stages on nodes without a network between them.
+    """
+    last = topology.pp_size - 1
+    return tuple(
+        _stage_cost(
+            stage,
+            model,
+            _profile(stage, profiles),
+            _hop(stage, topology.stages[number + 1], cluster, profiles) if number < last else None,
+        )
+        for number, stage in enumerate(topology.stages)
+    )
 
 
 def stage_times_s(
@@ -57,50 +177,34 @@ def stage_times_s(
         ProfileError: a device kind, format or group size without figures.
         TopologyError: two stages on nodes without a network between them.
     """
-    times = [_stage_s(stage, step, model, _profile(stage, profiles)) for stage in topology.stages]
-    for number, (stage, after) in enumerate(zip(topology.stages, topology.stages[1:], strict=False)):
-        times[number] += _hop_s(stage, after, step.tokens * _hidden_bytes(stage, model), cluster, profiles)
-    times[-1] += _head_s(topology.stages[-1], model, _profile(topology.stages[-1], profiles))
-    return tuple(times)
+    return tuple(cost.seconds(step) for cost in stage_costs(topology, model, cluster, profiles))
+
+
+def _stage_cost(
+    stage: Stage, model: ModelSpec, profile: Profile, hop: tuple[float, float] | None
+) -> StageCost:
+    precisions = Counter(map(stage.precision_of, stage.layers))
+    wide = "fp32" if stage.precision.activations == "fp32" else "bf16"
+    head = model.embedding_parameters / stage.tp_size if hop is None else 0.0
+    rate = max(profile.weight_share.values()) * profile.memory_bytes_s
+    return StageCost(
+        layers=tuple(
+            (count, LayerCost.of(precision, stage.tp_size, model, profile))
+            for precision, count in precisions.items()
+        ),
+        allreduce=_allreduce_points(stage.tp_size, profile),
+        hidden_bytes=model.hidden_size * _wide(stage.precision.activations),
+        overhead_s=profile.step_overhead_s,
+        hop=hop or (0.0, 0.0),
+        head_s=head * BYTES_PER_VALUE[wide] / rate,
+        row_s=2 * head / _compute_rate(wide, profile) if head else 0.0,
+    )
 
 
 def _profile(stage: Stage, profiles: Mapping[str, Profile]) -> Profile:
     if stage.kind not in profiles:
         raise ProfileError(f"no profile for {stage.kind}; there are {', '.join(profiles) or 'none'}")
     return profiles[stage.kind]
-
-
-def _stage_s(stage: Stage, step: Step, model: ModelSpec, profile: Profile) -> float:
-    precisions = Counter(map(stage.precision_of, stage.layers))
-    layers = sum(
-        count * _layer_s(precision, stage.tp_size, step, model, profile)
-        for precision, count in precisions.items()
-    )
-    reduces = (
-        len(stage.layers)
-        * ALLREDUCES_PER_LAYER
-        * _allreduce_s(stage, step.tokens * _hidden_bytes(stage, model), profile)
-    )
-    return layers + reduces + profile.step_overhead_s
-
-
-def _layer_s(precision: Precision, tp: int, step: Step, model: ModelSpec, profile: Profile) -> float:
-    attention_flops = 4 * model.num_heads * model.head_dim * step.attended_tokens
-    flops = (2 * model.layer_parameters * step.tokens + attention_flops) / tp
-    compute_s = flops / _compute_rate(precision.activations, profile)
-    weight_bytes = model.layer_parameters * BYTES_PER_VALUE[precision.weights] / tp
-    weights_s = weight_bytes / _weight_rate(precision.weights, profile)
-    kv_bytes = 2 * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[precision.kv] * step.kv_tokens / tp
-    kv_s = kv_bytes / (profile.memory_bytes_s * profile.kv_share)
-    gemm_s: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
-    return gemm_s + kv_s + profile.layer_overhead_s
-
-
-def _head_s(stage: Stage, model: ModelSpec, profile: Profile) -> float:
-    """The output head: few rows, so its weights are what counts; 16 bits at least."""
-    size = model.embedding_parameters * _wide(stage.precision.activations) / stage.tp_size
-    rate = max(profile.weight_share.values()) * profile.memory_bytes_s
-    return size / rate
 
 
 def _compute_rate(activations: str, profile: Profile) -> float:
@@ -117,82 +221,36 @@ def _weight_rate(weights: str, profile: Profile) -> float:
     return profile.memory_bytes_s * profile.weight_share[weights]
 
 
-def _allreduce_s(stage: Stage, size_bytes: float, profile: Profile) -> float:
-    """One all-reduce; a group size between two known ones takes the larger's figures."""
-    if stage.tp_size == 1:
-        return 0.0
-    groups = [size for size in sorted(profile.allreduce_bytes_s) if size >= stage.tp_size]
+def _allreduce_points(tp: int, profile: Profile) -> tuple[tuple[float, float], ...]:
+    """The points for a group size; one between two known ones takes the larger's figures."""
+    if tp == 1:
+        return ()
+    groups = [size for size in sorted(profile.allreduce_s) if size >= tp]
     if not groups:
-        raise ProfileError(f"{profile.kind} has no all-reduce figure for groups of {stage.tp_size}")
-    return profile.allreduce_latency_s[groups[0]] + size_bytes / profile.allreduce_bytes_s[groups[0]]
+        raise ProfileError(f"{profile.kind} has no all-reduce figure for groups of {tp}")
+    return tuple((float(size), seconds) for size, seconds in profile.allreduce_s[groups[0]].items())
 
 
-def _hop_s(
-    source: Stage, target: Stage, size_bytes: float, cluster: Cluster, profiles: Mapping[str, Profile]
-) -> float:
+def _interpolated(points: tuple[tuple[float, float], ...], size: float) -> float:
+    """Straight lines between the points; flat before the first, the last slope beyond the last."""
+    if size <= points[0][0]:
+        return points[0][1]
+    after = min(bisect.bisect_left(points, (size, 0.0)), len(points) - 1)
+    (small, seconds), (large, longer) = points[max(after - 1, 0)], points[max(after, 1)]
+    return seconds + (size - small) * (longer - seconds) / (large - small)
+
+
+def _hop(
+    source: Stage, target: Stage, cluster: Cluster, profiles: Mapping[str, Profile]
+) -> tuple[float, float]:
     """Hidden states to the next stage: the node's own link as profiled, or the network as declared."""
-    a, b = source.devices[0], target.devices[0]
-    link = cluster.link_between(a, b)
+    link = cluster.link_between(source.devices[0], target.devices[0])
     if link is not cluster.network:
         profile = _profile(source, profiles)
-        return profile.p2p_latency_s + size_bytes / profile.p2p_bytes_s
-    return link.latency_s + size_bytes / link.bandwidth_bytes_s
+        return profile.p2p_latency_s, 1 / profile.p2p_bytes_s
+    return link.latency_s, 1 / link.bandwidth_bytes_s
 
 
 def _wide(activations: str) -> float:
     """Bytes of one value between layers: FP8 engines keep hidden states, embedding and head in 16 bits."""
     return max(2.0, BYTES_PER_VALUE[activations])
-
-
-def _hidden_bytes(stage: Stage, model: ModelSpec) -> float:
-    return model.hidden_size * _wide(stage.precision.activations)
-
-
-def predict(
-    topology: Topology,
-    workload: Workload,
-    model: ModelSpec,
-    cluster: Cluster,
-    profiles: Mapping[str, Profile],
-) -> Prediction:
-    """SLIs of a service that holds ``workload.concurrency`` requests in flight, all of them means.
-
-    In steady state each period (one token for every request) also carries the prefills of the requests that
-    take the place of finished ones, so they lengthen TPOT. A new request waits half a period, then for its
-    own prefill.
-
-    Raises:
-        ProfileError: a device kind, format or group size without figures.
-        TopologyError: two stages on nodes without a network between them.
-    """
-    in_flight = max(1, workload.concurrency)
-    batches = min(topology.pp_size, in_flight)
-    batch = math.ceil(in_flight / batches)
-    context = workload.input_tokens + workload.output_tokens // 2
-    prefill = stage_times_s(topology, Step(1, workload.input_tokens, 0), model, cluster, profiles)
-    decode = stage_times_s(topology, Step(batch, 1, context), model, cluster, profiles)
-    period_s = max(sum(decode), batches * max(decode))
-    outputs = max(1, workload.output_tokens)
-    tpot_s = period_s + in_flight / outputs * max(prefill)
-    ttft_s = period_s / 2 + sum(prefill)
-    used = [profiles[stage.kind] for stage in topology.stages]
-    throughput_tok_s = in_flight / tpot_s
-    guessed = any(_extrapolates(stage, profiles[stage.kind]) for stage in topology.stages)
-    return Prediction(
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
-        e2e_s=ttft_s + (outputs - 1) * tpot_s,
-        throughput_tok_s=throughput_tok_s,
-        gpu_util=min(1.0, workload.rate_rps * outputs / throughput_tok_s),
-        usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
-        error_band=max(profile.error_band for profile in used) * (2 if guessed else 1),
-        source="extrapolated" if guessed else max((profile.source for profile in used), key=_doubt),
-    )
-
-
-def _extrapolates(stage: Stage, profile: Profile) -> bool:
-    return any(stage.precision_of(layer).weights in profile.extrapolated for layer in stage.layers)
-
-
-def _doubt(source: Source) -> int:
-    return get_args(Source).index(source)

@@ -11,7 +11,7 @@ from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Ticket
 from selector.moves import bytes_to_move
 from selector.objectives import Demands, margin_of, precisions_for, sort_goals
-from selector.perf import predict
+from selector.prediction import predict
 from selector.ranking import Ranking
 from selector.space import Space, survey, weights_of
 

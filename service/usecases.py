@@ -18,7 +18,6 @@ from intent.translate import MAX_CHARACTERS
 from intent.translate import translate as translate_text
 from runtime.models import Capabilities, Topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket
-from selector.search import select
 from service.deployment import Deployment
 from service.documents import infeasible_document
 from service.errors import Code, Detail, RefusedError
@@ -129,6 +128,8 @@ def plan(
         capabilities=situation.capabilities,
     )
     ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, window)
+    from selector.search import select
+
     answer = select(goals_in(window, intent.goals, now), problem, profiles, ticket)
     if isinstance(answer, Infeasible):
         raise _infeasible(intent, answer)

@@ -9,7 +9,8 @@ from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, ModelSpec, uniform
 from selector.calibrate import fit_cpu
 from selector.models import CpuSamples, Profile, Workload
-from selector.perf import Step, predict, stage_times_s
+from selector.perf import Step, stage_times_s
+from selector.prediction import predict
 
 
 def test_the_profile_gives_back_what_was_measured(
@@ -17,7 +18,7 @@ def test_the_profile_gives_back_what_was_measured(
 ) -> None:
     profile = fit_cpu(replace(samples, layer_overhead_s=1e-3, step_overhead_s=2e-3, memory_bytes_s=1e15))
     one = uniform(laptop, "CPU", 1, 1, 8, "fp32")
-    (step_s,) = stage_times_s(one, Step(1, 1, 1), counting, laptop, {"CPU": profile})
+    (step_s,) = stage_times_s(one, Step.of(1, 1, 1), counting, laptop, {"CPU": profile})
     assert step_s == pytest.approx(8 * 1e-3 + 2e-3, rel=0.05)
 
 
@@ -26,8 +27,8 @@ def test_reading_the_cache_costs_what_was_measured(
 ) -> None:
     profile = {"CPU": fit_cpu(replace(samples, gemm_flops_s=1e15))}
     one = uniform(laptop, "CPU", 1, 1, 8, "fp32")
-    (short,) = stage_times_s(one, Step(8, 1, 0), counting, laptop, profile)
-    (long,) = stage_times_s(one, Step(8, 1, 500), counting, laptop, profile)
+    (short,) = stage_times_s(one, Step.of(8, 1, 0), counting, laptop, profile)
+    (long,) = stage_times_s(one, Step.of(8, 1, 500), counting, laptop, profile)
     read = 8 * 500 * kv_bytes_per_token(counting, "fp32")
     assert long - short == pytest.approx(read / samples.kv_bytes_s, rel=0.01)
 
@@ -44,10 +45,11 @@ def test_a_slow_exchange_makes_tensor_parallelism_lose(
 
 def test_larger_groups_exchange_more_slowly(samples: CpuSamples) -> None:
     profile = fit_cpu(samples)
-    assert profile.allreduce_latency_s[2] == samples.allreduce_latency_s
-    assert profile.allreduce_bytes_s[2] == samples.allreduce_bytes_s
-    assert profile.allreduce_latency_s[4] > profile.allreduce_latency_s[2]
-    assert profile.allreduce_bytes_s[4] < profile.allreduce_bytes_s[2]
+    one = profile.allreduce_s[2]
+    assert one[0] == samples.allreduce_latency_s
+    assert one[1_000_000] == pytest.approx(samples.allreduce_latency_s + 1e6 / samples.allreduce_bytes_s)
+    assert profile.allreduce_s[4][0] > one[0]
+    assert profile.allreduce_s[4][1_000_000] > one[1_000_000]
 
 
 def test_samples_come_as_plain_numbers_and_the_profile_survives_json(samples: CpuSamples) -> None:

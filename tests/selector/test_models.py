@@ -20,12 +20,14 @@ def plain() -> dict[str, Any]:
         ({"kv_share": "fast"}, "profile of A100: kv_share is 'fast', not a number"),
         ({"kv_share": float("nan")}, "kv_share is nan; it must be a finite number"),
         ({"p2p_latency_s": -1}, "p2p_latency_s is -1; it must be a finite number, 0 or more"),
-        ({"allreduce_bytes_s": {2: None}}, r"allreduce_bytes_s\.2 is None, not a number"),
+        ({"allreduce_s": {2: {0: None, 9: 1.0}}}, r"allreduce_s\.2\.0 is None, not a number"),
         ({"source": "guess"}, "source is 'guess'; use one of measured"),
         ({"colour": 1}, "unknown key colour"),
         ({"weight_share": 0.7}, "weight_share should be a mapping"),
         ({"kv_share": {"bf16": 1}}, "kv_share is {'bf16': 1}, not a number"),
-        ({"allreduce_bytes_s": {"two": 1e9}}, "allreduce_bytes_s has the group size 'two'"),
+        ({"allreduce_s": {"two": {0: 1.0, 1: 1.0}}}, "allreduce_s has the size 'two'"),
+        ({"allreduce_s": {2: {0: 1.0}}}, r"allreduce_s\.2 needs two points"),
+        ({"allreduce_s": {2: {0: 1.0, 9: 0.5}}}, "a larger message may not take less time"),
     ],
 )
 def test_a_malformed_profile_is_refused_by_the_key_at_fault(

@@ -88,14 +88,14 @@ def test_an_impossible_goal_says_what_would_be_possible(choose: Choose, large: P
     assert answer.nearest is not None
     assert str(answer.nearest.topology) == "A100[0,1,2,3]:0-80@bf16"
     assert "p99 TTFT <= 1 ms: no allowed topology holds it" in answer.reasons[0]
-    assert answer.feasible_targets == ("p99 TTFT <= 720 ms would hold on A100 TP4@bf16",)
+    assert answer.feasible_targets == ("p99 TTFT <= 1.2 s would hold on A100 TP4@bf16",)
 
 
 def test_the_feasible_target_really_is_feasible_and_a_tenth_less_is_not(
     choose: Choose, large: Problem
 ) -> None:
-    assert isinstance(choose(large, ttft(0.72)), Plan)
-    assert isinstance(choose(large, ttft(0.72 * 0.9)), Infeasible)
+    assert isinstance(choose(large, ttft(1.2)), Plan)
+    assert isinstance(choose(large, ttft(1.2 * 0.9)), Infeasible)
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:

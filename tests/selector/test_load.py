@@ -1,0 +1,166 @@
+"""The closed forms against the simulator, and the laws they must obey."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
+from selector.errors import WorkloadError
+from selector.load import (
+    LONGEST,
+    SERVING_SHARE,
+    Lengths,
+    closed_loop,
+    open_loop,
+    reading_of,
+    saturation_tok_s,
+    slots_for,
+    static_batch,
+)
+from selector.perf import stage_costs
+from selector.simulator import Arrival, Server, simulate
+
+EIGHT = ModelSpec("llama-3-8b", "LlamaForCausalLM", 32, 4096, 14_336, 32, 8, 128, 128_256, 8192)
+
+
+@pytest.fixture(scope="module")
+def servers(known):
+    """One A100, and pipelines of two and four."""
+    cluster = Cluster(
+        (Node("n", tuple(Gpu(i, "A100", 80 * 10**9) for i in range(4)), Link("nvlink", 3e11, 5e-6)),)
+    )
+
+    def of(stages):
+        costs = stage_costs(uniform(cluster, "A100", 1, stages, 32, "bf16"), EIGHT, cluster, known)
+        return Server(costs, 512, 400_000 * stages, 2048, SERVING_SHARE)
+
+    return {stages: of(stages) for stages in (1, 2, 4)}
+
+
+def poisson(pairs, rate, count, seed=1):
+    draw, now, load = random.Random(seed), 0.0, []
+    for _ in range(count):
+        now += draw.expovariate(rate)
+        load.append(Arrival(now, *draw.choice(pairs)))
+    return load
+
+
+def spread(seed=0):
+    """Lengths as of a chat service: many short ones, a few long ones."""
+    draw = random.Random(seed)
+    return [
+        (max(1, int(draw.lognormvariate(6.3, 1.0))), max(1, int(draw.lognormvariate(4.7, 0.9))))
+        for _ in range(400)
+    ]
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("clients", "inputs", "outputs"), [(1, 1000, 100), (16, 1000, 200), (128, 500, 500), (64, 4000, 100)]
+)
+def test_a_closed_loop_is_what_the_simulator_serves(servers, stages, clients, inputs, outputs):
+    server = servers[stages]
+    predicted = closed_loop(server, clients, Lengths.fixed(inputs, outputs))
+    load = [Arrival(n * 1e-3, inputs, outputs) for n in range(clients * 12)]
+    served = simulate(replace(server, slots=clients), load)
+    ends = sorted(arrival.at_s + one.e2e_s for arrival, one in zip(load, served, strict=True))
+    first, last = len(ends) * 3 // 10, len(ends) * 9 // 10
+    measured = (last - first) * outputs / (ends[last] - ends[first])
+    assert predicted.throughput_tok_s == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("share", "tolerance"), [(0.1, 0.15), (0.5, 0.15), (0.7, 0.15), (0.9, 0.30)])
+def test_the_p99_ttft_of_poisson_arrivals_is_what_the_simulator_sees(servers, share, tolerance):
+    server, pairs = servers[1], spread()
+    lengths = Lengths.of(pairs)
+    rate = share * saturation_tok_s(server, lengths) / lengths.output_tokens
+    served = simulate(server, poisson(pairs, rate, 12_000))[1000:]
+    measured = reading_of([one.ttft_s for one in served if one])
+    assert open_loop(server, rate, lengths).ttft_s["p99"] == pytest.approx(measured["p99"], rel=tolerance)
+    tpot = reading_of([one.tpot_s for one in served if one and one.tpot_s])
+    assert open_loop(server, rate, lengths).tpot_s["mean"] == pytest.approx(tpot["mean"], rel=0.2)
+
+
+def test_saturation_is_what_a_full_queue_gets(servers):
+    pairs = spread()
+    load = [Arrival(0.0, *pair) for pair in random.Random(3).choices(pairs, k=3000)]
+    served = simulate(servers[1], load)
+    ends = sorted(
+        (one.e2e_s, arrival.output_tokens) for arrival, one in zip(load, served, strict=True) if one
+    )
+    window = ends[600:2500]
+    measured = sum(tokens for _, tokens in window) / (window[-1][0] - window[0][0])
+    assert saturation_tok_s(servers[1], Lengths.of(pairs)) == pytest.approx(measured, rel=0.1)
+
+
+def test_beyond_saturation_there_is_a_throughput_and_no_latency(servers):
+    lengths = Lengths.fixed(1000, 200)
+    most = saturation_tok_s(servers[1], lengths)
+    slis = open_loop(servers[1], 2 * most / 200, lengths)
+    assert (slis.saturated, slis.ttft_s, slis.e2e_s) == (True, None, None)
+    assert slis.throughput_tok_s == pytest.approx(most)
+    assert not open_loop(servers[1], 0.5 * most / 200, lengths).saturated
+
+
+def test_what_fits_not_once_is_saturated_at_nothing(servers):
+    small, lengths = replace(servers[1], kv_tokens=100), Lengths.fixed(1000, 200)
+    assert slots_for(small, lengths) < 1
+    for slis in (open_loop(small, 1.0, lengths), closed_loop(small, 4, lengths)):
+        assert (slis.saturated, slis.tpot_s, slis.throughput_tok_s) == (True, None, 0.0)
+
+
+def test_more_clients_than_slots_wait_their_turn(servers):
+    few, lengths = replace(servers[1], slots=8), Lengths.fixed(500, 100)
+    at, beyond = closed_loop(few, 8, lengths), closed_loop(few, 80, lengths)
+    assert beyond.saturated
+    assert beyond.throughput_tok_s == pytest.approx(at.throughput_tok_s)
+    assert beyond.ttft_s["mean"] > 9 * at.e2e_s["mean"] * 0.9
+
+
+def test_littles_law_holds_in_a_closed_loop(servers):
+    slis = closed_loop(servers[1], 40, Lengths.fixed(700, 150))
+    assert slis.e2e_s["mean"] * slis.throughput_tok_s / 150 == pytest.approx(40, rel=1e-3)
+    assert slis.e2e_s["mean"] == pytest.approx(slis.ttft_s["mean"] + 149 * slis.tpot_s["mean"])
+
+
+def test_a_light_load_waits_for_its_own_prompt_alone(servers):
+    slis = open_loop(servers[1], 1e-3, Lengths.fixed(1000, 100))
+    alone = static_batch(servers[1], 1, Lengths.fixed(1000, 100))
+    assert slis.ttft_s["p50"] == pytest.approx(alone.ttft_s["mean"], rel=0.1)
+    assert slis.tpot_s["mean"] == pytest.approx(alone.tpot_s["mean"], rel=0.05)
+
+
+def test_an_answer_of_one_token_is_a_prefill_and_no_more(servers):
+    lengths = Lengths.fixed(900, 1)
+    slis = open_loop(servers[1], 1.0, lengths)
+    assert not slis.saturated
+    assert slis.e2e_s["mean"] == pytest.approx(slis.ttft_s["mean"], rel=1e-3)
+
+
+@given(st.floats(0.05, 0.9), st.floats(1.02, 1.5))
+def test_a_higher_rate_is_never_faster(servers, share, more):
+    lengths = Lengths.fixed(800, 200)
+    rate = share * saturation_tok_s(servers[1], lengths) / 200 / more
+    calm, busy = (open_loop(servers[1], one, lengths) for one in (rate, rate * more))
+    for name in ("mean", "p50", "p99"):
+        assert busy.ttft_s[name] >= calm.ttft_s[name] * 0.999
+    assert busy.tpot_s["mean"] > calm.tpot_s["mean"]
+
+
+@pytest.mark.parametrize("pairs", [[], [(0, 5)], [(5, 0)], [(-1, 5)], [(LONGEST + 1, 5)]])
+def test_lengths_that_are_none_are_refused(pairs):
+    with pytest.raises(WorkloadError, match="requests of 1 to"):
+        Lengths.of(pairs)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_that_is_none_is_refused(servers, rate):
+    with pytest.raises(WorkloadError, match="is no load"):
+        open_loop(servers[1], rate, Lengths.fixed(10, 10))
+
+
+def test_a_reading_of_nothing_is_zero():
+    assert reading_of([]) == {"mean": 0.0, "p50": 0.0, "p90": 0.0, "p95": 0.0, "p99": 0.0}
