@@ -197,6 +197,54 @@ def plan(
         raise typer.Exit(Exit.CHANGES_PENDING)
 
 
+Topology = Annotated[str, typer.Option("--topology", help="In text form, such as A100x4@fp16.")]
+Model = Annotated[str, typer.Option("--model", help="A common model's name, or the path of a config.json.")]
+Printed = Annotated[
+    Form, typer.Option("--format", "-o", help="How data is printed; --output is the tokens here.")
+]
+
+
+@app.command()
+def predict(  # noqa: PLR0913, PLR0917 - each option is a parameter
+    topology: Topology,
+    model: Model,
+    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.", min=1)],
+    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.", min=1)],
+    batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many.", min=1)] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Poisson arrivals per second.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1)
+    ] = None,
+    form: Printed = Form.TABLE,
+) -> None:
+    """Predict TTFT, TPOT, E2E and throughput of a topology; needs no service and no deployment file."""
+    from intentctl import predict as predicting
+    from intentctl import render
+
+    if sum(one is not None for one in (batch, rate, concurrency)) != 1:
+        raise typer.BadParameter("say one of --batch, --rate and --concurrency")
+    case = predicting.case(topology, model)
+    offered = predicting.Offered(batch, rate, concurrency)
+    document = predicting.predict(case, (input_tokens, output_tokens), offered)
+    render.emit(document, form, predicting.rows(document))
+
+
+@app.command()
+def simulate(
+    trace: Annotated[Path, typer.Option("--trace", help="Azure CSV, Mooncake JSON lines, or a plain CSV.")],
+    topology: Topology,
+    model: Model,
+    output: Output = Form.TABLE,
+) -> None:
+    """Replay a trace against a topology in virtual time."""
+    from intentctl import predict as predicting
+    from intentctl import render
+
+    case = predicting.case(topology, model)
+    document = predicting.replay(case, trace)
+    render.emit(document, output, predicting.rows(document))
+
+
 @app.command()
 def apply(
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],

@@ -1,0 +1,138 @@
+"""How near predictions come to published measurements: ``python -m benchmarks.predict [--json OUT] [--rows]``.
+
+Prints mean, largest and signed errors by device kind and figure, those that the profiles were fitted to apart from those for
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provenance import provenance
+from benchmarks.published import Row, rows
+from intentctl.predict import Offered, case, predict
+
+Document = dict[str, Any]
+
+OVERLOAD_RPS = 1e6
+"""A rate beyond any saturation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One figure of one row: measured and predicted, in the unit of the row."""
+
+    row: Row
+    figure: str
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Relative and signed."""
+        return self.predicted / self.measured - 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Predict every row and print how far off it is."""
+    parser = argparse.ArgumentParser("python -m benchmarks.predict", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="OUT", help="where to write everything")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    options = parser.parse_args(arguments)
+    begun_s = time.perf_counter()
+    compared = [figure for row in rows() for figure in compare(row)]
+    each_s = (time.perf_counter() - begun_s) / len(rows())
+    document = {
+        "benchmark": "predict",
+        **provenance(),
+        "rows": len(rows()),
+        "seconds_per_answer": each_s,
+        "errors": errors(compared),
+        "kendall_tau": ranks(compared),
+        "figures": [asdict(one.row) | {"figure": one.figure, "predicted": one.predicted} for one in compared],
+    }
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(*table(document, compared if options.rows else ()), sep="\n")
+    return 0
+
+
+def compare(row: Row) -> list[Compared]:
+    """The figures that a row has, beside what is predicted."""
+    one = case(row.topology, row.model)
+    offered = Offered(batch=row.batch) if row.load == "static" else Offered(rate_rps=OVERLOAD_RPS)
+    found = predict(one, (row.input_tokens, row.output_tokens), offered)
+    ttft, tpot = (found[key]["mean"] * 1e3 if found[key] else None for key in ("ttft_s", "tpot_s"))
+    throughput = "saturation" if row.load == "saturated" else "throughput"
+    figures = [
+        ("ttft", row.ttft_ms, ttft), ("tpot", row.decode_ms, tpot), (throughput, row.throughput_tok_s, found["throughput_tok_s"]),
+    ]  # fmt: skip
+    return [Compared(row, name, measured, value) for name, measured, value in figures if measured and value]
+
+
+def errors(compared: Iterable[Compared]) -> list[Document]:
+    """Errors by device kind, figure and whether it was fitted."""
+    groups: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
+    for one in compared:
+        groups[one.row.gpu, one.figure, one.row.fitted].append(one.error)
+    return [
+        {
+            "gpu": gpu,
+            "figure": figure,
+            "fitted": fitted,
+            "count": len(found),
+            "mean_abs": statistics.fmean(map(abs, found)),
+            "median_abs": statistics.median(map(abs, found)),
+            "max_abs": max(map(abs, found)),
+            "bias": statistics.fmean(found),
+        }
+        for (gpu, figure, fitted), found in sorted(groups.items())
+    ]
+
+
+def ranks(compared: Iterable[Compared]) -> Document:
+    """Kendall's tau of saturated throughput: over all pairs of rows of a device kind, how many are in the right order."""
+    found: dict[str, list[Compared]] = defaultdict(list)
+    for one in compared:
+        if one.figure == "saturation":
+            found[one.row.gpu].append(one)
+    return {gpu: _tau(group) for gpu, group in sorted(found.items())}
+
+
+def _tau(group: Sequence[Compared]) -> float:
+    signs = [
+        1 if (a.measured - b.measured) * (a.predicted - b.predicted) > 0 else -1
+        for a, b in combinations(group, 2)
+    ]
+    return statistics.fmean(signs)
+
+
+def table(document: Document, listed: Iterable[Compared]) -> list[str]:
+    """The document for people."""
+    lines = [f"{'':6}{'':12}{'':8}{'rows':>5}{'mean':>8}{'median':>8}{'worst':>8}{'bias':>8}"]
+    lines += [
+        f"{one['gpu']:6}{one['figure']:12}{'fitted' if one['fitted'] else 'unseen':8}{one['count']:5}"
+        f"{one['mean_abs']:8.1%}{one['median_abs']:8.1%}{one['max_abs']:8.1%}{one['bias']:+8.1%}"
+        for one in document["errors"]
+    ]
+    lines += [
+        f"{gpu:6}rank correlation of saturation {tau:.2f}" for gpu, tau in document["kendall_tau"].items()
+    ]
+    lines.append(f"{document['seconds_per_answer'] * 1e3:.1f} ms per answer")
+    lines += [
+        f"{one.error:+7.1%}  {one.row.topology:14}{one.row.model:15}{one.row.input_tokens}/{one.row.output_tokens}"
+        f" {f'batch {one.row.batch} ' if one.row.batch else ''}{one.figure} {one.measured:g} predicted {one.predicted:.4g}"
+        for one in listed
+    ]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
