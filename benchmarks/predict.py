@@ -116,14 +116,14 @@ def _tau(group: Sequence[Compared]) -> float:
 
 def table(document: Document, listed: Iterable[Compared]) -> list[str]:
     """The document for people."""
-    lines = [f"{'':6}{'':12}{'':8}{'rows':>5}{'mean':>8}{'median':>8}{'worst':>8}{'bias':>8}"]
+    lines = [f"{'':10}{'':12}{'':8}{'rows':>5}{'mean':>8}{'median':>8}{'worst':>8}{'bias':>8}"]
     lines += [
-        f"{one['gpu']:6}{one['figure']:12}{'fitted' if one['fitted'] else 'unseen':8}{one['count']:5}"
+        f"{one['gpu']:10}{one['figure']:12}{'fitted' if one['fitted'] else 'unseen':8}{one['count']:5}"
         f"{one['mean_abs']:8.1%}{one['median_abs']:8.1%}{one['max_abs']:8.1%}{one['bias']:+8.1%}"
         for one in document["errors"]
     ]
     lines += [
-        f"{gpu:6}rank correlation of saturation {tau:.2f}" for gpu, tau in document["kendall_tau"].items()
+        f"{gpu:10}rank correlation of saturation {tau:.2f}" for gpu, tau in document["kendall_tau"].items()
     ]
     lines.append(f"{document['seconds_per_answer'] * 1e3:.1f} ms per answer")
     lines += [

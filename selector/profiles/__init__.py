@@ -1,6 +1,7 @@
 """Profiles of known GPU kinds, as data with the source beside each number, and their loader."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 
 import yaml
@@ -29,6 +30,7 @@ def load(name: str) -> Profile:
     raise ProfileError(f"no profile for {name!r}; there are {known}")
 
 
+@cache
 def _read(name: str) -> Profile:
     text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     document = yaml.safe_load(text)

@@ -35,14 +35,17 @@ def test_no_static_latency_is_off_by_more_than_the_profile_says(compared, gpu):
     assert max(abs(one.error) for one in static) <= band
 
 
-@pytest.mark.parametrize(("gpu", "bar"), [("A100", 0.15), ("L40S", 0.15)])
+@pytest.mark.parametrize(
+    ("gpu", "bar"), [("A100", 0.15), ("L40S", 0.15), ("A100-PCIE", 0.20), ("H100", 0.20), ("H200", 0.10)]
+)
 def test_saturation_of_models_that_nothing_was_fitted_to_is_predicted(compared, gpu, bar):
     (found,) = worst(compared, gpu, {"saturation"}, fitted=False)
     assert found <= bar
 
 
 def test_configurations_come_in_the_order_in_which_they_were_measured(compared):
-    assert min(ranks(compared).values()) >= 0.9
+    assert ranks(compared).keys() == {"A100", "A100-PCIE", "H100", "H200", "L40S"}
+    assert min(ranks(compared).values()) >= 0.85
 
 
 def test_every_row_has_a_source_and_a_figure():

@@ -16,7 +16,7 @@ def test_a_profile_is_found_by_its_name_and_by_its_device_kind() -> None:
 
 
 def test_an_unknown_profile_is_refused_and_the_known_ones_named() -> None:
-    with pytest.raises(ProfileError, match=r"'T4'; there are a100-80gb \(kind A100\), l40s \(kind L40S\)"):
+    with pytest.raises(ProfileError, match=r"'T4'; there are a10 \(kind A10\), .*, l40s \(kind L40S\)"):
         profiles.load("T4")
 
 
@@ -33,13 +33,33 @@ def test_every_served_format_computes_in_something_with_figures(name: str) -> No
 @pytest.mark.parametrize("name", profiles.available())
 def test_no_share_exceeds_its_peak(name: str) -> None:
     profile = profiles.load(name)
-    shares = [*profile.compute_share.values(), *profile.weight_share.values(), profile.kv_share]
+    shares = [
+        *profile.compute_share.values(),
+        *profile.weight_share.values(),
+        profile.kv_share,
+        profile.expert_share,
+    ]
     assert all(0 < share <= 1 for share in shares)
 
 
 def test_the_a100_does_not_compute_in_fp8_and_the_l40s_does() -> None:
     assert "fp8" not in profiles.load("A100").flops_s
     assert "fp8" in profiles.load("L40S").flops_s
+
+
+def test_the_kinds_that_people_have_are_there() -> None:
+    kinds = {profiles.load(name).kind for name in profiles.available()}
+    assert kinds == {"A10", "A100", "A100-40GB", "A100-PCIE", "H100", "H200", "L4", "L40S", "RTX5090"}
+
+
+def test_what_nobody_measured_says_so() -> None:
+    sources = {profiles.load(name).kind: profiles.load(name).source for name in profiles.available()}
+    assert {kind for kind, source in sources.items() if source == "extrapolated"} == {
+        "A10",
+        "A100-40GB",
+        "L4",
+        "RTX5090",
+    }
 
 
 @pytest.mark.parametrize("name", profiles.available())
