@@ -11,6 +11,7 @@ from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Ticket
 from selector.moves import bytes_to_move
 from selector.objectives import Demands, margin_of, precisions_for, sort_goals
+from selector.pipelines import mixed
 from selector.prediction import predict
 from selector.ranking import Ranking
 from selector.space import Space, survey, weights_of
@@ -55,7 +56,10 @@ def _explore(
     """The space, and a prediction for each topology in it; what cannot be predicted is rejected."""
     space = survey(problem, [kind for kind in problem.cluster.kinds if kind in profiles], precisions)
     candidates, rejected = [], list(space.rejected)
-    for topology in space.topologies:
+    pipelines = list(mixed(problem, profiles, precisions))
+    rejected += [(topology, reason) for topology, reason in pipelines if reason]
+    found = dict.fromkeys([*space.topologies, *(topology for topology, reason in pipelines if not reason)])
+    for topology in found:
         try:
             prediction = predict(topology, problem.workload, problem.model, problem.cluster, profiles)
         except (ProfileError, TopologyError) as error:

@@ -136,6 +136,21 @@ def _limited(shape: Shape, devices: int, problem: Problem) -> str:
     return ""
 
 
+def obstacle(topology: Topology, problem: Problem) -> str:
+    """Why a topology of any stages may not run, or nothing: limits, engine, heads, memory."""
+    try:
+        topology.check(problem.cluster, problem.model)
+    except TopologyError as error:
+        return str(error)
+    names = [stage.precision.weights for stage in topology.stages]
+    shapes = [
+        Shape(stage.kind, stage.tp_size, topology.pp_size, name)
+        for stage, name in zip(topology.stages, names, strict=True)
+    ]
+    reasons = filter(None, (_limited(shape, len(topology.devices), problem) for shape in shapes))
+    return next(reasons, "") or _memory_obstacle(topology, problem)
+
+
 def _today_barred(now: Topology, problem: Problem, precisions: Collection[str]) -> str:
     """Why what runs now may not go on, or nothing."""
     formats = weights_of(now)
