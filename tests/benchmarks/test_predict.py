@@ -1,11 +1,13 @@
 """Predictions against published measurements: what the profiles promise, held."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import published
-from benchmarks.predict import Compared, compare, errors, main, ranks
+from benchmarks.predict import Compared, beside, compare, config_of, errors, main, ranks
 from benchmarks.published import rows
 from selector.profiles import load
 
@@ -76,3 +78,37 @@ def test_the_benchmark_prints_a_table_and_writes_everything(tmp_path, capsys, mo
     document = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert document["rows"] == 3
     assert {"commit", "hardware", "errors", "kendall_tau", "seconds_per_answer"} <= document.keys()
+
+
+def test_another_tool_is_asked_about_the_same_rows_in_its_own_environment(tmp_path, capsys, monkeypatch):
+    few = tmp_path / "few.csv"
+    few.write_text(
+        "".join(published.ROWS.read_text(encoding="utf-8").splitlines(keepends=True)[:3]), encoding="utf-8"
+    )
+    asking = tmp_path / "ask.py"
+    asking.write_text(
+        "import json, sys\n"
+        "rows = json.load(sys.stdin)\n"
+        "assert rows[0]['config']['num_hidden_layers'] == 32\n"
+        "print(json.dumps([{'ttft_ms': 2 * rows[0]['ttft_ms'], 'tpot_ms': rows[0]['decode_ms'], 'seconds': 0.5},\n"
+        "                  {'error': 'no data', 'seconds': 0.1}]))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr("benchmarks.predict.rows", lambda: rows(few))
+    monkeypatch.setattr("benchmarks.predict.ASKING", asking)
+    assert main(["--beside", sys.executable, "--json", str(tmp_path / "out.json")]) == 0
+    assert "aiconfigurator: 300 ms per answer, 1 rows unanswered" in capsys.readouterr().out
+    other = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["aiconfigurator"]
+    assert {one["figure"]: one["bias"] for one in other["errors"]} == {"ttft": 1.0, "tpot": 0.0}
+    assert other["unanswered"] == ["no data"]
+
+
+@pytest.mark.parametrize("python", [sys.executable, "/nowhere/python"])
+def test_an_environment_without_the_tool_is_named(python):
+    with pytest.raises(SystemExit, match="could not ask aiconfigurator"):
+        beside(Path(python))
+
+
+def test_a_config_says_what_a_shape_has():
+    assert config_of("llama-2-70b")["num_key_value_heads"] == 8
+    assert config_of("mixtral-8x7b")["architectures"] == ["MixtralForCausalLM"]
