@@ -196,11 +196,42 @@ def saturation_tok_s(server: Server, lengths: Lengths) -> float:
     return _overloaded(server, lengths).throughput_tok_s
 
 
-def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
-    """``concurrency`` clients, each sending its next request when the last one ends; means.
+def closed_loop_means(server: Server, concurrency: int, lengths: Lengths) -> Slis:
+    """``concurrency`` clients, each sending its next request when the last one ends; means alone, in a millisecond.
 
     The steady state is the one into which Little's law puts as many requests as there are clients, or slots.
     """
+    flow = _clients(server, concurrency, lengths)
+    if flow is None:
+        return _overloaded(server, lengths)
+    e2e_s = concurrency / flow.rate_rps
+    ttft_s = e2e_s - (lengths.output_tokens - 1) * flow.tpot_s
+    throughput = flow.rate_rps * lengths.output_tokens
+    beyond = concurrency > slots_for(server, lengths)
+    return Slis({"mean": ttft_s}, {"mean": flow.tpot_s}, {"mean": e2e_s}, throughput, saturated=beyond)
+
+
+def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
+    """The same with percentiles: the spread of Poisson arrivals at that rate around these means, without one client's own part."""
+    means, flow = closed_loop_means(server, concurrency, lengths), _clients(server, concurrency, lengths)
+    if flow is None or means.ttft_s is None or means.tpot_s is None or means.e2e_s is None:
+        return means
+    spread = _spread(server, lengths, flow)
+    others = 1 - 1 / min(float(concurrency), slots_for(server, lengths))
+
+    def around(mean: Reading, reading: Reading) -> Reading:
+        return {name: mean["mean"] + others * (value - reading["mean"]) for name, value in reading.items()}
+
+    return replace(
+        means,
+        ttft_s=around(means.ttft_s, spread.ttft_s),
+        tpot_s=around(means.tpot_s, spread.tpot_s),
+        e2e_s=around(means.e2e_s, spread.e2e_s),
+    )
+
+
+def _clients(server: Server, concurrency: int, lengths: Lengths) -> _Flow | None:
+    """The steady state with so many clients; None where not one request fits."""
     slots = slots_for(server, lengths)
     running = min(float(concurrency), slots)
 
@@ -208,15 +239,7 @@ def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
         held_s = _first_s(server, lengths, flow, running) + (lengths.output_tokens - 1) * flow.tpot_s
         return flow.busy < 1 and flow.rate_rps * held_s <= running
 
-    flow = _most(server, lengths, fits) if slots >= 1 else None
-    if flow is None:
-        return _overloaded(server, lengths)
-    e2e_s = concurrency / flow.rate_rps
-    ttft_s = e2e_s - (lengths.output_tokens - 1) * flow.tpot_s
-    throughput = flow.rate_rps * lengths.output_tokens
-    return Slis(
-        {"mean": ttft_s}, {"mean": flow.tpot_s}, {"mean": e2e_s}, throughput, saturated=concurrency > slots
-    )
+    return _most(server, lengths, fits) if slots >= 1 else None
 
 
 def _overloaded(server: Server, lengths: Lengths) -> Slis:
@@ -304,12 +327,27 @@ def open_loop(server: Server, rate_rps: float, lengths: Lengths) -> Slis:
     flow = _most(server, lengths, lambda flow: flow.busy < 1 and flow.rate_rps <= rate_rps) if fits else None
     if flow is None or flow.rate_rps < rate_rps * (1 - _CLOSE):
         return _overloaded(server, lengths)
-    ttft = _Spread.of_first_tokens(server, rate_rps, lengths, flow)
+    found = _spread(server, lengths, flow)
+    return Slis(found.ttft_s, found.tpot_s, found.e2e_s, rate_rps * lengths.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Readings:
+    """Means and percentiles of the three latencies."""
+
+    ttft_s: Reading
+    tpot_s: Reading
+    e2e_s: Reading
+
+
+def _spread(server: Server, lengths: Lengths, flow: _Flow) -> _Readings:
+    """How the latencies of a steady state under Poisson arrivals are spread."""
+    ttft = _Spread.of_first_tokens(server, lengths, flow)
     outputs = np.array(_quantiles([output for _, output in lengths.pairs], _MANY))
     tpots, deviations = _tpots(server, lengths, flow, outputs)
     e2e = ttft.plus((outputs - 1) * tpots)
-    spread = np.clip(tpots[:, None] + deviations[:, None] * _NORMAL, flow.plain_s / 2, None)[outputs > 1]
-    return Slis(ttft.reading(), reading_of(spread), e2e.reading(), rate_rps * lengths.output_tokens)
+    slow = np.clip(tpots[:, None] + deviations[:, None] * _NORMAL, flow.plain_s / 2, None)[outputs > 1]
+    return _Readings(ttft.reading(), reading_of(slow), e2e.reading())
 
 
 _NORMAL = np.array([-1.8, -1.16, -0.81, -0.52, -0.25, 0.0, 0.25, 0.52, 0.81, 1.16, 1.8])
@@ -351,13 +389,13 @@ class _Spread:
     chances: Values
 
     @classmethod
-    def of_first_tokens(cls, server: Server, rate_rps: float, lengths: Lengths, flow: _Flow) -> "_Spread":
+    def of_first_tokens(cls, server: Server, lengths: Lengths, flow: _Flow) -> "_Spread":
         """TTFT: what is left of the running step, the prompts in front, its own prompt."""
         prompts = _quantiles([tokens for tokens, _ in lengths.pairs], _MANY)
         services = np.array([_service_s(server, lengths, flow, tokens) for tokens in prompts])
         own = np.array([_prompt_s(server, flow.decoding, lengths, tokens) for tokens in prompts])
-        busy = min(0.999, rate_rps * float(services.mean()))
-        mean_wait = rate_rps * float((services**2).mean()) / (2 * (1 - busy))
+        busy = min(0.999, flow.rate_rps * float(services.mean()))
+        mean_wait = flow.rate_rps * float((services**2).mean()) / (2 * (1 - busy))
         cell_s = (12 * mean_wait + 2 * float(own.max()) + flow.tpot_s) / _CELLS
         residual = np.zeros(_CELLS)
         for service in services:

@@ -6,7 +6,7 @@ from typing import get_args
 
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.load import SERVING_SHARE, Lengths, closed_loop
+from selector.load import SERVING_SHARE, Lengths, closed_loop_means
 from selector.models import Prediction, Profile, Source, Workload
 from selector.perf import stage_costs
 from selector.simulator import Server
@@ -52,7 +52,7 @@ def predict(
     """
     server = server_of(topology, model, cluster, profiles)
     lengths = Lengths.fixed(workload.input_tokens, max(1, workload.output_tokens))
-    slis = closed_loop(server, max(1, workload.concurrency), lengths)
+    slis = closed_loop_means(server, max(1, workload.concurrency), lengths)
     ttft_s = slis.ttft_s["mean"] if slis.ttft_s else math.inf
     tpot_s = slis.tpot_s["mean"] if slis.tpot_s else math.inf
     source, error_band = confidence(topology, profiles)

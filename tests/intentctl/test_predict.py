@@ -28,7 +28,7 @@ def predicted(run, *arguments):
     ("load", "names"),
     [
         (("--batch", "8"), {"mean"}),
-        (("--concurrency", "32"), {"mean"}),
+        (("--concurrency", "32"), {"mean", "p50", "p90", "p95", "p99"}),
         (("--rate", "2"), {"mean", "p50", "p90", "p95", "p99"}),
     ],
 )

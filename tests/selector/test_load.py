@@ -14,6 +14,7 @@ from selector.load import (
     SERVING_SHARE,
     Lengths,
     closed_loop,
+    closed_loop_means,
     open_loop,
     reading_of,
     saturation_tok_s,
@@ -118,6 +119,21 @@ def test_more_clients_than_slots_wait_their_turn(servers):
     assert beyond.saturated
     assert beyond.throughput_tok_s == pytest.approx(at.throughput_tok_s)
     assert beyond.ttft_s["mean"] > 9 * at.e2e_s["mean"] * 0.9
+
+
+def test_percentiles_of_a_closed_loop_lie_around_its_means(servers):
+    slis = closed_loop(servers[1], 40, Lengths.of(spread()))
+    for reading in (slis.ttft_s, slis.tpot_s, slis.e2e_s):
+        assert reading["p50"] <= reading["p90"] <= reading["p95"] <= reading["p99"]
+        assert reading["p50"] < reading["mean"] * 1.2 < reading["p99"] * 1.2
+    means = closed_loop_means(servers[1], 40, Lengths.of(spread()))
+    assert slis.ttft_s["mean"] == pytest.approx(means.ttft_s["mean"])
+    assert slis.throughput_tok_s == means.throughput_tok_s
+
+
+def test_one_client_meets_nobody(servers):
+    slis = closed_loop(servers[1], 1, Lengths.fixed(700, 150))
+    assert slis.ttft_s["p99"] == pytest.approx(slis.ttft_s["mean"])
 
 
 def test_littles_law_holds_in_a_closed_loop(servers):
