@@ -212,7 +212,7 @@ def closed_loop_means(server: Server, concurrency: int, lengths: Lengths) -> Sli
 
 
 def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
-    """The same with percentiles: the spread of Poisson arrivals at that rate around these means, without one client's own part."""
+    """The same with percentiles: the spread of Poisson arrivals at that rate around these means, without a client's own part."""
     means, flow = closed_loop_means(server, concurrency, lengths), _clients(server, concurrency, lengths)
     if flow is None or means.ttft_s is None or means.tpot_s is None or means.e2e_s is None:
         return means
