@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,33 @@ def test_percentiles_of_a_closed_loop_lie_around_its_means(servers):
 def test_one_client_meets_nobody(servers):
     slis = closed_loop(servers[1], 1, Lengths.fixed(700, 150))
     assert slis.ttft_s["p99"] == pytest.approx(slis.ttft_s["mean"])
+    alone = static_batch(servers[1], 1, Lengths.fixed(700, 150))
+    assert slis.ttft_s["mean"] == pytest.approx(alone.ttft_s["mean"], rel=0.03)
+
+
+def test_nothing_jumps_where_a_prompt_needs_a_second_chunk(servers):
+    found = [
+        closed_loop_means(servers[1], 120, Lengths.fixed(inputs, 40)) for inputs in range(1700, 2400, 50)
+    ]
+    for shorter, longer in pairwise(found):
+        assert longer.tpot_s["mean"] == pytest.approx(shorter.tpot_s["mean"], rel=0.05)
+        assert longer.throughput_tok_s == pytest.approx(shorter.throughput_tok_s, rel=0.05)
+
+
+def test_prompts_alone_can_saturate_a_server(servers):
+    """As in code completion: long prompts, a few tokens out."""
+    server, draw = servers[1], random.Random(2)
+    pairs = [(draw.randint(500, 4000), draw.randint(5, 40)) for _ in range(300)]
+    lengths = Lengths.of(pairs)
+    rate = 0.8 * saturation_tok_s(server, lengths) / lengths.output_tokens
+    served = simulate(server, poisson(pairs, rate, 8000))[1000:]
+    measured, slis = reading_of([one.ttft_s for one in served if one]), open_loop(server, rate, lengths)
+    assert slis.ttft_s["mean"] == pytest.approx(measured["mean"], rel=0.25)
+    tpot = reading_of([one.tpot_s for one in served if one and one.tpot_s])
+    assert slis.tpot_s["mean"] == pytest.approx(tpot["mean"], rel=0.25)
+    beyond = simulate(server, poisson(pairs, 1.4 * rate, 4000))
+    assert open_loop(server, 1.4 * rate, lengths).saturated
+    assert reading_of([one.ttft_s for one in beyond[-500:] if one])["p50"] > 10 * measured["p50"]
 
 
 def test_littles_law_holds_in_a_closed_loop(servers):

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import TopologyError
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology, uniform
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topology, uniform
 from selector.errors import ProfileError
 from selector.models import Profile, Workload
-from selector.perf import Step, stage_times_s
+from selector.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step, stage_times_s
 from selector.prediction import predict
+from selector.shapes import shape
 
 SEVEN = ModelSpec("llama-2-7b", "LlamaForCausalLM", 32, 4096, 11_008, 32, 32, 128, 32_000, 4096)
 THIRTEEN = ModelSpec("llama-2-13b", "LlamaForCausalLM", 40, 5120, 13_824, 40, 40, 128, 32_000, 4096)
@@ -173,3 +174,27 @@ def test_more_work_never_takes_less_time(
     assert longer.throughput_tok_s < base.throughput_tok_s
     assert fuller.e2e_s >= base.e2e_s
     assert min(base.ttft_s, base.tpot_s, base.throughput_tok_s) > 0
+
+
+def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known: dict[str, Profile]) -> None:
+    mixtral = shape("mixtral-8x7b")
+    topology = uniform(box("A100"), "A100", 2, 1, 32, "bf16")
+    one, many = (
+        sum(stage_times_s(topology, Step.of(batch, 1, 1), mixtral, box("A100"), known)) for batch in (1, 64)
+    )
+    assert one < 0.45 * many
+    dense = replace(mixtral, num_experts=1, experts_per_token=1)
+    assert one > sum(stage_times_s(topology, Step.of(1, 1, 1), dense, box("A100"), known))
+
+
+def test_elementwise_work_is_split_only_where_the_mlp_is(known: dict[str, Profile]) -> None:
+    whole, eighth = (
+        LayerCost.of(Precision.named("bf16", "A100"), tp, SEVENTY, known["A100"]).elementwise_s
+        for tp in (1, 8)
+    )
+    assert whole / 8 < eighth < whole
+    hidden = ELEMENTWISE_VALUES * SEVENTY.hidden_size
+    assert eighth / whole == pytest.approx(
+        (hidden + MLP_VALUES * SEVENTY.intermediate_size / 8)
+        / (hidden + MLP_VALUES * SEVENTY.intermediate_size)
+    )

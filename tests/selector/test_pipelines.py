@@ -11,6 +11,8 @@ from selector.search import select
 from selector.shapes import shape
 
 LONG_PROMPTS, LONG_ANSWERS = Workload(1.0, 512, 16, 32), Workload(1.0, 128, 512, 32)
+NO_PROMPTS = Workload(1.0, 1, 1038, 32)
+"""As much context as the long prompts, hardly a prompt."""
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_long_prompts_give_the_l40s_more_layers_than_long_answers(mixed, known):
     """The L40S computes in FP8, the A100 reads memory faster (PipeLive, arXiv 2604.12171, figure 1)."""
     one_each = Limits(max_gpus=2)
     found = {}
-    for workload in (LONG_PROMPTS, LONG_ANSWERS):
+    for workload in (LONG_PROMPTS, LONG_ANSWERS, NO_PROMPTS):
         problem = Problem(mixed, shape("qwen2.5-32b"), workload, now=None, limits=one_each)
         (topology,) = {
             topology
@@ -53,7 +55,7 @@ def test_long_prompts_give_the_l40s_more_layers_than_long_answers(mixed, known):
             if topology.pp_size == 2
         }
         found[workload] = l40s_layers(topology)
-    assert found[LONG_PROMPTS] > found[LONG_ANSWERS]
+    assert found[LONG_PROMPTS] > max(found[LONG_ANSWERS], found[NO_PROMPTS])
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,14 @@ def test_a_model_that_fits_on_no_kind_alone_is_planned_over_both(mixed, llama, k
     plan = select((), problem, known, ticket)
     assert isinstance(plan, Plan)
     assert {stage.kind for stage in plan.target.stages} == {"A100", "L40S"}
+
+
+def test_the_split_minds_the_memory_where_the_fastest_one_would_not_fit(mixed, llama, known):
+    """In the time of 19 layers on an L40S the A100 does 42, and holds 33 here."""
+    (a100, *_), (l40s, *_) = (node.gpus for node in mixed.nodes)
+    small = replace(mixed.nodes[0], gpus=(replace(a100, memory_bytes=66 * 10**9),))
+    two = replace(mixed.nodes[1], gpus=(l40s, mixed.nodes[1].gpus[1]))
+    problem = Problem(replace(mixed, nodes=(small, two)), llama, Workload(0.01, 200, 50, 1), now=None)
+    found = [topology for topology in allowed(problem, known) if topology.pp_size == 3]
+    assert found
+    assert max(len(stage.layers) for topology in found for stage in topology.stages) == 33
