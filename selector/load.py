@@ -1,9 +1,9 @@
 """SLIs of a server under a load, in closed form: a static batch, a closed loop, Poisson arrivals, saturation. Pure.
 
 Steady state of continuous batching: in one period every running sequence gets a token, and the prefills of the requests that
-arrive meanwhile are mixed in. The period is a fixed point: more arrivals lengthen it, and a longer period sees more of them.
-A prefill queue in front of it is an M/G/1 (Pollaczek-Khinchine) whose service is the time by which a prompt lengthens the steps;
-the distribution of the wait is the geometric compound of the residual service, computed on a grid.
+arrive meanwhile are mixed in. For any number of decoding sequences Little's law gives the rate of arrivals that keeps it, so a
+steady state is found by bisection over that number. The prompts in front are an M/G/1 (Pollaczek-Khinchine) whose service is the
+time by which a prompt lengthens the steps; its wait is the geometric compound of the residual service, computed on a grid.
 """
 
 import math
