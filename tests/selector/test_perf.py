@@ -15,7 +15,6 @@ from selector.prediction import predict
 from selector.shapes import shape
 
 SEVEN = ModelSpec("llama-2-7b", "LlamaForCausalLM", 32, 4096, 11_008, 32, 32, 128, 32_000, 4096)
-THIRTEEN = ModelSpec("llama-2-13b", "LlamaForCausalLM", 40, 5120, 13_824, 40, 40, 128, 32_000, 4096)
 SEVENTY = ModelSpec("llama-2-70b", "LlamaForCausalLM", 80, 8192, 28_672, 64, 8, 128, 32_000, 4096)
 
 
@@ -37,6 +36,34 @@ def prefill_ms(topology: Topology, known: dict[str, Profile], tokens: int = 2048
 def decode_ms(topology: Topology, known: dict[str, Profile]) -> float:
     kind = topology.stages[0].kind
     return sum(stage_times_s(topology, Step.of(1, 1, 192), SEVENTY, box(kind), known)) * 1e3
+
+
+OFF = pytest.mark.xfail(
+    strict=True, reason="beyond the error band; measured TP 4 rows elsewhere say 377 ms, not 326"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tp", "prefill", "decode"),
+    [
+        pytest.param("A100", 4, 326, None, marks=OFF),
+        pytest.param("A100", 8, 204, None, marks=OFF),
+        ("A100", 4, None, 29.0),
+        pytest.param("A100", 8, None, 20.5, marks=OFF),
+        ("L40S", 4, 700, None),
+        ("L40S", 8, 700, None),
+        ("L40S", 4, None, 33.0),
+        ("L40S", 8, None, 22.0),
+    ],
+)
+def test_published_shares_of_peak_at_four_and_eight_devices(
+    kind: str, tp: int, prefill: float | None, decode: float | None, known: dict[str, Profile]
+) -> None:
+    topology, band = topology_of(kind, SEVENTY, tp), known[kind].error_band
+    if prefill is not None:
+        assert prefill_ms(topology, known) == pytest.approx(prefill, rel=band)
+    if decode is not None:
+        assert decode_ms(topology, known) == pytest.approx(decode, rel=band)
 
 
 def test_over_pcie_more_tensor_parallelism_speeds_up_decode_but_not_prefill(
