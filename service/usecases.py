@@ -128,7 +128,7 @@ def plan(
         capabilities=situation.capabilities,
     )
     ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, window)
-    from selector.search import select
+    from selector.search import select  # here, for a service that starts need not wait for numpy
 
     answer = select(goals_in(window, intent.goals, now), problem, profiles, ticket)
     if isinstance(answer, Infeasible):
