@@ -1,179 +1,132 @@
-"""The best split of layers over pipeline stages of mixed devices: exact, with a certificate. Pure.
+"""How many layers pipelines hold within given times, at many operating points and device counts at once. Pure.
 
-A stage of ``n`` layers is busy ``fixed_s + n layer_s`` in each step (the last one ``last_s`` more), and the slowest stage sets
-the pace. Within a time ``T`` a kind of stage holds so many layers; a max-plus knapsack over stages and devices says how many fit
-in all. That number never falls as ``T`` grows and changes only at the finitely many times at which one stage holds one layer
-more, so bisection over those finds the smallest ``T`` at which all layers fit. The certificate is the next smaller time, with
-the layers that fit there.
+Layers are alike, so within the times that a goal leaves each kind of stage holds so many and no more. The most layers of ``p``
+stages on exactly so many devices of each pool is a max-plus knapsack over stages; the first stage (it holds the embedding) and
+the last (it has the head) are added at the end. A pipeline of ``P`` stages exists at a point if and only if all layers fit.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-Table = np.ndarray[Any, np.dtype[np.int64]]
+Counts = np.ndarray[Any, np.dtype[np.int16]]
 
-_NEVER = -(10**9)
+MOST_STAGES = 8
+_NEVER = np.int16(-3000)
+"""Layers of what cannot be; eight of them still fit into 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class StageKind:
-    """One way to build a stage."""
+class Seat:
+    """Devices that a stage takes, whatever it does with them."""
 
-    kind: str
+    pool: int
     tp: int
-    precision: str
-    fixed_s: float
-    layer_s: float
-    last_s: float
-    """What the output head adds where it is the last stage."""
-    capacity: int
-    """Layers that its memory holds."""
-
-    def layers_within(self, time_s: float, *, last: bool) -> int:
-        """How many layers it gets done in a time."""
-        left_s = time_s - self.fixed_s - (self.last_s if last else 0.0)
-        return max(0, min(self.capacity, int(left_s / self.layer_s + 1e-9)))
-
-    def time_s(self, layers: int, *, last: bool) -> float:
-        """How long it takes."""
-        return self.fixed_s + layers * self.layer_s + (self.last_s if last else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """Why nothing is faster: any faster pipeline has every stage done within ``time_s``, and so holds too few layers."""
+class Holds:
+    """The most layers of a stage on each seat (rows) at each operating point (columns), by its role."""
 
-    time_s: float
-    layers: int
+    inner: Counts
+    first: Counts
+    last: Counts
+    only: Counts
 
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Stages in order with their layers."""
-
-    stages: tuple[tuple[StageKind, int], ...]
-    slowest_s: float
-    certificate: Certificate
+    def taken(self, places: Any) -> "Holds":
+        """At some of the points."""
+        return Holds(*(row[:, places] for row in (self.inner, self.first, self.last, self.only)))
 
 
-def fastest(
-    kinds: Sequence[StageKind], devices: Mapping[str, int], layers: int, most_stages: int
-) -> Split | None:
-    """The pipeline of at most so many stages, on at most so many devices of each kind, whose slowest stage is fastest.
+def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: Sequence[int]) -> Counts:
+    """The most layers by point and device counts (each up to the budget); negative where no pipeline has so many stages.
 
-    None if no such pipeline holds all layers. O(log(kinds x layers) x stages x kinds x product of the device counts).
+    ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts).
     """
-    times = np.unique(
-        [
-            kind.time_s(count, last=last)
-            for kind in kinds
-            for count in range(1, min(kind.capacity, layers) + 1)
-            for last in (False, True)
-        ]
-    )
-    if not times.size or _Knapsack(kinds, devices, float(times[-1]), most_stages).layers < layers:
-        return None
-    low, high = -1, len(times) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _Knapsack(kinds, devices, float(times[middle]), most_stages).layers >= layers:
-            high = middle
-        else:
-            low = middle
-    best = _Knapsack(kinds, devices, float(times[high]), most_stages)
-    below_s = float(times[low]) if low >= 0 else 0.0
-    fewer = _Knapsack(kinds, devices, below_s, most_stages).layers
-    return Split(_trimmed(best.stages(), layers), float(times[high]), Certificate(below_s, fewer))
+    found = np.full((len(stages), *(count + 1 for count in budget)), _NEVER, dtype=np.int16)
+    inner = _nothing(len(stages), budget)
+    depth = 0
+    for number, start, end in _runs(stages):
+        if number == 1:
+            found[start:end] = _with(inner[start:end], holds.only[:, start:end], seats)
+            continue
+        while depth < number - 2:
+            inner[start:] = _with(inner[start:], holds.inner[:, start:], seats)
+            depth += 1
+        begun = _with(inner[start:end], holds.first[:, start:end], seats)
+        found[start:end] = _with(begun, holds.last[:, start:end], seats)
+    return found
 
 
-def _trimmed(stages: list[tuple[StageKind, int]], layers: int) -> tuple[tuple[StageKind, int], ...]:
-    """The stages with no layer too many: taken from whichever is slowest, one at a time; an empty stage goes."""
-    counts = [count for _, count in stages]
-    for _ in range(sum(counts) - layers):
-        busy = [
-            kind.time_s(count, last=place == len(stages) - 1) if count else -1.0
-            for place, ((kind, _), count) in enumerate(zip(stages, counts, strict=True))
-        ]
-        busy[-1] = busy[-1] if counts[-1] > 1 else -1.0  # the last stage stays: it has the head
-        counts[int(np.argmax(busy))] -= 1
-    return tuple((kind, count) for (kind, _), count in zip(stages, counts, strict=True) if count)
+def _nothing(points: int, budget: Sequence[int]) -> Counts:
+    """No stage yet: no layers on no devices."""
+    table = np.full((points, *(count + 1 for count in budget)), _NEVER, dtype=np.int16)
+    table.reshape(points, math.prod(table.shape[1:]))[:, 0] = 0
+    return table
 
 
-class _Knapsack:
-    """How many layers fit within a time, for every number of stages and devices."""
+def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Each number of stages with where its points start and end."""
+    edges = [0, *(place for place, (a, b) in enumerate(pairwise(stages), 1) if a != b), len(stages)]
+    for start, end in pairwise(edges):
+        if start < end:
+            yield int(stages[start]), start, end
 
-    def __init__(
-        self, kinds: Sequence[StageKind], devices: Mapping[str, int], time_s: float, most_stages: int
-    ) -> None:
-        self.names = list(devices)
-        self.budget = tuple(devices.values())
-        self.most = most_stages
-        self.inner = self._best(kinds, time_s, last=False)
-        self.final = self._best(kinds, time_s, last=True)
-        self.tables = self._filled()
-        self.layers = self._total()[0]
 
-    def _best(self, kinds: Sequence[StageKind], time_s: float, *, last: bool) -> list[tuple[StageKind, int]]:
-        """For each device kind and TP degree the stage that holds most layers, if it holds any."""
-        found: dict[tuple[str, int], tuple[StageKind, int]] = {}
-        for kind in kinds:
-            count = kind.layers_within(time_s, last=last)
-            fits = kind.kind in self.names and kind.tp <= self.budget[self.names.index(kind.kind)]
-            if fits and count > found.get((kind.kind, kind.tp), (kind, 0))[1]:
-                found[kind.kind, kind.tp] = (kind, count)
-        return list(found.values())
+def _with(table: Counts, held: Counts, seats: Sequence[Seat]) -> Counts:
+    """One more stage on whichever seat makes most of it."""
+    grown = np.full_like(table, _NEVER)
+    for seat, row in zip(seats, held, strict=True):
+        if row.max(initial=0) < 1:
+            continue
+        into, source = _shifted(seat, table.ndim)
+        layers = np.where(row > 0, row, _NEVER).reshape(-1, *[1] * (table.ndim - 1))
+        np.maximum(grown[into], table[source] + layers, out=grown[into])
+    return np.maximum(grown, _NEVER)
 
-    def _filled(self) -> list[Table]:
-        """Tables of the most layers in 0, 1, ... stages before the last, by the devices they may use."""
-        tables = [np.zeros([count + 1 for count in self.budget], dtype=np.int64)]
-        for _ in range(self.most - 1):
-            table = tables[-1].copy()
-            for kind, count in self.inner:
-                into, source = self._shifted(kind)
-                np.maximum(table[into], tables[-1][source] + count, out=table[into])
-            if np.array_equal(table, tables[-1]):
-                break
-            tables.append(table)
-        return tables
 
-    def _shifted(self, kind: StageKind) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where a stage of a kind can be added, and what it is added to."""
-        axis = self.names.index(kind.kind)
-        into = [slice(None)] * len(self.names)
-        source = list(into)
-        into[axis], source[axis] = slice(kind.tp, None), slice(None, -kind.tp)
-        return tuple(into), tuple(source)
+def _shifted(seat: Seat, dimensions: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where a stage on a seat can be added, and what it is added to."""
+    into = [slice(None)] * dimensions
+    source = list(into)
+    into[1 + seat.pool], source[1 + seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
+    return tuple(into), tuple(source)
 
-    def _total(self) -> tuple[int, StageKind | None]:
-        """The most layers in all, and the last stage that it takes."""
-        best: tuple[int, StageKind | None] = (_NEVER, None)
-        for kind, count in self.final:
-            total = count + int(self.tables[-1][self._without(self.budget, kind)])
-            if total > best[0]:
-                best = (total, kind)
-        return best
 
-    def _without(self, left: tuple[int, ...], kind: StageKind) -> tuple[int, ...]:
-        axis = self.names.index(kind.kind)
-        return (*left[:axis], left[axis] - kind.tp, *left[axis + 1 :])
+def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: int) -> list[int]:
+    """The seats, from the first stage to the last, of a pipeline that holds ``most_layers`` at the only point of ``holds``."""
+    tables = [_nothing(1, budget)]
+    if stages == 1:
+        return _walked(tables, [holds.only], seats, budget)
+    rows = [*[holds.inner] * (stages - 2), holds.first, holds.last]
+    for row in rows[:-1]:
+        tables.append(_with(tables[-1], row, seats))
+    *inner, first, last = _walked(tables, rows, seats, budget)
+    return [first, *inner, last]
 
-    def stages(self) -> list[tuple[StageKind, int]]:
-        """The stages that reach the total, the last one at the end; walked back through the tables."""
-        last = self._total()[1]
-        if last is None:
-            return []
-        found = [next(one for one in self.final if one[0] is last)]
-        left = self._without(self.budget, last)
-        for number in range(len(self.tables) - 1, 0, -1):
-            if self.tables[number][left] == self.tables[number - 1][left]:
-                continue
-            for kind, count in self.inner:
-                rest = self._without(left, kind)
-                if min(rest) >= 0 and self.tables[number - 1][rest] + count == self.tables[number][left]:
-                    found.append((kind, count))
-                    left = rest
-                    break
-        return found[::-1]
+
+def _walked(
+    tables: list[Counts], rows: list[Counts], seats: Sequence[Seat], budget: Sequence[int]
+) -> list[int]:
+    """Back through the tables: at each the seat that made most of it; in the order in which they were added."""
+    left, found = list(budget), list[int]()
+    for table, row in zip(tables[::-1], rows[::-1], strict=True):
+        held = [_held_with(seat, table, row[number, 0], left) for number, seat in enumerate(seats)]
+        best = held.index(max(held))
+        left = _without(left, seats[best])
+        found.append(best)
+    return found[::-1]
+
+
+def _held_with(seat: Seat, table: Counts, layers: int, left: Sequence[int]) -> int:
+    """Layers of the devices that are left where a seat takes its part of them."""
+    rest = _without(left, seat)
+    return int(table[(0, *rest)]) + int(layers) if min(rest) >= 0 and layers > 0 else 2 * int(_NEVER)
+
+
+def _without(left: Sequence[int], seat: Seat) -> list[int]:
+    return [count - seat.tp * (place == seat.pool) for place, count in enumerate(left)]

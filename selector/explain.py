@@ -7,6 +7,7 @@ from intent.models import UNITS, Config, Goal, Objective
 from runtime.models import Topology
 from selector.models import Candidate, Margin
 from selector.objectives import WORKLOAD_RATE
+from selector.optimum import Proof
 
 LABELS = {
     "ttft": "TTFT",
@@ -103,12 +104,27 @@ def summary(candidate: Candidate) -> str:
     readings = ", ".join(
         [
             f"mean TTFT {_ttft(candidate)}",
-            f"TPOT {amount(prediction.tpot_s, 's')}",
-            amount(prediction.throughput_tok_s, "tokens/s"),
+            f"TPOT {amount(prediction.tpot_s['mean'], 's')}",
+            f"up to {amount(prediction.throughput_tok_s, 'tokens/s')}",
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
     return f"{topology_words(candidate.topology)} on {_devices(candidate)}: {readings} ({doubt})"
+
+
+def proof(found: Proof, layers: int) -> str:
+    """Why nothing is better in one respect."""
+    bound = found.bound
+    match bound.metric:
+        case "devices":
+            words = f"on fewer than {bound.value:.0f} devices"
+        case "usd_per_hour":
+            words = f"for less than {bound.value:.4g} USD/h"
+        case "rate":
+            words = f"at more than {bound.value:.4g} requests/s"
+        case _:
+            words = f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')}"
+    return f"{words} at most {found.layers} of {layers} layers fit"
 
 
 def for_everyone(goal: Goal) -> str:
@@ -136,4 +152,4 @@ def _devices(candidate: Candidate) -> str:
 
 
 def _ttft(candidate: Candidate) -> str:
-    return amount(candidate.prediction.ttft_s, "s")
+    return amount(candidate.prediction.ttft_s["mean"], "s")

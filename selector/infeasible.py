@@ -7,16 +7,17 @@ from itertools import combinations
 
 from intent.models import Config, Objective
 from selector import explain
+from selector.finder import Finder
 from selector.models import Candidate, Infeasible
 from selector.objectives import Bound, margin_of, value_of
 from selector.ranking import Ranking
-from selector.space import Shape, Space
+from selector.space import why_never, why_no_stage
 
 
-def why_infeasible(ranking: Ranking, space: Space) -> Infeasible:
+def why_infeasible(ranking: Ranking, finder: Finder) -> Infeasible:
     """The goals or limits that clash, the nearest candidate and, for each goal it misses, what would hold."""
     if not ranking.candidates:
-        return Infeasible(_nothing_runs(space), None)
+        return Infeasible(_nothing_runs(finder), None)
     nearest = min(
         ranking.candidates,
         key=lambda one: (_shortfall(ranking, one), len(one.topology.devices), str(one.topology)),
@@ -27,16 +28,17 @@ def why_infeasible(ranking: Ranking, space: Space) -> Infeasible:
         _target(ranking, bound) for bound in missed if isinstance(bound, Objective) and bound.op != "=="
     )
     return Infeasible(
-        _clashes(ranking, space), replace(nearest, reason=f"comes nearest; misses {words}"), targets
+        _clashes(ranking, finder), replace(nearest, reason=f"comes nearest; misses {words}"), targets
     )
 
 
-def _nothing_runs(space: Space) -> tuple[str, ...]:
-    """The distinct reasons why nothing is left, each with its first example."""
-    examples: dict[str, str] = {}
-    for what, reason in space.rejected:
-        examples.setdefault(reason, str(what))
-    reasons = tuple(f"{example}: {reason}" for reason, example in examples.items())
+def _nothing_runs(finder: Finder) -> tuple[str, ...]:
+    """Why not one topology is left."""
+    if finder.holds is not None:
+        model, in_flight = finder.problem.model, finder.problem.workload.concurrency
+        what = f"layers of {model.name} fit, with the KV of {in_flight} requests in flight, into the devices that may be used"
+        return (f"at most {finder.holds} of the {model.num_layers} {what}",)
+    reasons = why_no_stage(finder.problem, finder.precisions)
     return reasons or ("no device kind of the inventory has a profile with an allowed precision",)
 
 
@@ -47,11 +49,11 @@ def _shortfall(ranking: Ranking, candidate: Candidate) -> float:
     return sum(math.log1p(-margin) for margin in margins if margin < 0)
 
 
-def _clashes(ranking: Ranking, space: Space) -> tuple[str, ...]:
+def _clashes(ranking: Ranking, finder: Finder) -> tuple[str, ...]:
     """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
     bounds = ranking.demands.bounds
     if alone := [bound for bound in bounds if not _any_holds(ranking, (bound,))]:
-        return tuple(_unreachable(ranking, bound, space) for bound in alone)
+        return tuple(_unreachable(ranking, bound, finder) for bound in alone)
     pairs: list[tuple[Bound, ...]] = [
         pair for pair in combinations(bounds, 2) if not _any_holds(ranking, pair)
     ]
@@ -67,13 +69,11 @@ def _any_holds(ranking: Ranking, bounds: Sequence[Bound]) -> bool:
     return any(not ranking.missed(bounds, one) for one in ranking.candidates)
 
 
-def _unreachable(ranking: Ranking, bound: Bound, space: Space) -> str:
+def _unreachable(ranking: Ranking, bound: Bound, finder: Finder) -> str:
     words = explain.goal_words(bound)
     if isinstance(bound, Config):
-        barred = [
-            f"{what}: {why}" for what, why in space.rejected if isinstance(what, Shape) and what.meets(bound)
-        ]
-        return f"{words}: no allowed topology has it" + (f" ({barred[0]})" if barred else "")
+        reason = why_never(bound, finder.problem, finder.precisions)
+        return f"{words}: no allowed topology has it" + (f" ({reason})" if reason else "")
     best = _best(ranking, bound, ranking.candidates)
     reading = explain.amount(_reading(ranking, bound, best), bound.unit)
     where = explain.topology_words(best.topology)

@@ -169,14 +169,19 @@ class CpuSamples:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Modelled SLIs of a topology under a workload; never called measurement."""
+    """Modelled SLIs of a topology under a workload; never called measurement. Infinite where requests pile up."""
 
-    ttft_s: float
-    tpot_s: float
-    e2e_s: float
+    ttft_s: Mapping[str, float]
+    """``mean`` and percentiles, as the other latencies."""
+    tpot_s: Mapping[str, float]
+    e2e_s: Mapping[str, float]
     throughput_tok_s: float
+    """Output tokens that it sustains at its batch limit."""
     gpu_util: float
+    """The workload's rate by the rate that it sustains."""
     usd_per_hour: float
+    batch: int
+    """The batch limit: sequences that run at once."""
     error_band: float
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source
@@ -246,7 +251,9 @@ class Plan:
     """Why the target, why today's topology loses or stays, what was not weighed; the runner-up has its own."""
     margins: tuple[Margin, ...] = ()
     considered: int = 0
-    """Topologies examined."""
+    """Operating points and device counts examined; each stands for every split of the layers."""
+    certificate: tuple[str, ...] = ()
+    """Why nothing in the space is better, one sentence for each thing that decided."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)
     """``weights`` and ``kv_per_token``: what the switch has to move."""
 

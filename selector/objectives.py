@@ -1,28 +1,12 @@
-"""What goals ask of a prediction: which can be evaluated, what each reads, how far from its bound. Pure.
+"""What goals ask of a prediction: which are weighed, what each reads, how far from its bound, how the search takes them. Pure."""
 
-Predictions are means. Until queueing is modelled, a percentile of TTFT takes the tail of an exponential
-distribution, whose q-th percentile is -ln(1 - q) times its mean (p99: 4.6); a request's TPOT is already a
-mean over its tokens, so its percentiles take a normal spread that shrinks with the square root of their
-number.
-"""
-
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from intent.models import Config, Goal, Objective, PrecisionRule
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector.models import Candidate, Margin, Prediction, Workload
-
-TTFT_TAIL: Mapping[str | None, float] = {
-    None: 1.0, "mean": 1.0, "p50": 1.0, "p90": 2.3, "p95": 3.0, "p99": 4.6, "p99.9": 6.9,
-}  # fmt: skip
-"""Statistic to its ratio to the mean; the median is taken as the mean, which lies above it."""
-
-NORMAL_TAIL: Mapping[str | None, float] = {
-    None: 0.0, "mean": 0.0, "p50": 0.0, "p90": 1.28, "p95": 1.64, "p99": 2.33, "p99.9": 3.09,
-}  # fmt: skip
-"""Statistic to its distance from the mean in standard deviations."""
+from selector.optimum import Metric, Threshold
 
 EVALUATED = frozenset(
     {"ttft", "tpot", "e2e", "throughput_tok", "throughput_req", "gpu_util", "gpu_count", "cost"}
@@ -119,28 +103,68 @@ def _named(rule: PrecisionRule) -> set[str]:
 def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: Workload) -> float:
     """What a goal reads, in the goal's own unit."""
     if isinstance(goal, Config):
-        return float({"tp": topology.stages[0].tp_size, "pp": topology.pp_size, "replicas": 1}[goal.key])
-    ttft_s = prediction.ttft_s * TTFT_TAIL[goal.stat]
-    tokens = max(1, workload.output_tokens)
-    tpot_s = prediction.tpot_s * (1 + NORMAL_TAIL[goal.stat] / math.sqrt(tokens))
-    readings = {
-        "ttft": ttft_s,
-        "tpot": tpot_s,
-        "e2e": ttft_s + (tokens - 1) * tpot_s,
+        degrees = [stage.tp_size for stage in topology.stages]
+        tp = max(degrees) if goal.op == "<=" else min(degrees)
+        return float({"tp": tp, "pp": topology.pp_size, "replicas": 1}[goal.key])
+    if goal.metric in LATENCIES:
+        readings = {"ttft": prediction.ttft_s, "tpot": prediction.tpot_s, "e2e": prediction.e2e_s}
+        return readings[goal.metric][goal.stat or "mean"]
+    if goal.metric == "cost":
+        return prediction.usd_per_hour * usd_per(goal.unit, workload)
+    return {
         "throughput_tok": prediction.throughput_tok_s,
-        "throughput_req": prediction.throughput_tok_s / tokens,
+        "throughput_req": prediction.throughput_tok_s / max(1, workload.output_tokens),
         "gpu_util": prediction.gpu_util,
         "gpu_count": float(len(topology.devices)),
-    }
-    return _cost(goal.unit, prediction, workload) if goal.metric == "cost" else readings[goal.metric]
+    }[goal.metric]
 
 
-def _cost(unit: str | None, prediction: Prediction, workload: Workload) -> float:
-    """USD per hour, day, month (730 h) or million output tokens at the workload's rate."""
+def usd_per(unit: str | None, workload: Workload) -> float:
+    """What one USD an hour is by the day, the month (730 h) or the million output tokens at the workload's rate."""
     if unit == "USD/Mtok":
-        served = min(prediction.throughput_tok_s, workload.rate_rps * workload.output_tokens)
-        return prediction.usd_per_hour / (served * 3600 / 1e6) if served else math.inf
-    return prediction.usd_per_hour * {"USD/day": 24, "USD/month": 730}.get(unit or "", 1)
+        return 1e6 / (3600 * workload.rate_rps * max(1, workload.output_tokens))
+    return {"USD/day": 24.0, "USD/month": 730.0}.get(unit or "", 1.0)
+
+
+def thresholds(goals: Sequence[Bound], workload: Workload) -> list[Threshold]:
+    """Goals as the search takes them; those that have no place there (TP, PP, a lower bound on utilisation) are left out."""
+    return [
+        _threshold(goal, metric, workload)
+        for goal in goals
+        if isinstance(goal, Objective)
+        for metric in _SEARCHED[goal.metric].get(goal.op, ())
+    ]
+
+
+def _threshold(goal: Objective, metric: Metric, workload: Workload) -> Threshold:
+    value = goal.value or 0.0
+    if goal.metric in LATENCIES:
+        return Threshold(metric, value, goal.stat or "mean")
+    scale = {
+        "throughput_tok": 1 / max(1, workload.output_tokens),
+        "cost": 1 / usd_per(goal.unit, workload),
+    }.get(goal.metric, 1.0)
+    if goal.metric == "gpu_util":
+        return Threshold(metric, workload.rate_rps / value if value else 0.0)
+    return Threshold(metric, value * scale)
+
+
+_SEARCHED: Mapping[str, Mapping[str, tuple[Metric, ...]]] = {
+    "ttft": {"<=": ("ttft",), "minimize": ("ttft",)},
+    "tpot": {"<=": ("tpot",), "minimize": ("tpot",)},
+    "e2e": {"<=": ("e2e",), "minimize": ("e2e",)},
+    "throughput_tok": {">=": ("rate",), "maximize": ("rate",)},
+    "throughput_req": {">=": ("rate",), "maximize": ("rate",)},
+    "gpu_util": {"<=": ("rate",), "minimize": ("rate",), "maximize": ("devices",)},
+    "gpu_count": {
+        "<=": ("devices",),
+        ">=": ("least_devices",),
+        "==": ("devices", "least_devices"),
+        "minimize": ("devices",),
+    },
+    "cost": {"<=": ("usd_per_hour",), "minimize": ("usd_per_hour",)},
+}
+"""Metric and operator to what the search bounds; what is not here is only checked."""
 
 
 def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str) -> Margin:

@@ -11,11 +11,15 @@ import bisect
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
+
+import numpy as np
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology
 from selector.errors import ProfileError
 from selector.models import Profile
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
 
 OVERLAP = 1.44
 """Exponent of the norm that joins compute and weight streaming: 1 adds, infinity takes the larger; fitted."""
@@ -111,7 +115,7 @@ class LayerCost:
     def seconds(self, step: Step) -> float:
         """Time of the layer in a step, all-reduces left out; experts are drawn evenly and streamed if any token needs them."""
         compute_s = self.token_s * step.tokens + self.attended_s * step.attended_tokens
-        touched = 1 - self.missed**step.tokens if self.missed else 1.0
+        touched = 1 - self.missed**step.tokens
         weights_s = self.attention_weights_s + self.experts_weights_s * touched
         gemm_s: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
         return gemm_s + self.kv_s * step.kv_tokens + self.elementwise_s * step.tokens + self.overhead_s
@@ -134,6 +138,14 @@ class StageCost:
     """To stream the output head; 0 where there is none."""
     row_s: float
     """To compute the head of one row."""
+
+    def allreduce_s(self, sizes: Values) -> Values:
+        """Of messages of so many bytes, many at once."""
+        if not self.allreduce:
+            return np.zeros_like(sizes)
+        known, seconds = np.array(self.allreduce).T
+        slope = (seconds[-1] - seconds[-2]) / (known[-1] - known[-2])
+        return np.asarray(np.interp(sizes, known, seconds) + slope * np.maximum(0.0, sizes - known[-1]))
 
     def seconds(self, step: Step) -> float:
         """How long the stage is busy with a step, its hop to the next stage included."""

@@ -1,19 +1,19 @@
 """What a topology will do under a workload: its server, bound to model and devices, and the SLIs of that. Pure."""
 
-import math
 from collections.abc import Mapping
 from typing import get_args
 
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.load import SERVING_SHARE, Lengths, closed_loop_means
-from selector.models import Prediction, Profile, Source, Workload
+from selector.load import SERVING_SHARE
+from selector.models import Candidate, Prediction, Problem, Profile, Source
+from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Load, Setting, StageKind
+from selector.optimum import Grid, Pipeline, Threshold, reading, running
 from selector.perf import stage_costs
+from selector.pools import pools_of
 from selector.simulator import Server
-from selector.space import BLOCK_TOKENS
+from selector.waiting import STATISTICS
 
-CHUNK_TOKENS = 2048
-"""Tokens of one step, decodes included, unless the engine says otherwise: what serving engines default to."""
 MAX_SEQUENCES = 2048
 """Sequences that may run at once, unless the engine says otherwise; memory is what usually bounds them."""
 
@@ -36,33 +36,52 @@ def server_of(
     )
 
 
-def predict(
-    topology: Topology,
-    workload: Workload,
-    model: ModelSpec,
-    cluster: Cluster,
-    profiles: Mapping[str, Profile],
-) -> Prediction:
-    """SLIs of a service that holds ``workload.concurrency`` requests in flight, all of them means.
+def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> list[Candidate]:
+    """A topology at every batch limit with which its KV fits.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
-        TopologyError: two stages on nodes without a network between them.
-        WorkloadError: lengths that are not positive.
     """
-    server = server_of(topology, model, cluster, profiles)
-    lengths = Lengths.fixed(workload.input_tokens, max(1, workload.output_tokens))
-    slis = closed_loop_means(server, max(1, workload.concurrency), lengths)
-    ttft_s = slis.ttft_s["mean"] if slis.ttft_s else math.inf
-    tpot_s = slis.tpot_s["mean"] if slis.tpot_s else math.inf
-    source, error_band = confidence(topology, profiles)
+    pools = pools_of(problem.cluster, dict.fromkeys(stage.kind for stage in topology.stages))
+    places = {device: place for place, pool in enumerate(pools) for node in pool.nodes for device in node}
+    stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
+    kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
+    setting = Setting(problem.model, problem.cluster, profiles, Load.of(problem.workload))
+    grid = Grid.of(kinds, [topology.pp_size], pools, setting)
+    return [
+        Candidate(topology, prediction(topology, pipeline, grid), "") for pipeline in running(grid, stages)
+    ]
+
+
+def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
+    """A stage by the precisions of its layers, that of most of them first."""
+    counts: dict[str, int] = {stage.precision.weights: 0}
+    for layer in stage.layers:
+        name = stage.precision_of(layer).weights
+        counts[name] = counts.get(name, 0) + 1
+    return [
+        (StageKind(pool, stage.kind, stage.tp_size, name), count)
+        for name, count in sorted(counts.items(), key=lambda item: -item[1])
+        if count
+    ]
+
+
+def prediction(topology: Topology, pipeline: Pipeline, grid: Grid) -> Prediction:
+    """The SLIs of a topology that is this pipeline."""
+    load, cluster = grid.setting.load, grid.setting.cluster
+    source, error_band = confidence(topology, grid.setting.profiles)
+
+    def readings(metric: str) -> dict[str, float]:
+        return {stat: reading(pipeline, Threshold(metric, 0.0, stat), grid) for stat in STATISTICS}  # type: ignore[arg-type]  # one of three
+
     return Prediction(
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
-        e2e_s=ttft_s + (lengths.output_tokens - 1) * tpot_s,
-        throughput_tok_s=slis.throughput_tok_s,
-        gpu_util=min(1.0, workload.rate_rps * lengths.output_tokens / max(slis.throughput_tok_s, 1e-12)),
+        ttft_s=readings("ttft"),
+        tpot_s=readings("tpot"),
+        e2e_s=readings("e2e"),
+        throughput_tok_s=load.output_tokens / pipeline.busy_s,
+        gpu_util=min(1.0, load.rate_rps * pipeline.busy_s),
         usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
+        batch=pipeline.batch,
         error_band=error_band,
         source=source,
     )

@@ -27,8 +27,9 @@ class Ranking:
 
     @property
     def today(self) -> Candidate | None:
-        """The candidate that is what runs now."""
-        return next((one for one in self.candidates if one.topology == self.problem.now), None)
+        """What runs now, at the best of its batch limits."""
+        now = [one for one in self.candidates if one.topology == self.problem.now]
+        return min(now, key=lambda one: (self._worth(one), str(one.topology)), default=None)
 
     def missed(self, bounds: Sequence[Bound], candidate: Candidate) -> list[Bound]:
         """The bounds that a candidate is predicted not to hold."""
@@ -53,13 +54,17 @@ class Ranking:
         return explain.slower(loser, winner)
 
     def _key(self, candidate: Candidate) -> tuple[float, ...]:
+        *worth, ttft_s, batch = self._worth(candidate)
+        return (*worth, self._needless(candidate), ttft_s, batch)
+
+    def _worth(self, candidate: Candidate) -> tuple[float, ...]:
         return (
             len(self.missed(self.demands.bounds, candidate)),
             len(self.missed(self.demands.wishes, candidate)),
             *(self._signed(goal, candidate) for goal in self.demands.optimised),
             len(candidate.topology.devices),
-            self._needless(candidate),
-            candidate.prediction.ttft_s,
+            float(f"{candidate.prediction.ttft_s['mean']:.6g}"),
+            candidate.prediction.batch,
         )
 
     def _signed(self, goal: Bound, candidate: Candidate) -> float:
@@ -70,6 +75,8 @@ class Ranking:
     def _needless(self, candidate: Candidate) -> bool:
         """A switch whose gain in TTFT the error band swallows."""
         today = self.today
-        if today is None or candidate is today:
+        if today is None or candidate.topology == today.topology:
             return False
-        return candidate.prediction.ttft_s > today.prediction.ttft_s * (1 - today.prediction.error_band)
+        return candidate.prediction.ttft_s["mean"] > today.prediction.ttft_s["mean"] * (
+            1 - today.prediction.error_band
+        )

@@ -1,20 +1,21 @@
-"""The choice: every legal topology is predicted, checked against the goals and ranked. Pure."""
+"""The choice: the best topology for the goals, or why there is none. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from intent.models import Goal
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
+from selector.finder import Answer, Finder
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Ticket
 from selector.moves import bytes_to_move
-from selector.objectives import Demands, margin_of, precisions_for, sort_goals
-from selector.pipelines import mixed
-from selector.prediction import predict
+from selector.objectives import Bound, Demands, margin_of, precisions_for, sort_goals
+from selector.prediction import candidates
 from selector.ranking import Ranking
-from selector.space import Space, survey, weights_of
+from selector.space import obstacle, weights_of
 
 
 def select(
@@ -29,15 +30,16 @@ def select(
     available = _available(problem, profiles)
     running = weights_of(problem.now) if problem.now else set[str]()
     precisions = precisions_for(demands.rules, running, available)
-    space, candidates = _explore(problem, profiles, precisions)
-    ranking = Ranking(demands, problem, candidates)
     notes = _notes(demands, problem, profiles, precisions)
-    if candidates and not ranking.missed(demands.bounds, ranking.best_first[0]):
-        return _plan(ranking, space, notes, ticket)
-    answer = why_infeasible(ranking, space)
-    offer = _other_precision(ranking, profiles, [name for name in available if name not in precisions])
+    finder = Finder(Ranking(demands, problem, ()), profiles, precisions)
+    answer = _with_wishes(finder)
+    today = _today(finder)
+    if answer:
+        return _plan(finder, answer, today, (notes, ticket))
+    found = why_infeasible(replace(finder.ranking, candidates=_nearest(finder, today)), finder)
+    offer = _other_precision(finder, [name for name in available if name not in precisions])
     return replace(
-        answer, reasons=(*answer.reasons, *notes), feasible_targets=(*answer.feasible_targets, *offer)
+        found, reasons=(*found.reasons, *notes), feasible_targets=(*found.feasible_targets, *offer)
     )
 
 
@@ -50,40 +52,61 @@ def _available(problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, 
     return tuple(name for name in allowed if engine is None or name in engine.precisions)
 
 
-def _explore(
-    problem: Problem, profiles: Mapping[str, Profile], precisions: Collection[str]
-) -> tuple[Space, list[Candidate]]:
-    """The space, and a prediction for each topology in it; what cannot be predicted is rejected."""
-    space = survey(problem, [kind for kind in problem.cluster.kinds if kind in profiles], precisions)
-    candidates, rejected = [], list(space.rejected)
-    pipelines = list(mixed(problem, profiles, precisions))
-    rejected += [(topology, reason) for topology, reason in pipelines if reason]
-    found = dict.fromkeys([*space.topologies, *(topology for topology, reason in pipelines if not reason)])
-    for topology in found:
-        try:
-            prediction = predict(topology, problem.workload, problem.model, problem.cluster, profiles)
-        except (ProfileError, TopologyError) as error:
-            rejected.append((topology, str(error)))
-        else:
-            candidates.append(Candidate(topology, prediction, ""))
-    return Space(tuple(one.topology for one in candidates), tuple(rejected)), candidates
+def _with_wishes(finder: Finder) -> Answer | None:
+    """The best that holds the hard goals and as many of the soft ones as can be held; of equally many the first ones."""
+    demands = finder.ranking.demands
+    for count in range(len(demands.wishes), -1, -1):
+        for wishes in combinations(demands.wishes, count):
+            goals = (*demands.bounds, *wishes)
+            answer = finder.best(goals, demands.optimised)
+            if answer and not finder.ranking.missed(goals, answer.best):
+                return answer
+    return None
 
 
-def _other_precision(
-    ranking: Ranking, profiles: Mapping[str, Profile], precisions: Collection[str]
-) -> tuple[str, ...]:
+def _today(finder: Finder) -> list[Candidate]:
+    """What runs now at each of its batch limits, if it may go on."""
+    problem, now = finder.problem, finder.problem.now
+    if now is None or obstacle(now, problem, finder.precisions):
+        return []
+    try:
+        return candidates(now, problem, finder.profiles)
+    except (ProfileError, TopologyError):
+        return []
+
+
+def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
+    """What comes near: the best there is for each goal, alone and beside the others; beside single ones if each holds alone."""
+    bounds = finder.ranking.demands.bounds
+    others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
+
+    def best(place: int, held: Sequence[Bound]) -> list[Candidate]:
+        answer = finder.best(held, (bounds[place],))
+        return [answer.best] if answer else []
+
+    found = list(today)
+    for place, rest in others.items():
+        found += best(place, ())
+        found += best(place, rest) if rest else []
+    if len(bounds) > 2 and all(
+        any(not finder.ranking.missed([goal], one) for one in found) for goal in bounds
+    ):
+        for place, rest in others.items():
+            found += [one for other in rest for one in best(place, [other])]
+    return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
+
+
+def _other_precision(finder: Finder, precisions: Sequence[str]) -> tuple[str, ...]:
     """What would hold every goal if its precision were allowed, as a sentence; never taken unasked."""
-    _, candidates = _explore(ranking.problem, profiles, precisions)
-    other = replace(ranking, candidates=candidates)
-    if ranking.demands.rules or not candidates or other.missed(ranking.demands.bounds, other.best_first[0]):
+    demands = finder.ranking.demands
+    answer = None if demands.rules else replace(finder, precisions=tuple(precisions)).best(demands.bounds, ())
+    if answer is None:
         return ()
-    return (
-        f"every goal would hold with {explain.summary(other.best_first[0])}, if that precision is allowed",
-    )
+    return (f"every goal would hold with {explain.summary(answer.best)}, if that precision is allowed",)
 
 
 def _notes(
-    demands: Demands, problem: Problem, profiles: Mapping[str, Profile], precisions: Collection[str]
+    demands: Demands, problem: Problem, profiles: Mapping[str, Profile], precisions: Sequence[str]
 ) -> tuple[str, ...]:
     """What was kept, left out or not weighed."""
     kept = problem.now and not demands.rules and weights_of(problem.now) == set(precisions)
@@ -95,10 +118,15 @@ def _notes(
     )
 
 
-def _plan(ranking: Ranking, space: Space, notes: tuple[str, ...], ticket: Ticket) -> Plan:
-    problem, (best, *others) = ranking.problem, ranking.best_first
-    second = replace(others[0], reason=ranking.why_loses(others[0], best)) if others else None
-    stated = (*ranking.demands.bounds, *ranking.demands.wishes)
+def _plan(
+    finder: Finder, answer: Answer, today: Sequence[Candidate], said: tuple[tuple[str, ...], Ticket]
+) -> Plan:
+    """The plan: what was found, unless what runs now is as good."""
+    (notes, ticket), problem, demands = said, finder.problem, finder.ranking.demands
+    ranking = replace(finder.ranking, candidates=[answer.best, *today])
+    best = ranking.best_first[0]
+    second = _runner_up(finder, best, answer)
+    stated = (*demands.bounds, *demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
@@ -111,20 +139,27 @@ def _plan(ranking: Ranking, space: Space, notes: tuple[str, ...], ticket: Ticket
         target=best.topology,
         prediction=best.prediction,
         now_prediction=ranking.today.prediction if ranking.today else None,
-        runner_up=second,
-        reasons=(
-            f"chosen: {explain.summary(best)}",
-            *_today(ranking, space),
-            *missed,
-            *notes,
-        ),
+        runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,
+        reasons=(f"chosen: {explain.summary(best)}", *_becomes_of_today(ranking, finder), *missed, *notes),
         margins=margins,
-        considered=space.considered,
+        considered=answer.considered,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
+        certificate=tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs),
     )
 
 
-def _today(ranking: Ranking, space: Space) -> list[str]:
+def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | None:
+    """The best of another shape."""
+    demands = finder.ranking.demands
+    if answer.best.topology != best.topology:
+        return answer.best
+    goals = [goal for goal in (*demands.bounds, *demands.wishes) if not finder.ranking.missed([goal], best)]
+    second = finder.best(goals, demands.optimised, other_than=best.topology)
+    second = second or finder.best((), demands.optimised, other_than=best.topology)
+    return second.best if second else None
+
+
+def _becomes_of_today(ranking: Ranking, finder: Finder) -> list[str]:
     """What becomes of today's topology, and why."""
     now, best, today = ranking.problem.now, ranking.best_first[0], ranking.today
     if now is None:
@@ -134,5 +169,5 @@ def _today(ranking: Ranking, space: Space) -> list[str]:
         return [f"{name} stays: it is already the best for these goals, nothing has to move"]
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
-    rejected = [reason for what, reason in space.rejected if what == now]
-    return [f"today's {name} is out: {rejected[0] if rejected else 'its device kind has no profile'}"]
+    reason = obstacle(now, ranking.problem, finder.precisions)
+    return [f"today's {name} is out: {reason or 'its device kind has no profile'}"]

@@ -1,134 +1,93 @@
-"""Which topologies may be considered: uniform TP x PP x precision on one device kind. Pure.
+"""What may be built: kinds of stages, how many of them, which may stand together; and why a topology may not run. Pure.
 
-Limits, engine capabilities and memory narrow them; what they exclude is kept with the reason.
+Limits, engine capabilities and goals for the topology itself narrow the space before anything is searched.
 """
 
-import itertools
-import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from intent.models import Config
 from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
-from runtime.models import Cluster, Precision, Topology, uniform
-from selector.models import Problem
+from runtime.models import Topology
+from selector.balance import MOST_STAGES
+from selector.models import Problem, Profile
+from selector.operating import BLOCK_TOKENS, Load, StageKind
+from selector.pools import Pool
 
-BLOCK_TOKENS = 16
-"""Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A uniform topology before it is bound to devices."""
-
-    kind: str
-    tp: int
-    pp: int
-    precision: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} TP{self.tp}xPP{self.pp}@{self.precision}"
-
-    def meets(self, goal: Config) -> bool:
-        """Whether the shape itself is what a goal asks for."""
-        degree = {"tp": self.tp, "pp": self.pp}.get(goal.key)
-        if degree is None:
-            return False
-        return {"<=": degree <= goal.value, ">=": degree >= goal.value}.get(goal.op, degree == goal.value)
+_COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
-    """What may run, and why the rest may not."""
-
-    topologies: tuple[Topology, ...]
-    rejected: tuple[tuple[Shape | Topology, str], ...]
-
-    @property
-    def considered(self) -> int:
-        """How many were looked at."""
-        return len(self.topologies) + len(self.rejected)
-
-
-def survey(problem: Problem, kinds: Collection[str], precisions: Collection[str]) -> Space:
-    """What runs now and every uniform topology, on the given device kinds and in the given precisions."""
-    judged = [(shape, _bind(shape, problem)) for shape in _shapes(problem, kinds, precisions)]
-    topologies = [bound for _, bound in judged if isinstance(bound, Topology)]
-    rejected: list[tuple[Shape | Topology, str]] = [
-        (shape, bound) for shape, bound in judged if isinstance(bound, str)
+def stage_kinds(
+    pools: Sequence[Pool], precisions: Collection[str], problem: Problem, profiles: Mapping[str, Profile]
+) -> list[StageKind]:
+    """Every kind of stage that heads, limits and engine allow, on devices with figures for it."""
+    return [
+        StageKind(place, pool.kind, tp, name)
+        for place, pool in enumerate(pools)
+        for tp in range(1, pool.node_size + 1)
+        for name in precisions
+        if name in profiles[pool.kind].precisions
+        and _has_figures(tp, profiles[pool.kind])
+        and not _limited(tp, name, problem)
+        and not _splits_badly(tp, problem)
     ]
-    now = problem.now
-    if now and all(stage.kind in kinds for stage in now.stages):
-        if reason := _today_barred(now, problem, precisions):
-            rejected.insert(0, (now, reason))
-        else:
-            topologies.insert(0, now)
-    return Space(tuple(topologies), tuple(rejected))
 
 
-def _shapes(problem: Problem, kinds: Collection[str], precisions: Collection[str]) -> Iterator[Shape]:
-    """Every shape but today's, which is judged where it runs."""
-    for kind in kinds:
-        count = sum(gpu.kind == kind for gpu in problem.cluster.gpus)
-        degrees = [(tp, pp) for tp in range(1, count + 1) for pp in range(1, count // tp + 1)]
-        for (tp, pp), precision in itertools.product(degrees, precisions):
-            shape = Shape(kind, tp, pp, precision)
-            if problem.now is None or not _has_shape(problem.now, shape):
-                yield shape
+def _has_figures(tp: int, profile: Profile) -> bool:
+    return tp == 1 or tp <= max(profile.allreduce_s, default=1)
 
 
-def _has_shape(topology: Topology, shape: Shape) -> bool:
-    lengths = [len(stage.layers) for stage in topology.stages]
-    even = lengths == sorted(lengths, reverse=True) and lengths[0] - lengths[-1] <= 1
-    precision = Precision.named(shape.precision, shape.kind)
-    return (
-        even
-        and len(lengths) == shape.pp
-        and all(
-            (stage.kind, stage.tp_size, stage.precision, stage.overrides)
-            == (shape.kind, shape.tp, precision, ())
-            for stage in topology.stages
-        )
+def _splits_badly(tp: int, problem: Problem) -> str:
+    model = problem.model
+    parts = {"KV heads": model.num_kv_heads, "heads": model.num_heads, "MLP width": model.intermediate_size}
+    return next(
+        (f"TP {tp} does not divide the {n} {what} of {model.name}" for what, n in parts.items() if n % tp), ""
     )
 
 
-def _bind(shape: Shape, problem: Problem) -> Topology | str:
-    """The shape on devices, or why it cannot be.
-
-    Devices of today's topology come first, since what they hold need not move; if old and new do not fit
-    beside each other there, free devices are tried.
-    """
-    if obstacle := _limited(shape, shape.tp * shape.pp, problem):
-        return obstacle
-    for reuse in (True, False):
-        cluster = _ordered(problem.cluster, problem.now, reuse=reuse)
-        try:
-            topology = uniform(
-                cluster, shape.kind, shape.tp, shape.pp, problem.model.num_layers, shape.precision
-            )
-            topology.check(problem.cluster, problem.model)
-        except TopologyError as error:
-            return str(error)
-        obstacle = _memory_obstacle(topology, problem)
-        if not obstacle:
-            return topology
-    return obstacle
+def stage_counts(problem: Problem) -> list[int]:
+    """Every number of stages that layers, devices, limits and engine allow, up to ``MOST_STAGES``."""
+    most = min(MOST_STAGES, problem.model.num_layers, len(problem.cluster.gpus))
+    return [number for number in range(1, most + 1) if not _too_deep(number, problem)]
 
 
-def _limited(shape: Shape, devices: int, problem: Problem) -> str:
-    """Which limit or engine capability the shape breaks, or nothing."""
+def narrowed(
+    kinds: Sequence[StageKind], counts: Sequence[int], wishes: Sequence[Config]
+) -> tuple[list[StageKind], list[int]]:
+    """What goals for TP and PP leave; one replica is all there is, so a goal for more leaves nothing."""
+    kept, numbers = list(kinds), list(counts)
+    for wish in wishes:
+        if wish.op not in _COMPARED:
+            continue
+        fits = _COMPARED[wish.op]
+        if wish.key == "tp":
+            kept = [kind for kind in kept if fits(kind.tp, wish.value)]
+        elif wish.key == "pp":
+            numbers = [number for number in numbers if fits(number, wish.value)]
+        elif not fits(1, wish.value):
+            return [], []
+    return kept, numbers
+
+
+def groups(kinds: Sequence[StageKind], problem: Problem) -> Iterator[list[StageKind]]:
+    """The kinds of stages that an engine runs in one pipeline: all of them, or those of one TP degree and one precision."""
+    engine = problem.capabilities
+    if engine is None or engine.tp_per_stage:
+        yield list(kinds)
+        return
+    for tp, precision in dict.fromkeys((kind.tp, kind.precision) for kind in kinds):
+        yield [kind for kind in kinds if (kind.tp, kind.precision) == (tp, precision)]
+
+
+def _limited(tp: int, precision: str, problem: Problem) -> str:
+    """Which limit or engine capability a stage breaks, or nothing."""
     limits, engine = problem.limits, problem.capabilities
-    if limits.max_gpus is not None and devices > limits.max_gpus:
-        return f"needs {devices} devices; the limit is {limits.max_gpus}"
-    if engine and shape.pp > engine.max_pp:
-        return f"the engine runs PP up to {engine.max_pp}"
     allowed: list[tuple[str, Collection[object] | None, object]] = [
-        ("the limits allow TP", limits.allowed_tp, shape.tp),
-        ("the limits allow PP", limits.allowed_pp, shape.pp),
-        ("the limits allow precision", limits.allowed_precisions, shape.precision),
-        ("the engine runs TP", engine.tp_degrees if engine else None, shape.tp),
-        ("the engine runs precision", engine.precisions if engine else None, shape.precision),
+        ("the limits allow TP", limits.allowed_tp, tp),
+        ("the limits allow precision", limits.allowed_precisions, precision),
+        ("the engine runs TP", engine.tp_degrees if engine else None, tp),
+        ("the engine runs precision", engine.precisions if engine else None, precision),
     ]
     for words, values, value in allowed:
         if values is not None and value not in values:
@@ -136,33 +95,63 @@ def _limited(shape: Shape, devices: int, problem: Problem) -> str:
     return ""
 
 
-def obstacle(topology: Topology, problem: Problem) -> str:
-    """Why a topology of any stages may not run, or nothing: limits, engine, heads, memory."""
+def _too_deep(stages: int, problem: Problem) -> str:
+    limits, engine = problem.limits, problem.capabilities
+    if engine and stages > engine.max_pp:
+        return f"the engine runs PP up to {engine.max_pp}"
+    if limits.allowed_pp is not None and stages not in limits.allowed_pp:
+        return f"the limits allow PP {_listed(limits.allowed_pp)}"
+    return ""
+
+
+def why_no_stage(problem: Problem, precisions: Collection[str]) -> tuple[str, ...]:
+    """The distinct reasons that bar every TP degree, precision or depth, each with its first example."""
+    found: dict[str, str] = {}
+    for tp in range(1, _largest_node(problem) + 1):
+        for name in precisions:
+            if reason := _limited(tp, name, problem) or _splits_badly(tp, problem):
+                found.setdefault(reason, f"TP{tp}@{name}")
+    if reason := _too_deep(1, problem):
+        found.setdefault(reason, "PP1")
+    return tuple(f"{example}: {reason}" for reason, example in found.items())
+
+
+def why_never(wish: Config, problem: Problem, precisions: Collection[str]) -> str:
+    """Why no topology is what a goal for TP, PP or replicas asks for, as far as one reason says it."""
+    if wish.key == "replicas":
+        return "one replica of a model is served"
+    if wish.key == "pp":
+        return _too_deep(wish.value, problem)
+    if wish.value > _largest_node(problem):
+        return f"the largest node has {_largest_node(problem)} devices of a kind"
+    reasons = (_limited(wish.value, name, problem) for name in precisions)
+    return _splits_badly(wish.value, problem) or next(filter(None, reasons), "")
+
+
+def _largest_node(problem: Problem) -> int:
+    counts = [
+        sum(gpu.kind == kind for gpu in node.gpus)
+        for node in problem.cluster.nodes
+        for kind in problem.cluster.kinds
+    ]
+    return max(counts, default=0)
+
+
+def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
+    """Why a topology may not run, or nothing: devices, heads, limits, engine, formats, memory."""
     try:
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
         return str(error)
-    names = [stage.precision.weights for stage in topology.stages]
-    shapes = [
-        Shape(stage.kind, stage.tp_size, topology.pp_size, name)
-        for stage, name in zip(topology.stages, names, strict=True)
-    ]
-    reasons = filter(None, (_limited(shape, len(topology.devices), problem) for shape in shapes))
-    return next(reasons, "") or _memory_obstacle(topology, problem)
-
-
-def _today_barred(now: Topology, problem: Problem, precisions: Collection[str]) -> str:
-    """Why what runs now may not go on, or nothing."""
-    formats = weights_of(now)
+    limits, formats = problem.limits, weights_of(topology)
     if not formats <= set(precisions):
         return f"it runs in {_listed(sorted(formats))}; allowed is {_listed(precisions)}"
-    shapes = [
-        Shape(stage.kind, stage.tp_size, now.pp_size, name)
-        for stage in now.stages
-        for name in sorted(formats)
-    ]
-    reasons = filter(None, (_limited(shape, len(now.devices), problem) for shape in shapes))
-    return next(reasons, "") or _memory_obstacle(now, problem)
+    if limits.max_gpus is not None and len(topology.devices) > limits.max_gpus:
+        return f"needs {len(topology.devices)} devices; the limit is {limits.max_gpus}"
+    stages = [_limited(stage.tp_size, name, problem) for stage in topology.stages for name in sorted(formats)]
+    return next(filter(None, [_too_deep(topology.pp_size, problem), *stages]), "") or no_room(
+        topology, problem
+    )
 
 
 def weights_of(topology: Topology) -> set[str]:
@@ -170,7 +159,7 @@ def weights_of(topology: Topology) -> set[str]:
     return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
 
 
-def _memory_obstacle(topology: Topology, problem: Problem) -> str:
+def no_room(topology: Topology, problem: Problem) -> str:
     """Why the workload does not fit, alone or beside what runs now; nothing if it does."""
     needed = blocks_needed(problem)
     have = blocks(topology, problem.model, problem.cluster, BLOCK_TOKENS)
@@ -179,7 +168,7 @@ def _memory_obstacle(topology: Topology, problem: Problem) -> str:
         memory = problem.cluster.gpu(device).memory_bytes
         return f"{_gb(size)} of weights leave no room for KV in the {_gb(memory)} of device {device}"
     if have < needed:
-        held = have // (needed // max(1, problem.workload.concurrency))
+        held = have // Load.of(problem.workload).blocks
         return f"holds the KV of {held} of the {problem.workload.concurrency} requests in flight"
     if problem.now is None or topology == problem.now:
         return ""
@@ -192,23 +181,8 @@ def _memory_obstacle(topology: Topology, problem: Problem) -> str:
 
 def blocks_needed(problem: Problem) -> int:
     """KV blocks for every request in flight at its full length."""
-    workload = problem.workload
-    return max(1, workload.concurrency) * math.ceil(
-        (workload.input_tokens + workload.output_tokens) / BLOCK_TOKENS
-    )
-
-
-def _ordered(cluster: Cluster, now: Topology | None, *, reuse: bool) -> Cluster:
-    """The inventory with today's devices first, or last."""
-    if now is None:
-        return cluster
-    today = frozenset(now.devices)
-    nodes = [
-        replace(node, gpus=tuple(sorted(node.gpus, key=lambda gpu: (gpu.index in today) != reuse)))
-        for node in cluster.nodes
-    ]
-    nodes.sort(key=lambda node: any(gpu.index in today for gpu in node.gpus) != reuse)
-    return replace(cluster, nodes=tuple(nodes))
+    load = Load.of(problem.workload)
+    return load.held * load.blocks
 
 
 def _listed(items: Collection[object]) -> str:

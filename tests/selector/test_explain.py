@@ -7,6 +7,7 @@ from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
 from selector import explain
 from selector.models import Candidate, Margin, Prediction
+from selector.optimum import Proof, Threshold
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,26 @@ def test_topologies_are_named_by_kind_shape_and_precision(mixed: Cluster, llama:
 
 
 def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -> None:
-    prediction = Prediction(0.156, 0.0501, 1.0, 638.2, 0.5, 8.8, 0.11, "calibrated")
+    prediction = Prediction(
+        {"mean": 0.156}, {"mean": 0.0501}, {"mean": 1.0}, 638.2, 0.5, 8.8, 32, 0.11, "calibrated"
+    )
     candidate = Candidate(uniform(mixed, "A100", 4, 1, 80, "bf16"), prediction, "")
     assert explain.summary(candidate) == (
-        "A100 TP4@bf16 on 4 devices: mean TTFT 156 ms, TPOT 50.1 ms, 638 tokens/s (± 11%, calibrated)"
+        "A100 TP4@bf16 on 4 devices: mean TTFT 156 ms, TPOT 50.1 ms, up to 638 tokens/s (± 11%, calibrated)"
     )
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (Threshold("devices", 4.0), "on fewer than 4 devices"),
+        (Threshold("usd_per_hour", 8.8), "for less than 8.8 USD/h"),
+        (Threshold("rate", 3.25), "at more than 3.25 requests/s"),
+        (Threshold("ttft", 0.4, "p99"), "with a p99 TTFT under 400 ms"),
+    ],
+)
+def test_a_certificate_says_what_is_out_of_reach(bound: Threshold, words: str) -> None:
+    assert explain.proof(Proof(bound, 77), 80) == f"{words} at most 77 of 80 layers fit"
 
 
 @pytest.mark.parametrize(

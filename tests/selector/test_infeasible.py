@@ -1,45 +1,50 @@
 """Why nothing holds, what comes nearest and what would hold."""
 
+from dataclasses import replace
+
 import pytest
 
 from intent.models import Config, Goal, Objective
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, Limits, ModelSpec, Topology
 from runtime.notation import parse_topology
+from selector.finder import Finder
 from selector.infeasible import why_infeasible
-from selector.models import Candidate, Infeasible, Prediction, Problem, Workload
+from selector.models import Candidate, Infeasible, Prediction, Problem, Profile, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking
-from selector.space import Shape, Space
 
 FAST = Objective("ttft", "<=", "x", stat="mean", value=1.0, unit="s")
 CHEAP = Objective("cost", "<=", "x", value=2.0, unit="USD/h")
 
 
 @pytest.fixture
-def ask(laptop: Cluster, counting: ModelSpec) -> "Ask":
-    return Ask(laptop, counting)
+def ask(laptop: Cluster, counting: ModelSpec, known: dict[str, Profile]) -> "Ask":
+    return Ask(laptop, counting, known)
 
 
 class Ask:
     """Two candidates: ``CPU 1x1`` at 2 USD/h and ``CPU TP2`` at 4, with the TTFTs given."""
 
-    def __init__(self, cluster: Cluster, model: ModelSpec) -> None:
+    def __init__(self, cluster: Cluster, model: ModelSpec, known: dict[str, Profile]) -> None:
+        self.known = known
         self.problem = Problem(cluster, model, Workload(1, 10, 10, 1), None)
 
     def topology(self, text: str) -> Topology:
         return parse_topology(text, self.problem.cluster, 8, "fp32")
 
-    def __call__(
-        self, goals: list[Goal], slow_s: float, fast_s: float, rejected: tuple[tuple[Shape, str], ...] = ()
-    ) -> Infeasible:
+    def __call__(self, goals: list[Goal], slow_s: float, fast_s: float) -> Infeasible:
         figures = {"CPU[0]": (slow_s, 2.0), "CPU[0,1]": (fast_s, 4.0)}
         candidates = [
-            Candidate(self.topology(text), Prediction(ttft_s, 0.01, 1.0, 1e6, 0.1, usd, 0.1, "measured"), "")
+            Candidate(self.topology(text), predicted(ttft_s, usd), "")
             for text, (ttft_s, usd) in figures.items()
         ]
         demands = sort_goals(goals, "counting", self.problem.workload)
         ranking = Ranking(demands, self.problem, candidates)
-        return why_infeasible(ranking, Space(tuple(one.topology for one in candidates), rejected))
+        return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",)))
+
+
+def predicted(ttft_s: float, usd: float) -> Prediction:
+    return Prediction({"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.1, "measured")
 
 
 def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask: Ask) -> None:
@@ -82,22 +87,47 @@ def test_targets_are_rounded_to_the_side_that_holds(ask: Ask) -> None:
     assert ask([most], 3.0, 1.5).feasible_targets == ("GPUs >= 2 would hold on CPU TP2@fp32",)
 
 
-def test_a_barred_shape_gives_the_reason_for_an_unmet_wish(ask: Ask) -> None:
-    barred = (
-        (Shape("CPU", 1, 2, "fp32"), "the limits allow PP 1"),
-        (Shape("CPU", 3, 1, "fp32"), "TP 3 is odd"),
-    )
-    answer = ask([Config("tp", "==", 3, "x")], 0.5, 0.5, barred)
-    assert answer.reasons == ("tp == 3: no allowed topology has it (CPU TP3xPP1@fp32: TP 3 is odd)",)
-    assert answer.feasible_targets == ()
-    assert ask([Config("replicas", "==", 2, "x")], 0.5, 0.5, barred).reasons == (
-        "replicas == 2: no allowed topology has it",
-    )
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (
+            Config("tp", "==", 3, "x"),
+            "tp == 3: no allowed topology has it (TP 3 does not divide the 4 KV heads of counting)",
+        ),
+        (
+            Config("tp", ">=", 5, "x"),
+            "tp >= 5: no allowed topology has it (the largest node has 4 devices of a kind)",
+        ),
+        (Config("pp", "==", 3, "x"), "pp == 3: no allowed topology has it (the limits allow PP 1, 2)"),
+        (
+            Config("replicas", "==", 2, "x"),
+            "replicas == 2: no allowed topology has it (one replica of a model is served)",
+        ),
+    ],
+)
+def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(
+    ask: Ask, wish: Config, reason: str
+) -> None:
+    ask.problem = replace(ask.problem, limits=Limits(allowed_pp=(1, 2)))
+    answer = ask([wish], 0.5, 0.5)
+    assert (answer.reasons, answer.feasible_targets) == ((reason,), ())
 
 
-def test_with_nothing_left_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
+def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec) -> None:
+    ask.problem = replace(ask.problem, model=llama)
     ranking = Ranking(sort_goals([FAST], "counting", ask.problem.workload), ask.problem, [])
-    barred = tuple((Shape("CPU", tp, 1, "fp32"), "too big" if tp > 1 else "too slow") for tp in (1, 2, 4))
-    assert why_infeasible(ranking, Space((), barred)) == Infeasible(
-        ("CPU TP1xPP1@fp32: too slow", "CPU TP2xPP1@fp32: too big"), None
+    answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",)))
+    assert answer.nearest is None
+    assert answer.reasons[0].startswith(
+        "at most 0 of the 80 layers of llama-3-70b fit, with the KV of 1 requests"
     )
+
+
+def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
+    ask.problem = replace(ask.problem, limits=Limits(allowed_tp=(8,)))
+    ranking = Ranking(sort_goals([FAST], "counting", ask.problem.workload), ask.problem, [])
+    assert why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",))).reasons == (
+        "TP1@fp32: the limits allow TP 8",
+    )
+    unknown = why_infeasible(ranking, Finder(ranking, {}, ()))
+    assert unknown.reasons == ("no device kind of the inventory has a profile with an allowed precision",)

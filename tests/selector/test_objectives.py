@@ -1,24 +1,34 @@
 """What goals ask of a prediction."""
 
-import math
-
 import pytest
 
 from intent.models import Config, Objective, PrecisionRule, Priority
 from runtime.models import Cluster, uniform
+from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Workload
 from selector.objectives import (
-    TTFT_TAIL,
     WORKLOAD_RATE,
     holds,
     margin_of,
     precisions_for,
     sort_goals,
+    thresholds,
     value_of,
 )
+from selector.optimum import Threshold
 
 WORKLOAD = Workload(rate_rps=2.0, input_tokens=100, output_tokens=100, concurrency=8)
-PREDICTION = Prediction(0.5, 0.02, 2.48, 400.0, 0.5, 3.6, 0.1, "calibrated")
+PREDICTION = Prediction(
+    {"mean": 0.5, "p99": 2.0},
+    {"mean": 0.02, "p99": 0.03},
+    {"mean": 2.48, "p99": 4.97},
+    400.0,
+    0.5,
+    3.6,
+    8,
+    0.1,
+    "calibrated",
+)
 
 
 @pytest.fixture
@@ -31,11 +41,11 @@ def candidate(laptop: Cluster) -> Candidate:
     [
         ("ttft", "mean", "s", 0.5),
         ("ttft", None, "s", 0.5),
-        ("ttft", "p99", "s", 0.5 * 4.6),
+        ("ttft", "p99", "s", 2.0),
         ("tpot", "mean", "s", 0.02),
-        ("tpot", "p99", "s", 0.02 * (1 + 2.33 / 10)),
-        ("e2e", "mean", "s", 0.5 + 99 * 0.02),
-        ("e2e", "p99", "s", 0.5 * 4.6 + 99 * 0.02 * 1.233),
+        ("tpot", "p99", "s", 0.03),
+        ("e2e", "mean", "s", 2.48),
+        ("e2e", "p99", "s", 4.97),
         ("throughput_tok", None, "tokens/s", 400.0),
         ("throughput_req", None, "requests/s", 4.0),
         ("gpu_util", None, "ratio", 0.5),
@@ -60,11 +70,35 @@ def test_config_goals_read_the_topology(candidate: Candidate, key: str, reading:
 
 
 @pytest.mark.parametrize(
-    "stat", [name for name in TTFT_TAIL if name and name.startswith("p") and name != "p50"]
+    ("goal", "expected"),
+    [
+        (Objective("ttft", "<=", "x", stat="p99", value=2, unit="s"), [Threshold("ttft", 2, "p99")]),
+        (Objective("tpot", "minimize", "x"), [Threshold("tpot", 0.0, "mean")]),
+        (Objective("throughput_tok", ">=", "x", value=500, unit="tokens/s"), [Threshold("rate", 5.0)]),
+        (Objective("gpu_util", "<=", "x", value=0.5, unit="ratio"), [Threshold("rate", 4.0)]),
+        (Objective("gpu_util", "maximize", "x"), [Threshold("devices", 0.0)]),
+        (
+            Objective("gpu_count", "==", "x", value=4, unit="gpus"),
+            [Threshold("devices", 4), Threshold("least_devices", 4)],
+        ),
+        (Objective("cost", "<=", "x", value=48, unit="USD/day"), [Threshold("usd_per_hour", 2.0)]),
+        (Objective("cost", "<=", "x", value=5, unit="USD/Mtok"), [Threshold("usd_per_hour", 3.6)]),
+        (Objective("cost", ">=", "x", value=5, unit="USD/h"), []),
+        (Config("tp", "==", 2, "x"), []),
+    ],
 )
-def test_the_tail_of_ttft_is_that_of_an_exponential(stat: str) -> None:
-    quantile = float(stat.removeprefix("p")) / 100
-    assert TTFT_TAIL[stat] == pytest.approx(-math.log(1 - quantile), rel=0.01)
+def test_the_search_takes_goals_in_its_own_units(goal: Objective | Config, expected: list[Threshold]) -> None:
+    found = thresholds([goal], WORKLOAD)
+    assert [(one.metric, one.stat) for one in found] == [(one.metric, one.stat) for one in expected]
+    assert [one.value for one in found] == pytest.approx([one.value for one in expected])
+
+
+def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed: Cluster) -> None:
+    topology = parse_topology("A100x4:0-40@bf16 > L40Sx2:40-80@bf16", mixed, 80, "bf16")
+    readings = [
+        value_of(Config("tp", op, 4, "x"), topology, PREDICTION, WORKLOAD) for op in ("<=", ">=", "==")
+    ]
+    assert readings == [4, 2, 2]
 
 
 @pytest.mark.parametrize(

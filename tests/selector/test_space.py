@@ -1,119 +1,125 @@
-"""Which topologies may be considered, and why the others may not."""
+"""What may be built, and why a topology may not run."""
 
 from dataclasses import replace
 
 import pytest
 
-from runtime.footprint import HEADROOM, block_bytes, peak_bytes, weight_bytes
+from intent.models import Config
 from runtime.models import Capabilities, Cluster, Limits, ModelSpec, uniform
-from selector.models import Problem, Workload
-from selector.space import BLOCK_TOKENS, Shape, Space, blocks_needed, survey
+from runtime.notation import parse_topology
+from selector.models import Problem, Profile, Workload
+from selector.operating import StageKind
+from selector.pools import pools_of
+from selector.space import groups, narrowed, no_room, obstacle, stage_counts, stage_kinds, why_never
 
 
-def reasons(space: Space) -> dict[str, str]:
-    return {str(what): why for what, why in space.rejected}
+@pytest.fixture
+def problem(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
+    return Problem(mixed, llama, peak, None)
 
 
-def test_every_divisor_of_the_heads_and_every_depth_is_there(
-    laptop: Cluster, counting: ModelSpec, streams: Workload
+def kinds_of(problem: Problem, known: dict[str, Profile], *precisions: str) -> list[StageKind]:
+    return stage_kinds(pools_of(problem.cluster, problem.cluster.kinds), precisions, problem, known)
+
+
+def test_stages_take_every_degree_that_divides_the_heads_up_to_a_node(
+    problem: Problem, known: dict[str, Profile]
 ) -> None:
-    space = survey(Problem(laptop, counting, streams, None), ["CPU"], ["fp32"])
-    assert sorted(topology.shape for topology in space.topologies) == [
-        "1x1", "PP2", "PP3", "PP4", "TP2", "TP2xPP2", "TP4",
-    ]  # fmt: skip
-    assert reasons(space).keys() == {"CPU TP3xPP1@fp32"}
-    assert "TP 3 does not divide the 4 KV heads" in reasons(space)["CPU TP3xPP1@fp32"]
-    assert space.considered == 8
+    found = kinds_of(problem, known, "bf16")
+    assert [(kind.kind, kind.tp) for kind in found] == [
+        (kind, tp) for kind in ("A100", "L40S") for tp in (1, 2, 4)
+    ]
+
+
+def test_only_formats_with_figures_are_built(problem: Problem, known: dict[str, Profile]) -> None:
+    bare = known | {"A100": replace(known["A100"], weight_share={"bf16": 0.6})}
+    assert {kind.kind for kind in kinds_of(problem, bare, "int8")} == {"L40S"}
+    assert kinds_of(problem, known, "fp32") == []
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason"),
+    ("limits", "engine", "degrees"),
     [
-        (Limits(max_gpus=1), "needs 2 devices; the limit is 1"),
-        (Limits(allowed_tp=(1, 4)), "the limits allow TP 1, 4"),
-        (Limits(allowed_pp=(2,)), "the limits allow PP 2"),
-        (Limits(allowed_precisions=("bf16",)), "the limits allow precision bf16"),
+        (Limits(allowed_tp=(2,)), None, {2}),
+        (Limits(), Capabilities((1, 4), 2, ("bf16",), tp_per_stage=True, replicated_kv_heads=False), {1, 4}),
+        (Limits(allowed_precisions=("fp8",)), None, set()),
     ],
 )
-def test_a_limit_bars_by_name(
-    laptop: Cluster, counting: ModelSpec, streams: Workload, limits: Limits, reason: str
+def test_limits_and_engine_narrow_the_stages(
+    problem: Problem,
+    known: dict[str, Profile],
+    limits: Limits,
+    engine: Capabilities | None,
+    degrees: set[int],
 ) -> None:
-    space = survey(Problem(laptop, counting, streams, None, limits), ["CPU"], ["fp32"])
-    assert reasons(space)["CPU TP2xPP1@fp32"] == reason
+    narrow = replace(problem, limits=limits, capabilities=engine)
+    assert {kind.tp for kind in kinds_of(narrow, known, "bf16")} == degrees
+
+
+def test_stages_are_as_many_as_layers_devices_engine_and_limits_allow(problem: Problem) -> None:
+    engine = Capabilities((1,), 3, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
+    assert stage_counts(problem) == list(range(1, 9))
+    assert stage_counts(replace(problem, capabilities=engine)) == [1, 2, 3]
+    assert stage_counts(replace(problem, limits=Limits(allowed_pp=(2, 4)))) == [2, 4]
+    assert stage_counts(replace(problem, model=replace(problem.model, num_layers=2))) == [1, 2]
+
+
+def test_goals_for_the_topology_narrow_it(problem: Problem, known: dict[str, Profile]) -> None:
+    kinds, counts = kinds_of(problem, known, "bf16"), stage_counts(problem)
+    kept, numbers = narrowed(kinds, counts, [Config("tp", ">=", 2, "x"), Config("pp", "==", 3, "x")])
+    assert ({kind.tp for kind in kept}, numbers) == ({2, 4}, [3])
+    assert narrowed(kinds, counts, [Config("replicas", ">=", 2, "x")]) == ([], [])
+    assert narrowed(kinds, counts, [Config("replicas", "==", 1, "x")]) == (kinds, counts)
+
+
+def test_an_engine_of_one_degree_and_one_precision_gets_them_apart(
+    problem: Problem, known: dict[str, Profile]
+) -> None:
+    kinds = kinds_of(problem, known, "bf16", "fp8")
+    engine = Capabilities((1, 2), 4, ("bf16", "fp8"), tp_per_stage=False, replicated_kv_heads=False)
+    apart = list(groups(kinds, replace(problem, capabilities=engine)))
+    assert sorted(map(len, apart)) == [2] * 6
+    assert all(len({(kind.tp, kind.precision) for kind in group}) == 1 for group in apart)
+    assert list(groups(kinds, problem)) == [kinds]
 
 
 @pytest.mark.parametrize(
-    ("engine", "reason"),
+    ("text", "limits", "reason"),
     [
-        (Capabilities((1,), 4, ("fp32",), False, False), "the engine runs TP 1"),
-        (Capabilities((1, 2), 1, ("fp32",), False, False), "the engine runs PP up to 1"),
-        (Capabilities((1, 2), 4, ("bf16",), False, False), "the engine runs precision bf16"),
+        ("A100x4@bf16", Limits(max_gpus=3), "needs 4 devices; the limit is 3"),
+        ("A100x4@bf16", Limits(allowed_tp=(1, 2)), "the limits allow TP 1, 2"),
+        ("A100x2:0-40@bf16 > A100x2:40-80@bf16", Limits(allowed_pp=(1,)), "the limits allow PP 1"),
+        ("A100x4@int8", Limits(), "it runs in int8; allowed is bf16"),
+        ("A100x1@bf16", Limits(), "of weights leave no room for KV in the 80 GB of device 0"),
+        ("A100x4@bf16", Limits(), ""),
     ],
 )
-def test_what_the_engine_cannot_run_is_barred_by_name(
-    laptop: Cluster, counting: ModelSpec, streams: Workload, engine: Capabilities, reason: str
-) -> None:
-    space = survey(Problem(laptop, counting, streams, None, Limits(), engine), ["CPU"], ["fp32"])
-    assert reasons(space)["CPU TP2xPP2@fp32"] == reason
+def test_what_may_not_run_says_why(problem: Problem, text: str, limits: Limits, reason: str) -> None:
+    topology = parse_topology(text, problem.cluster, 80, "bf16")
+    found = obstacle(topology, replace(problem, limits=limits), ["bf16"])
+    assert found == reason if not reason or "GB" not in reason else found.endswith(reason)
 
 
-def test_what_is_considered_fits_with_the_kv_of_every_request(
-    mixed: Cluster, llama: ModelSpec, peak: Workload
-) -> None:
-    problem = Problem(mixed, llama, peak, None)
-    space = survey(problem, ["A100", "L40S"], ["bf16", "fp8", "int4"])
-    assert space.topologies
-    for topology in space.topologies:
-        weights, per_block = weight_bytes(topology, llama), block_bytes(topology, llama, BLOCK_TOKENS)
-        for device in topology.devices:
-            needed = weights[device] + blocks_needed(problem) * per_block[device]
-            assert needed <= mixed.gpu(device).memory_bytes * (1 - HEADROOM)
+def test_too_many_requests_in_flight_say_how_many_would_fit(problem: Problem) -> None:
+    crowd = replace(problem, workload=replace(problem.workload, concurrency=5000))
+    reason = no_room(uniform(problem.cluster, "A100", 4, 1, 80, "bf16"), crowd)
+    assert reason.startswith("holds the KV of ")
+    assert reason.endswith(" of the 5000 requests in flight")
 
 
-def test_what_does_not_fit_says_how_much_is_too_much(
-    mixed: Cluster, llama: ModelSpec, peak: Workload
-) -> None:
-    why = reasons(survey(Problem(mixed, llama, peak, None), ["A100", "L40S"], ["bf16"]))
-    assert why["A100 TP1xPP1@bf16"] == "141 GB of weights leave no room for KV in the 80 GB of device 0"
-    crowded = replace(peak, concurrency=2000)
-    why = reasons(survey(Problem(mixed, llama, crowded, None), ["A100"], ["bf16"]))
-    held = int(why["A100 TP4xPP1@bf16"].split("KV of ")[1].split()[0])
-    assert "of the 2000 requests in flight" in why["A100 TP4xPP1@bf16"]
-    just = survey(Problem(mixed, llama, replace(peak, concurrency=held), None), ["A100"], ["bf16"])
-    assert "TP4" in {topology.shape for topology in just.topologies}
-    one_more = survey(Problem(mixed, llama, replace(peak, concurrency=held + 1), None), ["A100"], ["bf16"])
-    assert "TP4" not in {topology.shape for topology in one_more.topologies}
+def test_a_target_has_to_fit_beside_what_runs(problem: Problem) -> None:
+    running = replace(problem, now=uniform(problem.cluster, "A100", 4, 1, 80, "bf16"))
+    two = uniform(problem.cluster, "A100", 2, 2, 80, "bf16")
+    assert no_room(two, problem) == ""
+    assert no_room(two, running).startswith("does not fit beside what runs now: ")
 
 
-def test_every_target_fits_beside_what_runs(mixed: Cluster, llama: ModelSpec, peak: Workload) -> None:
-    now = uniform(mixed, "A100", 4, 1, 80, "bf16")
-    problem = Problem(mixed, llama, peak, now)
-    space = survey(problem, ["A100", "L40S"], ["bf16", "int8"])
-    assert any("does not fit beside what runs now" in why for why in reasons(space).values())
-    for topology in space.topologies:
-        if topology != now:
-            peak_of = peak_bytes(now, topology, llama, blocks_needed(problem), BLOCK_TOKENS)
-            assert all(
-                size <= mixed.gpu(device).memory_bytes * (1 - HEADROOM) for device, size in peak_of.items()
-            )
-
-
-def test_what_runs_is_considered_once_and_first(
-    laptop: Cluster, counting: ModelSpec, streams: Workload
-) -> None:
-    now = uniform(laptop, "CPU", 1, 2, 8, "fp32")
-    space = survey(Problem(laptop, counting, streams, now), ["CPU"], ["fp32"])
-    assert space.topologies[0] == now
-    assert [topology.shape for topology in space.topologies].count("PP2") == 1
-
-
-def test_what_runs_in_a_barred_precision_is_rejected_with_the_reason(
-    laptop: Cluster, counting: ModelSpec, streams: Workload
-) -> None:
-    now = uniform(laptop, "CPU", 1, 2, 8, "bf16")
-    space = survey(Problem(laptop, counting, streams, now), ["CPU"], ["fp32"])
-    assert space.rejected[0] == (now, "it runs in bf16; allowed is fp32")
-
-
-def test_a_shape_reads_as_people_write_it() -> None:
-    assert str(Shape("A100", 2, 4, "bf16")) == "A100 TP2xPP4@bf16"
+def test_wishes_that_nothing_meets_have_a_reason(problem: Problem) -> None:
+    limited = replace(problem, limits=Limits(allowed_pp=(1,), allowed_tp=(1, 2)))
+    assert why_never(Config("pp", "==", 2, "x"), limited, ["bf16"]) == "the limits allow PP 1"
+    assert why_never(Config("tp", "==", 4, "x"), limited, ["bf16"]) == "the limits allow TP 1, 2"
+    assert (
+        why_never(Config("tp", "==", 16, "x"), limited, ["bf16"])
+        == "the largest node has 4 devices of a kind"
+    )
+    assert why_never(Config("tp", "==", 2, "x"), limited, ["bf16"]) == ""

@@ -1,0 +1,192 @@
+"""From goals to the best topology: what engine, network and memory leave, searched, and bound to devices. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from intent.models import Config
+from runtime.footprint import HEADROOM, block_bytes, weight_bytes
+from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
+from selector.models import Candidate, Problem, Profile
+from selector.objectives import Bound, thresholds
+from selector.operating import BLOCK_TOKENS, Load, Setting
+from selector.optimum import Grid, Pipeline, Proof, Threshold, most_held, solve
+from selector.pools import dealt, pools_of
+from selector.prediction import prediction
+from selector.ranking import Ranking
+from selector.space import blocks_needed, groups, narrowed, no_room, stage_counts, stage_kinds
+
+FEWEST = (Threshold("devices", 0.0), Threshold("ttft", 0.0))
+"""What decides after all that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best topology for some goals, and why nothing is better."""
+
+    best: Candidate
+    proofs: tuple[Proof, ...]
+    considered: int
+    """Operating points and device counts examined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds topologies for one problem, in some precisions."""
+
+    ranking: Ranking
+    profiles: Mapping[str, Profile]
+    precisions: tuple[str, ...]
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be solved."""
+        return self.ranking.problem
+
+    def best(
+        self, goals: Sequence[Bound], objectives: Sequence[Bound], other_than: Topology | None = None
+    ) -> Answer | None:
+        """The topology that holds the goals and has the objectives best, in their order; then fewest devices, then lowest TTFT.
+
+        ``other_than`` leaves out all pipelines with as many stages on as many devices of each kind. Of what cannot stand
+        together (an engine with one TP degree, machines without a network) each part is searched, and the best of all taken.
+        """
+        problem, workload = self.problem, self.problem.workload
+        bounds = thresholds(goals, workload)
+        if problem.limits.max_gpus is not None:
+            bounds.append(Threshold("devices", problem.limits.max_gpus))
+        wanted = (*thresholds(objectives, workload), *FEWEST)
+        wishes = [goal for goal in goals if isinstance(goal, Config)]
+        answers = [
+            answer
+            for cluster in _connected(problem.cluster)
+            for grid in self._grids(cluster, wishes)
+            if (answer := self._on(_without(grid, other_than), bounds, wanted))
+        ]
+        if not answers:
+            return None
+        order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first
+        best = next(answer for answer in answers if answer.best is order[0])
+        return replace(best, considered=sum(answer.considered for answer in answers))
+
+    @property
+    def holds(self) -> int | None:
+        """The most layers that fit anywhere, whatever the goals; None if there is no kind of stage to hold any."""
+        most = self.problem.limits.max_gpus
+        bounds = () if most is None else (Threshold("devices", most),)
+        found = [
+            most_held(grid, bounds)
+            for cluster in _connected(self.problem.cluster)
+            for grid in self._grids(cluster, ())
+        ]
+        return max(found, default=None)
+
+    def _grids(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
+        pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in self.profiles])
+        setting = Setting(self.problem.model, cluster, self.profiles, Load.of(self.problem.workload))
+        kinds = stage_kinds(pools, self.precisions, self.problem, self.profiles)
+        kinds, counts = narrowed(kinds, stage_counts(replace(self.problem, cluster=cluster)), wishes)
+        if kinds and counts:
+            for group in groups(kinds, self.problem):
+                yield Grid.of(group, counts, pools, setting)
+
+    def _on(self, grid: Grid, bounds: Sequence[Threshold], wanted: Sequence[Threshold]) -> Answer | None:
+        """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free."""
+        pipeline, proofs = solve(grid, bounds, wanted)
+        if pipeline is None:
+            return None
+        if topology := self._bound(pipeline, grid):
+            return Answer(Candidate(topology, prediction(topology, pipeline, grid), ""), proofs, grid.size)
+        narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
+        answers = [answer for one in narrower if one and (answer := self._on(one, bounds, wanted))]
+        if not answers:
+            return None
+        order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first
+        return next(answer for answer in answers if answer.best is order[0])
+
+    def _bound(self, pipeline: Pipeline, grid: Grid) -> Topology | None:
+        """The pipeline on devices: today's first, since what they hold need not move; free ones if it does not fit there."""
+        now = frozenset(self.problem.now.devices) if self.problem.now else frozenset[int]()
+        every = frozenset(gpu.index for gpu in self.problem.cluster.gpus)
+        wanted = [(kind.pool, kind.tp) for kind, _ in pipeline.stages]
+        for first in (now, every - now):
+            devices = dealt(grid.pools, wanted, first)
+            topology = _topology(pipeline, devices) if devices else None
+            if topology and not no_room(topology, self.problem):
+                return topology
+        return None
+
+
+def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topology:
+    stages, start = [], 0
+    for (kind, layers), given in zip(pipeline.stages, devices, strict=True):
+        precision = Precision.named(kind.precision, kind.kind)
+        stages.append(Stage(kind.kind, given, LayerRange(start, start + layers), precision))
+        start += layers
+    return Topology(tuple(stages))
+
+
+def _connected(cluster: Cluster) -> list[Cluster]:
+    """The parts over which a pipeline may reach: all of it, or each machine where there is no network."""
+    if cluster.network is not None or len(cluster.nodes) == 1:
+        return [cluster]
+    return [Cluster((node,)) for node in cluster.nodes]
+
+
+def _without(grid: Grid, topology: Topology | None) -> Grid:
+    """The grid but for pipelines of a topology's shape."""
+    if topology is None:
+        return grid
+    used = set(topology.devices)
+    counts = tuple(len(used & {device for node in pool.nodes for device in node}) for pool in grid.pools)
+    return replace(grid, barred=(topology.pp_size, counts))
+
+
+def _beside(problem: Problem, cluster: Cluster) -> list[Cluster]:
+    """Parts of a cluster on which whatever fits fits beside what runs now; none if they have been tried."""
+    now = problem.now
+    whole = sum(gpu.memory_bytes for gpu in cluster.gpus) == sum(
+        problem.cluster.gpu(gpu.index).memory_bytes for gpu in cluster.gpus
+    )
+    if now is None or not whole or not set(now.devices) & {gpu.index for gpu in cluster.gpus}:
+        return []
+    needed = blocks_needed(problem)
+    weights, per_block = weight_bytes(now, problem.model), block_bytes(now, problem.model, BLOCK_TOKENS)
+    taken = {
+        device: round((weights[device] + needed * per_block[device]) / (1 - HEADROOM))
+        for device in now.devices
+    }
+    return [_kept(cluster, taken, now.devices), _kept(cluster, taken, ())]
+
+
+def _kept(cluster: Cluster, taken: Mapping[int, int], out: Collection[int]) -> Cluster:
+    """The cluster without some devices, and without the memory that is taken on others."""
+    nodes = [
+        replace(
+            node,
+            gpus=tuple(
+                replace(gpu, memory_bytes=max(1, gpu.memory_bytes - taken.get(gpu.index, 0)))
+                for gpu in node.gpus
+                if gpu.index not in out
+            ),
+        )
+        for node in cluster.nodes
+    ]
+    return replace(cluster, nodes=tuple(node for node in nodes if node.gpus))
+
+
+def _on_cluster(grid: Grid, cluster: Cluster) -> Grid | None:
+    """The same kinds of stages on other devices."""
+    kinds = {kind.kind for kind in grid.kinds}
+    pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in kinds])
+    stages = [
+        number
+        for number in dict.fromkeys(grid.points.stages.astype(int).tolist())
+        if number <= len(cluster.gpus)
+    ]
+    moved = [
+        replace(kind, pool=place)
+        for place, pool in enumerate(pools)
+        for kind in dict.fromkeys(replace(one, pool=0) for one in grid.kinds)
+        if kind.kind == pool.kind and kind.tp <= pool.node_size
+    ]
+    return Grid.of(moved, stages, pools, replace(grid.setting, cluster=cluster)) if moved and stages else None

@@ -1,0 +1,61 @@
+"""How long a prompt waits for the prompts in front of it: M/D/1, in units of one prompt's service. Pure.
+
+Pollaczek-Khinchine: the wait is the geometric compound of residual services, here uniform, since prompts are alike. Read off a
+grid once; what the search needs of it is one monotone function of the time of a prompt, and its inverse.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+STATISTICS = ("mean", *QUANTILES)
+UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 37), np.linspace(0.91, 0.98, 8)])
+"""Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
+_CELLS = 4096
+
+
+@cache
+def waits(stat: str) -> Values:
+    """The wait at each of ``UTILISATIONS``, in services; ``stat`` is ``mean`` or one of ``QUANTILES``."""
+    means = UTILISATIONS / (2 * (1 - UTILISATIONS))
+    if stat == "mean":
+        return np.asarray(means)
+    return np.array(
+        [_quantile(busy, mean, QUANTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)]
+    )
+
+
+def _quantile(busy: float, mean: float, share: float) -> float:
+    """Of the wait at one utilisation; its chances on a grid of services."""
+    cell = max(1 / 256, 16 * mean / _CELLS)
+    residual = np.zeros(_CELLS)
+    residual[: max(1, round(1 / cell))] = 1.0
+    residual /= residual.sum()
+    chances = np.fft.irfft((1 - busy) / (1 - busy * np.fft.rfft(residual, 2 * _CELLS)))[:_CELLS]
+    place = int(np.searchsorted(np.cumsum(chances), share))
+    return place * cell if share > 1 - busy else 0.0
+
+
+def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: str) -> Values:
+    """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting; infinite where they pile up."""
+    busy = rate_rps * overlap * first_s
+    queued = np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))
+    return np.where(busy > UTILISATIONS[-1], np.inf, first_s + queued / rate_rps)
+
+
+def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: str) -> Values:
+    """The inverse: how long prompts may take alone for a TTFT; one row per row of ``overlap``, one column per TTFT."""
+    queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
+    wanted = rate_rps * ttft_s
+    known = UTILISATIONS[:, None, None] * inverse + queued[:, None, None]  # what comes of each utilisation
+    below = np.clip((known <= wanted).sum(axis=0) - 1, 0, len(UTILISATIONS) - 2)
+    low, slope = (
+        UTILISATIONS[below],
+        (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below]),
+    )
+    busy = low + (wanted - low * inverse - queued[below]) / (inverse + slope)
+    return np.asarray(np.clip(busy, 0.0, UTILISATIONS[-1]) * inverse / rate_rps)

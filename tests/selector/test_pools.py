@@ -1,0 +1,56 @@
+"""Devices that are alike, and who gets which."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.models import Cluster, Gpu, Link, Node
+from selector.pools import dealt, pools_of
+
+
+def cluster(*sizes: int, kind: str = "A100") -> Cluster:
+    nodes, number = [], 0
+    for place, size in enumerate(sizes):
+        gpus = tuple(Gpu(number + n, kind, 80 + place, 2.0 + place) for n in range(size))
+        nodes.append(Node(str(place), gpus, Link("nvlink", 1e9, 1e-6)))
+        number += size
+    return Cluster(tuple(nodes), Link("network", 1e9, 1e-6))
+
+
+def test_nodes_of_one_size_that_is_a_power_of_two_are_one_pool() -> None:
+    (pool,) = pools_of(cluster(4, 4), ["A100"])
+    assert (pool.size, pool.node_size, pool.memory_bytes, pool.usd_per_hour) == (8, 4, 80, 2.5)
+
+
+def test_other_nodes_are_pools_of_their_own() -> None:
+    assert [pool.size for pool in pools_of(cluster(4, 2), ["A100"])] == [4, 2]
+    assert [pool.size for pool in pools_of(cluster(6, 6), ["A100"])] == [6, 6]
+    assert pools_of(cluster(4), ["L40S"]) == ()
+
+
+def test_some_devices_go_out_before_others() -> None:
+    pools = pools_of(cluster(4, 4), ["A100"])
+    assert dealt(pools, [(0, 2)], first={6, 7}) == [(6, 7)]
+    assert dealt(pools, [(0, 1), (0, 4)], first={6}) == [(0,), (6, 4, 5, 7)]
+
+
+def test_what_does_not_fit_is_given_nothing() -> None:
+    pools = pools_of(cluster(2), ["A100"])
+    assert dealt(pools, [(0, 2), (0, 1)], first=()) == []
+
+
+@given(
+    nodes=st.integers(1, 4),
+    size=st.sampled_from([1, 2, 4, 8]),
+    wanted=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=8),
+)
+def test_powers_of_two_fit_whenever_there_are_enough(nodes: int, size: int, wanted: list[int]) -> None:
+    pools = pools_of(cluster(*[size] * nodes), ["A100"])
+    wanted = [count for count in wanted if count <= size]
+    given_out = dealt(pools, [(0, count) for count in wanted], first=())
+    if sum(wanted) <= nodes * size:
+        assert [len(devices) for devices in given_out] == wanted
+        everyone = [device for devices in given_out for device in devices]
+        assert len(everyone) == len(set(everyone))
+        assert all(len({device // size for device in devices}) == 1 for devices in given_out)
+    else:
+        assert given_out == []
