@@ -40,6 +40,7 @@ CONFINED = {
     "langchain_core": ("intent/llm/",),
     "typer": ("intentctl/",),
     "rich": ("intentctl/",),
+    "matplotlib": ("intentctl/plots.py",),
 }
 """Library to the only places that may use it."""
 
