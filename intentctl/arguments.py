@@ -1,8 +1,12 @@
 """What arguments mean: the first one may be a command, an option, or the text of an intent. Pure."""
 
 import difflib
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
+from typing import Any
 
 SAY = "say"
 """The command that bare text stands for."""
@@ -35,6 +39,31 @@ class EngineName(StrEnum):
 
 class MisspeltCommandError(ValueError):
     """A single word that is nearly a command's name."""
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of a parameter that is a dataclass; the command gets the object.
+
+    Whatever the dataclass raises for values that do not go together is raised when the command is called.
+    """
+    own = inspect.signature(command).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
+    }
+
+    @functools.wraps(command)
+    def flat(**typed: object) -> None:
+        for name, group in groups.items():
+            typed[name] = group(**{field.name: typed.pop(field.name) for field in fields(group)})
+        command(**typed)
+
+    options = [
+        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in own.items()
+        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [one])
+    ]
+    flat.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return flat
 
 
 def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:

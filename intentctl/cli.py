@@ -2,12 +2,22 @@
 
 import io
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from intentctl.arguments import SAY, SWITCH_TIMEOUT_S, EngineName, Exchange, Form, MisspeltCommandError, route
+from intentctl.arguments import (
+    SAY,
+    SWITCH_TIMEOUT_S,
+    EngineName,
+    Exchange,
+    Form,
+    MisspeltCommandError,
+    route,
+    spread,
+)
 from intentctl.status import CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -204,28 +214,33 @@ Printed = Annotated[
 ]
 
 
-@app.command()
-def predict(  # noqa: PLR0913, PLR0917 - each option is a parameter
-    topology: Topology,
-    model: Model,
-    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.", min=1)],
-    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.", min=1)],
-    batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many.", min=1)] = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Poisson arrivals per second.")] = None,
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a topology is asked to serve: requests that are all alike, and one of three ways in which they come."""
+
+    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.", min=1)]
+    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.", min=1)]
+    batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many.", min=1)] = None
+    rate: Annotated[float | None, typer.Option("--rate", help="Poisson arrivals per second.")] = None
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1)
-    ] = None,
-    form: Printed = Form.TABLE,
-) -> None:
+    ] = None
+
+    def __post_init__(self) -> None:
+        if sum(one is not None for one in (self.batch, self.rate, self.concurrency)) != 1:
+            raise typer.BadParameter("say one of --batch, --rate and --concurrency")
+
+
+@app.command()
+@spread
+def predict(topology: Topology, model: Model, load: Load, form: Printed = Form.TABLE) -> None:
     """Predict TTFT, TPOT, E2E and throughput of a topology; needs no service and no deployment file."""
     from intentctl import predict as predicting
     from intentctl import render
 
-    if sum(one is not None for one in (batch, rate, concurrency)) != 1:
-        raise typer.BadParameter("say one of --batch, --rate and --concurrency")
     case = predicting.case(topology, model)
-    offered = predicting.Offered(batch, rate, concurrency)
-    document = predicting.predict(case, (input_tokens, output_tokens), offered)
+    offered = predicting.Offered(load.batch, load.rate, load.concurrency)
+    document = predicting.predict(case, (load.input_tokens, load.output_tokens), offered)
     render.emit(document, form, predicting.rows(document))
 
 

@@ -8,9 +8,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from benchmarks.words.utterances import GoalDocument
+from benchmarks.words.utterances import NOW, GoalDocument
 
 _DIGITS = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d*\.\d+|\d+")
 _TO_TWENTY = (
@@ -55,7 +57,11 @@ _RELATIVE_DAYS = re.compile(
     "this|today|tonight|tomorrow|tommorow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week"
 )
 _TENTHS = re.compile("([一二三四五六七八九])成([一二三四五六七八九])")
-_UNTIL = re.compile("until|till|到")
+_FROM_NOW = re.compile("until|till|before|rest of|到|至|前")
+"""Of a window that begins now: where it ends is said, its start is the clock's and its length what lies between."""
+_ZONE = re.compile(
+    r"(?:africa|america|asia|australia|europe|pacific)/|utc|gmt|[a-z] time\b|时间|\b(?:[bcejkmp][sd]t|[cemp]t|cest|eest)\b"
+)
 _SECONDS = re.compile("([一二两三四五六七八九])秒([一二三四五六七八九])")
 _PART_OF_DAY = re.compile("morning|noon|evening|night|[早晚夜晨午]|傍晚")
 _NUMERIC = ("value", "limit", "factor", "delta")
@@ -142,22 +148,37 @@ class Said:
 
     def has_window(self, window: dict[str, Any]) -> bool:
         """Its hours, date and length are said."""
-        if _UNTIL.search(self._text) and ("duration_s" in window or "date" in window):
-            return True  # it begins now, so its start or its length depends on the clock
         if "duration_s" in window:
-            scales = list(self._spoken(_TIMES))
-            return _is_among(
-                window["duration_s"], (number * scale for number in self.numbers for scale in scales)
-            )
-        if "date" in window and not _RELATIVE_DAYS.search(self._text):
-            day = float(window["date"].rsplit("-", 1)[1])
-            if day not in self.numbers and not any(
-                str(int(number)).endswith(f"{day:02.0f}") for number in self.numbers
-            ):
-                return False
+            return self._has_length(window["duration_s"])
+        if "date" in window and not self._has_day(date.fromisoformat(window["date"])):
+            return False
         if _PART_OF_DAY.search(self._text):  # its hours stand in the conventions, not in the text
             return True
-        return all(self._has_time(window[key]) for key in ("start", "end"))
+        return self._has_time(window["end"]) and (self._begins_now(window) or self._has_time(window["start"]))
+
+    def _has_length(self, seconds: float) -> bool:
+        """It is said, or the time to which it leads from now."""
+        scales = list(self._spoken(_TIMES))
+        if _is_among(seconds, (number * scale for number in self.numbers for scale in scales)):
+            return True
+        return bool(_FROM_NOW.search(self._text)) and self._has_end(NOW + timedelta(seconds=seconds))
+
+    def _has_end(self, end: datetime) -> bool:
+        """Its day and its time; where a zone is named, in some zone."""
+        zones = range(-12, 15) if _ZONE.search(self._text) else (0,)
+        ends = [end + timedelta(hours=hours) for hours in zones]
+        return any(self._has_day(one.date()) and self._has_time(f"{one:%H:%M}") for one in ends)
+
+    def _has_day(self, day: date) -> bool:
+        if _RELATIVE_DAYS.search(self._text):
+            return True
+        return any(number == day.day or f"{day.day:02}" in str(int(number)) for number in self.numbers)
+
+    def _begins_now(self, window: dict[str, Any]) -> bool:
+        """It ends at some time of the day of which the clock says the rest."""
+        now = NOW.astimezone(ZoneInfo(window["tz"]))
+        today = (window.get("date"), window["start"]) == (f"{now:%Y-%m-%d}", f"{now:%H:%M}")
+        return today and bool(_FROM_NOW.search(self._text))
 
     def _has_time(self, time: str) -> bool:
         hour, minute = map(float, time.split(":"))
@@ -181,7 +202,7 @@ def numbers(text: str) -> Iterator[float]:
             yield _ENGLISH[many] * _SPOKEN[part]
     if "zero" in words:
         yield 0.0
-    yield from (1.0 for _ in re.findall("单", text))
+    yield from (1.0 for _ in re.findall("单|接下来|未来", text))
     yield from (_CHINESE[whole] + _CHINESE[tenths] / 10 for whole, tenths in _SECONDS.findall(text))
     for match in _CHINESE_RUN.finditer(text):
         yield from (value for part in _parts(match[0]) if (value := _chinese(part)) is not None)

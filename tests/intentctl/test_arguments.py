@@ -1,8 +1,11 @@
+import inspect
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intentctl.arguments import MisspeltCommandError, route
+from intentctl.arguments import MisspeltCommandError, route, spread
 
 COMMANDS = ("say", "parse", "plan", "apply", "get", "serve", "demo", "doctor")
 
@@ -51,3 +54,31 @@ def test_a_single_word_close_to_a_command_names_the_command(word, meant):
 @pytest.mark.parametrize("word", ["faster", "\u4f60\u597d", "cheaper"])
 def test_any_other_single_word_is_an_intent(word):
     assert route([word], COMMANDS) == ["say", word]
+
+
+@dataclass
+class Wall:
+    width: int
+    height: int = 2
+
+
+def painted(colour: str, wall: Wall, coats: int = 1) -> None:
+    PAINTED.append((colour, wall, coats))
+
+
+PAINTED: list[tuple[str, Wall, int]] = []
+
+
+def test_a_dataclass_is_an_option_for_each_of_its_fields_in_their_place():
+    options = inspect.signature(spread(painted)).parameters
+    assert [(one.name, one.annotation, one.default) for one in options.values()] == [
+        ("colour", str, inspect.Parameter.empty),
+        ("width", int, inspect.Parameter.empty),
+        ("height", int, 2),
+        ("coats", int, 1),
+    ]
+
+
+def test_the_command_gets_the_object():
+    spread(painted)(colour="red", width=3, height=4, coats=2)
+    assert PAINTED.pop() == ("red", Wall(3, 4), 2)

@@ -4,6 +4,7 @@ from benchmarks.words.readable import numbers, unsaid
 from benchmarks.words.utterances import complete, load, own_files
 
 TTFT = complete({"type": "objective", "metric": "ttft", "stat": "p95", "op": "<=", "value": 2.0, "unit": "s"})
+TODAY = {"date": "2026-11-20", "start": "10:00", "end": "18:00", "tz": "UTC"}
 
 
 def test_every_number_of_the_corpus_is_found_in_its_text():
@@ -39,6 +40,15 @@ def test_numbers_are_read_in_digits_and_words(text, number):
         ("p999 TTFT 2s", {"stat": "p99.9"}, []),
         ("TTFT 2s for the next 30 minutes", {"window": {"from": "now", "duration_s": 1800.0}}, []),
         ("TTFT 2s for a while", {"window": {"from": "now", "duration_s": 1800.0}}, ["window"]),
+        ("TTFT 2s until tomorrow 8 am", {"window": {"from": "now", "duration_s": 79200.0}}, []),
+        ("TTFT 2s until tomorrow 9 am", {"window": {"from": "now", "duration_s": 79200.0}}, ["window"]),
+        ("TTFT 2s until Dec 3 9 am Asia/Shanghai", {"window": {"from": "now", "duration_s": 1090800.0}}, []),
+        ("TTFT 2s until Dec 4 9 am", {"window": {"from": "now", "duration_s": 1090800.0}}, ["window"]),
+        ("首字延迟压到2s", {"window": {"from": "now", "duration_s": 1800.0}}, ["window"]),
+        ("到今天18点为止TTFT 2s", {"window": TODAY}, []),
+        ("到今天18点为止TTFT 2s", {"window": TODAY | {"end": "19:00"}}, ["window"]),
+        ("到今天18点为止TTFT 2s", {"window": TODAY | {"start": "11:00"}}, ["window"]),
+        ("12月24日压到2s", {"window": {"date": "2026-12-23", "start": "00:00", "end": "24:00", "tz": "UTC"}}, ["window"]),
         ("TTFT 2s from 9 to 6pm", {"window": {"days": [], "start": "09:00", "end": "18:00", "tz": "UTC"}}, []),
         ("TTFT 2s from 9 to 5pm", {"window": {"days": [], "start": "09:00", "end": "18:00", "tz": "UTC"}}, ["window"]),
         ("TTFT 2s on 2026-11-27", {"window": {"date": "2026-11-28", "start": "00:00", "end": "24:00", "tz": "UTC"}}, ["window"]),
