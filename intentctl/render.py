@@ -187,6 +187,7 @@ def plan_rows(plan: Document) -> list[Row]:
     if runner := plan["runner_up"]:
         rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))
     rows += [("why", reason) for reason in plan["reasons"]]
+    rows += [("nothing better", reason) for reason in plan["certificate"]]
     rows += (
         [("to move", _to_move(plan["bytes_to_move"]))] if plan["bytes_to_move"] and plan["changes"] else []
     )
@@ -199,13 +200,19 @@ def _topology(topology: Document | None) -> str:
 
 def _prediction(prediction: Document) -> str:
     parts = [
-        f"TTFT {seconds(prediction['ttft_s'])}",
-        f"TPOT {seconds(prediction['tpot_s'])}",
-        f"{prediction['throughput_tok_s']:.3g} tokens/s",
+        f"TTFT {_latency(prediction['ttft_s'])}",
+        f"TPOT {_latency(prediction['tpot_s'])}",
+        f"up to {prediction['throughput_tok_s']:.4g} tokens/s with {prediction['batch']} sequences at once",
         f"{prediction['usd_per_hour']:.2f} USD/h" if prediction["usd_per_hour"] else "",
     ]
     band = f"±{prediction['error_band']:.0%}, {prediction['source']}"
     return f"{', '.join(filter(None, parts))} ({band})"
+
+
+def _latency(reading: Mapping[str, float | None]) -> str:
+    """Mean and p99, or that there is none."""
+    mean, p99 = reading["mean"], reading["p99"]
+    return "without end" if mean is None or p99 is None else f"{seconds(mean)} (p99 {seconds(p99)})"
 
 
 def _margin(margin: Document) -> str:

@@ -1,6 +1,7 @@
 """JSON forms of plans, refusals, topologies and reports: what the API and ``-o json`` show. Pure."""
 
 import dataclasses
+import math
 from typing import Any
 
 from runtime.models import Cluster, CutoverReport, Topology
@@ -16,7 +17,7 @@ def topology_document(topology: Topology | None) -> dict[str, Any] | None:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """A plan; ``changes`` is False when the target is what runs."""
-    document = dataclasses.asdict(plan)
+    document: dict[str, Any] = _finite(dataclasses.asdict(plan))
     document["now"] = topology_document(plan.now)
     document["target"] = topology_document(plan.target)
     document["runner_up"] = _candidate(plan.runner_up)
@@ -26,7 +27,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def infeasible_document(infeasible: Infeasible) -> dict[str, Any]:
     """Why nothing holds, and what comes closest."""
-    document = dataclasses.asdict(infeasible)
+    document: dict[str, Any] = _finite(dataclasses.asdict(infeasible))
     document["nearest"] = _candidate(infeasible.nearest)
     return document
 
@@ -49,6 +50,18 @@ def _candidate(candidate: Candidate | None) -> dict[str, Any] | None:
         return None
     return {
         "topology": topology_document(candidate.topology),
-        "prediction": dataclasses.asdict(candidate.prediction),
+        "prediction": _finite(dataclasses.asdict(candidate.prediction)),
         "reason": candidate.reason,
     }
+
+
+def _finite(value: Any) -> Any:
+    """Plain data without what JSON has no word for: a latency without end is null."""
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case float():
+            return value if math.isfinite(value) else None
+    return value

@@ -130,7 +130,7 @@ def test_the_estimate_is_near_the_simulator(  # noqa: PLR0917 - what a case is
     served = [one for one in simulate(server_of(topology, llama, mixed, known), arrivals)[300:] if one]
     ttft_s, tpot_s = ([getattr(one, name) for one in served] for name in ("ttft_s", "tpot_s"))
     assert best.prediction.ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
-    assert best.prediction.ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.4)
+    assert best.prediction.ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.45)
     assert best.prediction.tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
 
 
