@@ -84,6 +84,16 @@ class Cluster:
         known = ", ".join(f"{gpu.index} ({gpu.kind})" for gpu in self.gpus)
         raise TopologyError(f"device {index} is not in the inventory; it has {known}")
 
+    def named(self, selector: str) -> frozenset[int]:
+        """The devices that ``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a`` means; none if it names nothing here."""
+        prefix, _, said = selector.partition(":")
+        if prefix == "node":
+            return frozenset(gpu.index for node in self.nodes if node.name == said for gpu in node.gpus)
+        if prefix == "gpu_type":
+            return frozenset(gpu.index for gpu in self.gpus if gpu.kind.lower() == said.lower())
+        index = said.removeprefix("gpu-") if said.removeprefix("gpu-").isdecimal() else said
+        return frozenset(gpu.index for gpu in self.gpus if str(gpu.index) == index)
+
     def free_devices(self, kind: str, count: int, used: Collection[int]) -> tuple[int, ...]:
         """The first devices of a kind on one node that are not in ``used``.
 
@@ -392,6 +402,8 @@ class Limits:
     allowed_tp: tuple[int, ...] | None = None
     allowed_pp: tuple[int, ...] | None = None
     allowed_precisions: tuple[str, ...] | None = None
+    quality_loss: Mapping[str, float] = field(default_factory=dict)
+    """Weight format to the share of quality that a model wholly in it loses; full formats lose nothing."""
 
 
 class Phase(StrEnum):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from intent.models import UNITS, Config, Goal, Objective
+from intent.models import UNITS, Config, Goal, Objective, Relative, TenantException
 from runtime.models import Topology
 from selector.models import Candidate, Margin
 from selector.objectives import WORKLOAD_RATE
@@ -132,13 +132,34 @@ def for_everyone(goal: Goal) -> str:
     return f"{goal_words(goal)} was said for {getattr(goal, 'tenant', None)}; it is checked for everyone"
 
 
+def relative_to_today(goal: Goal) -> str:
+    """What a relative goal has become."""
+    return f"{goal_words(goal)}: said relative to today, which is what today's topology is predicted to do"
+
+
+def not_needed(goal: TenantException) -> str:
+    """That an exception was read and changes nothing."""
+    label = LABELS.get(goal.metric, goal.metric)
+    return f"the exception for {goal.tenant} is not needed: the bound on {label} is held for everyone"
+
+
 def not_evaluated(goal: Goal) -> str:
     """That a goal plays no part in the choice, and why."""
     if isinstance(goal, Objective) and goal.metric == "reconfig_pause":
         return (
             f"not evaluated: {goal_words(goal)} bounds the switch itself; it is measured there, not searched"
         )
-    return f"not evaluated: the selector does not weigh {goal_words(goal)} yet"
+    if isinstance(goal, Objective) and goal.metric == "quality_loss":
+        return (
+            f"not evaluated: {goal_words(goal)}; the deployment states no limits.quality_loss per precision"
+        )
+    if isinstance(goal, Objective) and goal.metric in {"availability", "error_rate"}:
+        return (
+            f"not evaluated: {goal_words(goal)} does not follow from a topology; it is watched while serving"
+        )
+    if isinstance(goal, Relative):
+        return f"not evaluated: {goal_words(goal)} is relative to today, and nothing runs that could be predicted"
+    return f"not evaluated: the selector does not weigh {goal_words(goal)}"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -3,15 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from intent.models import Config
+import numpy as np
+
+from intent.models import Config, Objective
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector.models import Candidate, Problem, Profile
-from selector.objectives import Bound, thresholds
+from selector.objectives import Bound, thresholds, value_of
 from selector.operating import BLOCK_TOKENS, Load, Setting
-from selector.optimum import Grid, Pipeline, Proof, Threshold, most_held, solve
+from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, solve
 from selector.pools import dealt, pools_of
 from selector.prediction import prediction
+from selector.priorities import Trade
 from selector.ranking import Ranking
 from selector.space import blocks_needed, groups, narrowed, no_room, stage_counts, stage_kinds
 
@@ -68,6 +71,27 @@ class Finder:
         best = next(answer for answer in answers if answer.best is order[0])
         return replace(best, considered=sum(answer.considered for answer in answers))
 
+    def traded(
+        self, goals: Sequence[Bound], better: Objective, weights: tuple[float, float]
+    ) -> Answer | None:
+        """The topology that holds the goals and is best for latency or throughput and cost together (``selector.priorities``)."""
+        problem, workload = self.problem, self.problem.workload
+        priced = any(gpu.usd_per_hour for gpu in problem.cluster.gpus)
+        metric, unit = ("cost", "USD/h") if priced else ("gpu_count", "gpus")
+
+        def buys(most: float) -> tuple[Answer, float, float] | None:
+            answer = self.best((*goals, Objective(metric, "<=", "", value=most, unit=unit)), (better,))  # type: ignore[arg-type]  # one of two
+            if answer is None:
+                return None
+            best = answer.best
+            read = value_of(better, best.topology, best.prediction, workload)
+            cost = best.prediction.usd_per_hour if priced else float(len(best.topology.devices))
+            return answer, 1 / read if better.op == "maximize" else read, cost
+
+        pools = pools_of(problem.cluster, problem.cluster.kinds)
+        costs = device_costs(pools)["usd_per_hour" if priced else "devices"]
+        return Trade(buys, weights).best(np.unique(costs)[1:].tolist())
+
     @property
     def holds(self) -> int | None:
         """The most layers that fit anywhere, whatever the goals; None if there is no kind of stage to hold any."""
@@ -82,11 +106,13 @@ class Finder:
 
     def _grids(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
         pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in self.profiles])
-        setting = Setting(self.problem.model, cluster, self.profiles, Load.of(self.problem.workload))
-        kinds = stage_kinds(pools, self.precisions, self.problem, self.profiles)
-        kinds, counts = narrowed(kinds, stage_counts(replace(self.problem, cluster=cluster)), wishes)
+        problem = self.problem
+        losses = problem.limits.quality_loss
+        setting = Setting(problem.model, cluster, self.profiles, Load.of(problem.workload), losses)
+        kinds = stage_kinds(pools, self.precisions, problem, self.profiles)
+        kinds, counts = narrowed(kinds, stage_counts(replace(problem, cluster=cluster)), wishes)
         if kinds and counts:
-            for group in groups(kinds, self.problem):
+            for group in groups(kinds, problem):
                 yield Grid.of(group, counts, pools, setting)
 
     def _on(self, grid: Grid, bounds: Sequence[Threshold], wanted: Sequence[Threshold]) -> Answer | None:

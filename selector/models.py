@@ -182,6 +182,8 @@ class Prediction:
     usd_per_hour: float
     batch: int
     """The batch limit: sequences that run at once."""
+    quality_loss: float
+    """Share of quality that its weight formats lose, as the deployment states it for each; the mean over the layers."""
     error_band: float
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source

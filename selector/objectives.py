@@ -3,13 +3,25 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from intent.models import Config, Goal, Objective, PrecisionRule
+from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, TenantException
 from runtime.models import BYTES_PER_VALUE, Topology
-from selector.models import Candidate, Margin, Prediction, Workload
+from selector.models import Candidate, Margin, Prediction, Problem, Workload
 from selector.optimum import Metric, Threshold
+from selector.placement import concerns
+from selector.priorities import sides, weighed
 
 EVALUATED = frozenset(
-    {"ttft", "tpot", "e2e", "throughput_tok", "throughput_req", "gpu_util", "gpu_count", "cost"}
+    {
+        "ttft",
+        "tpot",
+        "e2e",
+        "throughput_tok",
+        "throughput_req",
+        "gpu_util",
+        "gpu_count",
+        "cost",
+        "quality_loss",
+    }
 )
 LATENCIES = frozenset({"ttft", "tpot", "e2e"})
 
@@ -33,17 +45,26 @@ class Demands:
     optimised: tuple[Bound, ...]
     """To minimise or maximise, the first one first."""
     rules: tuple[PrecisionRule, ...]
+    sides: tuple[str, ...]
+    """What was said to come first, in that order."""
     not_evaluated: tuple[Goal, ...]
 
+    @property
+    def most_quality_loss(self) -> float | None:
+        """The tightest bound on it; a bound is leave to use any precision that keeps it."""
+        said = [goal for goal in self.bounds if isinstance(goal, Objective) and goal.metric == "quality_loss"]
+        return min((goal.value or 0.0 for goal in said), default=None)
 
-def sort_goals(goals: Sequence[Goal], model: str, workload: Workload) -> Demands:
+
+def sort_goals(goals: Sequence[Goal], problem: Problem) -> Demands:
     """Sort the goals in force.
 
     Keeping up with the workload's rate is demanded beside a latency goal, since no latency holds under
     overload; else it is wished.
     """
+    model, workload = problem.model.name, problem.workload
     mine = [goal for goal in goals if getattr(goal, "model", None) in {None, model}]
-    readable = [goal for goal in mine if _readable(goal)]
+    readable = [goal for goal in mine if _readable(goal, problem)]
     bounds = [
         goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}
     ]
@@ -56,14 +77,28 @@ def sort_goals(goals: Sequence[Goal], model: str, workload: Workload) -> Demands
         wishes=tuple(soft),
         optimised=tuple(goal for goal in readable if isinstance(goal, Bound) and goal not in bounds),
         rules=tuple(goal for goal in readable if isinstance(goal, PrecisionRule)),
-        not_evaluated=tuple(goal for goal in goals if goal not in readable),
+        sides=sides(mine),
+        not_evaluated=tuple(
+            goal for goal in goals if goal not in readable and not _weighed(goal, mine, model)
+        ),
     )
 
 
-def _readable(goal: Goal) -> bool:
+def _readable(goal: Goal, problem: Problem) -> bool:
     if isinstance(goal, Objective):
+        if goal.metric == "quality_loss" and not problem.limits.quality_loss:
+            return False  # nobody said what a precision costs
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
     return isinstance(goal, Config | PrecisionRule)
+
+
+def _weighed(goal: Goal, mine: Sequence[Goal], model: str) -> bool:
+    """Whether it decides elsewhere: where to search, in which order, or that nothing is asked beyond what holds for everyone."""
+    if isinstance(goal, Placement):
+        return concerns(goal, model)
+    if isinstance(goal, TenantException):
+        return any(isinstance(one, Objective) and one.metric == goal.metric for one in mine)
+    return isinstance(goal, Priority) and weighed(goal)
 
 
 def _keep_up(workload: Workload) -> Objective:
@@ -116,6 +151,7 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
         "throughput_req": prediction.throughput_tok_s / max(1, workload.output_tokens),
         "gpu_util": prediction.gpu_util,
         "gpu_count": float(len(topology.devices)),
+        "quality_loss": prediction.quality_loss,
     }[goal.metric]
 
 
@@ -163,6 +199,7 @@ _SEARCHED: Mapping[str, Mapping[str, tuple[Metric, ...]]] = {
         "minimize": ("devices",),
     },
     "cost": {"<=": ("usd_per_hour",), "minimize": ("usd_per_hour",)},
+    "quality_loss": {},
 }
 """Metric and operator to what the search bounds; what is not here is only checked."""
 

@@ -13,7 +13,7 @@ Both are affine in the layers of the stage. Every hop is taken to cross the netw
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,8 @@ class Setting:
     cluster: Cluster
     profiles: Mapping[str, Profile]
     load: Load
+    quality_loss: Mapping[str, float] = field(default_factory=dict)
+    """Weight format to the share of quality lost by a model that is wholly in it."""
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:

@@ -208,7 +208,7 @@ class _Search:
 
     def with_fewest(self, objective: Threshold) -> tuple["_Search", Threshold]:
         """Only the device counts that cost least."""
-        cost = _costs(self.grid, self.cells.shape)[objective.metric]
+        cost = device_costs(self.grid.pools, self.cells.shape)[objective.metric]
         fits = (self.layers >= self.grid.setting.model.num_layers).any(axis=0)
         bound = replace(objective, value=float(cost[fits].min()))
         return self.further(bound), bound
@@ -258,7 +258,7 @@ class _Search:
 
 def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
     shape = tuple(pool.size + 1 for pool in grid.pools)
-    costs, mask = _costs(grid, shape), np.ones(shape, dtype=bool)
+    costs, mask = device_costs(grid.pools, shape), np.ones(shape, dtype=bool)
     for bound in bounds:
         if bound.metric in costs:
             mask &= costs[bound.metric] <= bound.value / _LESS
@@ -267,9 +267,11 @@ def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
     return mask
 
 
-def _costs(grid: Grid, shape: Sequence[int]) -> dict[str, Values]:
+def device_costs(pools: Sequence[Pool], shape: Sequence[int] | None = None) -> dict[str, Values]:
+    """Devices and USD per hour by the number of devices of each pool, from none to all (or up to a shape)."""
+    shape = tuple(shape or (pool.size + 1 for pool in pools))
     counts = np.indices(shape).reshape(len(shape), -1)
-    prices = np.array([pool.usd_per_hour for pool in grid.pools])
+    prices = np.array([pool.usd_per_hour for pool in pools])
     return {
         "devices": counts.sum(axis=0).reshape(shape).astype(float),
         "usd_per_hour": (prices @ counts).reshape(shape),

@@ -46,7 +46,9 @@ def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Prof
     places = {device: place for place, pool in enumerate(pools) for node in pool.nodes for device in node}
     stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
     kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
-    setting = Setting(problem.model, problem.cluster, profiles, Load.of(problem.workload))
+    setting = Setting(
+        problem.model, problem.cluster, profiles, Load.of(problem.workload), problem.limits.quality_loss
+    )
     grid = Grid.of(kinds, [topology.pp_size], pools, setting)
     return [
         Candidate(topology, prediction(topology, pipeline, grid), "") for pipeline in running(grid, stages)
@@ -82,9 +84,19 @@ def prediction(topology: Topology, pipeline: Pipeline, grid: Grid) -> Prediction
         gpu_util=min(1.0, load.rate_rps * pipeline.busy_s),
         usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
         batch=pipeline.batch,
+        quality_loss=_quality_loss(topology, grid.setting.quality_loss),
         error_band=error_band,
         source=source,
     )
+
+
+def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:
+    lost = [
+        losses.get(stage.precision_of(layer).weights, 0.0)
+        for stage in topology.stages
+        for layer in stage.layers
+    ]
+    return sum(lost) / len(lost)
 
 
 def confidence(topology: Topology, profiles: Mapping[str, Profile]) -> tuple[Source, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from intent.models import Goal
+from intent.models import Goal, Objective, TenantException
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
@@ -12,9 +12,12 @@ from selector.finder import Answer, Finder
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Ticket
 from selector.moves import bytes_to_move
-from selector.objectives import Bound, Demands, margin_of, precisions_for, sort_goals
+from selector.objectives import FULL, Bound, Demands, margin_of, precisions_for, sort_goals
+from selector.placement import places
 from selector.prediction import candidates
+from selector.priorities import FIRST, SECOND, objective
 from selector.ranking import Ranking
+from selector.relatives import absolute
 from selector.space import obstacle, weights_of
 
 
@@ -26,21 +29,76 @@ def select(
     ``goals`` are those of the window that ``ticket`` names (choosing them is the caller's), ``profiles`` go
     by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s.
     """
-    demands = sort_goals(goals, problem.model.name, problem.workload)
-    available = _available(problem, profiles)
-    running = weights_of(problem.now) if problem.now else set[str]()
-    precisions = precisions_for(demands.rules, running, available)
-    notes = _notes(demands, problem, profiles, precisions)
-    finder = Finder(Ranking(demands, problem, ()), profiles, precisions)
-    answer = _with_wishes(finder)
+    where = places(goals, problem)
+    here = replace(problem, cluster=where.allowed)
+    settled = absolute(goals, _as_it_runs(problem, profiles), problem.workload)
+    demands = sort_goals(settled, here)
+    finder = Finder(Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles))
+    relative = [new for old, new in zip(goals, settled, strict=True) if new is not old]
+    notes = (*where.notes, *map(explain.relative_to_today, relative), *_notes(finder, goals))
     today = _today(finder)
+    if where.frozen:
+        return _stays(finder, today, (notes, ticket), where.frozen)
+    first = replace(finder.ranking, problem=replace(here, cluster=where.preferred or here.cluster))
+    answer = _with_wishes(replace(finder, ranking=first))
+    if answer is None and where.preferred:
+        answer, notes = (
+            _with_wishes(finder),
+            (*notes, "no topology on the preferred devices alone holds the goals"),
+        )
     if answer:
         return _plan(finder, answer, today, (notes, ticket))
     found = why_infeasible(replace(finder.ranking, candidates=_nearest(finder, today)), finder)
-    offer = _other_precision(finder, [name for name in available if name not in precisions])
+    offer = _other_precision(finder)
     return replace(
         found, reasons=(*found.reasons, *notes), feasible_targets=(*found.feasible_targets, *offer)
     )
+
+
+def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
+    """Today's topology at the smallest batch limit that its load needs, whether or not it may go on."""
+    if problem.now is None:
+        return None
+    try:
+        found = candidates(problem.now, problem, profiles)
+    except (KeyError, ProfileError, TopologyError):
+        return None
+    return min(found, key=lambda one: (one.prediction.tpot_s["mean"], one.prediction.batch), default=None)
+
+
+def _stays(
+    finder: Finder, today: Sequence[Candidate], said: tuple[tuple[str, ...], Ticket], frozen: Sequence[int]
+) -> Plan | Infeasible:
+    """What runs goes on, for devices of it may not be touched; or that it misses a goal."""
+    devices = f"device{'s' if len(frozen) > 1 else ''} {', '.join(map(str, frozen))}"
+    note = f"{devices} may not be touched, so what runs there stays as it is"
+    best = replace(finder.ranking, candidates=today).today
+    if best is None:
+        return Infeasible((f"{note}, but it may not go on: {_barred(finder)}", *said[0]), None)
+    missed = finder.ranking.missed(finder.ranking.demands.bounds, best)
+    if missed:
+        words = explain.listed([explain.goal_words(goal) for goal in missed])
+        nearest = replace(best, reason=f"is all that may run; misses {words}")
+        return Infeasible((f"{note}, but it misses {words}", *said[0]), nearest)
+    return _plan(finder, Answer(best, (), len(today)), today, ((note, *said[0]), said[1]))
+
+
+def _barred(finder: Finder) -> str:
+    now = finder.problem.now
+    return obstacle(now, finder.problem, finder.precisions) if now else ""
+
+
+def _precisions(demands: Demands, problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
+    """The weight formats to search: by the rules, and any that a bound on quality leaves."""
+    available = _available(problem, profiles)
+    running = weights_of(problem.now) if problem.now else set[str]()
+    chosen = precisions_for(demands.rules, running, available)
+    most = demands.most_quality_loss
+    if most is None:
+        return chosen
+    ruled_out = set(available) - set(precisions_for(demands.rules, set(available), available))
+    losses = dict.fromkeys(FULL, 0.0) | dict(problem.limits.quality_loss)
+    return tuple(name for name in available if losses.get(name, 1.0) <= most and name not in ruled_out)
 
 
 def _available(problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
@@ -58,10 +116,21 @@ def _with_wishes(finder: Finder) -> Answer | None:
     for count in range(len(demands.wishes), -1, -1):
         for wishes in combinations(demands.wishes, count):
             goals = (*demands.bounds, *wishes)
-            answer = finder.best(goals, demands.optimised)
+            answer = _by_priority(finder, goals)
             if answer and not finder.ranking.missed(goals, answer.best):
                 return answer
     return None
+
+
+def _by_priority(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
+    """The best by the objectives that were named, then by the order of priority."""
+    demands = finder.ranking.demands
+    order = [objective(side, demands.bounds) for side in demands.sides]
+    better = next((one for one in order if one.metric != "cost"), None)
+    if demands.optimised or better is None or "cost" not in demands.sides:
+        return finder.best(goals, (*demands.optimised, *order))
+    first = order[0].metric != "cost"
+    return finder.traded(goals, better, (FIRST, SECOND) if first else (SECOND, FIRST))
 
 
 def _today(finder: Finder) -> list[Candidate]:
@@ -96,24 +165,36 @@ def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
     return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
 
 
-def _other_precision(finder: Finder, precisions: Sequence[str]) -> tuple[str, ...]:
+def _other_precision(finder: Finder) -> tuple[str, ...]:
     """What would hold every goal if its precision were allowed, as a sentence; never taken unasked."""
     demands = finder.ranking.demands
-    answer = None if demands.rules else replace(finder, precisions=tuple(precisions)).best(demands.bounds, ())
+    others = [name for name in _available(finder.problem, finder.profiles) if name not in finder.precisions]
+    if demands.rules or demands.most_quality_loss is not None:
+        return ()
+    answer = replace(finder, precisions=tuple(others)).best(demands.bounds, ())
     if answer is None:
         return ()
     return (f"every goal would hold with {explain.summary(answer.best)}, if that precision is allowed",)
 
 
-def _notes(
-    demands: Demands, problem: Problem, profiles: Mapping[str, Profile], precisions: Sequence[str]
-) -> tuple[str, ...]:
+def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
     """What was kept, left out or not weighed."""
-    kept = problem.now and not demands.rules and weights_of(problem.now) == set(precisions)
+    problem, demands, precisions = finder.problem, finder.ranking.demands, finder.precisions
+    silent = not demands.rules and demands.most_quality_loss is None
+    kept = problem.now and silent and weights_of(problem.now) == set(precisions)
+    said = [goal for goal in demands.bounds if isinstance(goal, Objective) and goal.tenant]
+    exceptions = [
+        goal for goal in goals if isinstance(goal, TenantException) and goal not in demands.not_evaluated
+    ]
     return (
         *([f"keeps {'/'.join(precisions)}: no goal asks for another precision"] if kept else ()),
-        *(f"{kind} is left out: it has no profile" for kind in problem.cluster.kinds if kind not in profiles),
-        *(explain.for_everyone(goal) for goal in demands.bounds if getattr(goal, "tenant", None)),
+        *(
+            f"{kind} is left out: it has no profile"
+            for kind in problem.cluster.kinds
+            if kind not in finder.profiles
+        ),
+        *map(explain.for_everyone, said),
+        *(explain.not_needed(goal) for goal in exceptions),
         *map(explain.not_evaluated, demands.not_evaluated),
     )
 
@@ -169,5 +250,4 @@ def _becomes_of_today(ranking: Ranking, finder: Finder) -> list[str]:
         return [f"{name} stays: it is already the best for these goals, nothing has to move"]
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
-    reason = obstacle(now, ranking.problem, finder.precisions)
-    return [f"today's {name} is out: {reason or 'its device kind has no profile'}"]
+    return [f"today's {name} is out: {_barred(finder) or 'its device kind has no profile'}"]

@@ -139,6 +139,9 @@ def _largest_node(problem: Problem) -> int:
 
 def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
     """Why a topology may not run, or nothing: devices, heads, limits, engine, formats, memory."""
+    inventory = {gpu.index for gpu in problem.cluster.gpus}
+    if kept_free := sorted(set(topology.devices) - inventory):
+        return f"it uses the device {', '.join(map(str, kept_free))}, which a goal keeps free"
     try:
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
@@ -172,7 +175,8 @@ def no_room(topology: Topology, problem: Problem) -> str:
         return f"holds the KV of {held} of the {problem.workload.concurrency} requests in flight"
     if problem.now is None or topology == problem.now:
         return ""
-    for device, size in peak_bytes(problem.now, topology, problem.model, needed, BLOCK_TOKENS).items():
+    sizes = peak_bytes(problem.now, topology, problem.model, needed, BLOCK_TOKENS)
+    for device, size in ((device, sizes[device]) for device in topology.devices):
         usable = problem.cluster.gpu(device).memory_bytes * (1 - HEADROOM)
         if size > usable:
             return f"does not fit beside what runs now: {_gb(size)} on device {device}, {_gb(usable)} usable"

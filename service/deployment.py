@@ -239,7 +239,7 @@ def _limits(data: Mapping[str, Any]) -> Limits:
     lists = {
         key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
     }
-    return Limits(max_gpus=data.get("max_gpus"), **lists)
+    return Limits(max_gpus=data.get("max_gpus"), quality_loss=data.get("quality_loss", {}), **lists)
 
 
 def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:

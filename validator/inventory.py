@@ -6,7 +6,7 @@ from intent.models import Config, Finding, Goal, Placement
 from runtime.models import Cluster, ModelSpec
 from validator.intervals import devices_asked, satisfies
 from validator.models import Site
-from validator.placements import devices, everywhere
+from validator.placements import everywhere
 from validator.words import Words
 
 
@@ -23,7 +23,7 @@ def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
 
 
 def _nowhere(goal: Placement, cluster: Cluster) -> bool:
-    return goal.rule == "forbid" and devices(goal.selector, cluster) == everywhere(cluster)
+    return goal.rule == "forbid" and cluster.named(goal.selector) == everywhere(cluster)
 
 
 def served(model: str | None, site: Site) -> list[ModelSpec]:

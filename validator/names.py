@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from intent.models import NAMED_WINDOWS, Finding, Goal, Intent, Placement, Priority, Question
 from intent.readback import in_words
 from validator.models import Site
-from validator.placements import devices
 from validator.words import Words
 
 MOST_NAMES = 3
@@ -33,7 +32,7 @@ def unknown(goals: Sequence[Goal], site: Site) -> Iterator[Unknown]:
     for number, goal in enumerate(goals):
         for slot, code, prefix, said in _names(goal):
             known = _known(code, site)
-            if said not in known and not (prefix and devices(prefix + said, site.cluster)):
+            if said not in known and not (prefix and site.cluster.named(prefix + said)):
                 yield Unknown(number, slot, code, said, prefix, _nearest(said, known))
 
 

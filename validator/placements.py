@@ -4,24 +4,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from intent.models import Finding, Goal, Placement
-from intent.readback import is_device
 from runtime.models import Cluster
 from validator.intervals import covers, hard, together
 from validator.models import Site
 from validator.words import Words
 
 Rules = list[tuple[int, Placement]]
-
-
-def devices(selector: str, cluster: Cluster) -> frozenset[int]:
-    """The inventory indices that a selector names; none if it names nothing here."""
-    kind, _, said = selector.partition(":")
-    if kind == "node":
-        return frozenset(gpu.index for node in cluster.nodes if node.name == said for gpu in node.gpus)
-    if kind == "gpu_type":
-        return frozenset(gpu.index for gpu in cluster.gpus if gpu.kind.lower() == said.lower())
-    index = said.removeprefix("gpu-") if is_device(said) else said
-    return frozenset(gpu.index for gpu in cluster.gpus if str(gpu.index) == index)
 
 
 def everywhere(cluster: Cluster) -> frozenset[int]:
@@ -41,7 +29,7 @@ def open_to(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[int]:
 def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
     """One finding for each pair that excludes each other, else for each workload that several keep off every device."""
     rules = [(n, goal) for n, goal in enumerate(goals) if isinstance(goal, Placement) and hard(goal)]
-    rules = [(n, rule) for n, rule in rules if devices(rule.selector, site.cluster)]
+    rules = [(n, rule) for n, rule in rules if site.cluster.named(rule.selector)]
     excluded = False
     for (first, a), (second, b) in combinations(rules, 2):
         code = _clash(a, b, site.cluster)
@@ -55,9 +43,9 @@ def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
 def _left_by(rule: Placement, cluster: Cluster) -> frozenset[int]:
     match rule.rule:
         case "require":
-            return devices(rule.selector, cluster)
+            return cluster.named(rule.selector)
         case "forbid":
-            return everywhere(cluster) - devices(rule.selector, cluster)
+            return everywhere(cluster) - cluster.named(rule.selector)
     return everywhere(cluster)
 
 
@@ -66,7 +54,7 @@ def _clash(a: Placement, b: Placement, cluster: Cluster) -> str | None:
     rules = {a.rule, b.rule}
     if "freeze" in rules:
         moved, frozen = (a, b) if b.rule == "freeze" else (b, a)
-        within = devices(moved.selector, cluster) <= devices(frozen.selector, cluster)
+        within = cluster.named(moved.selector) <= cluster.named(frozen.selector)
         return "frozen_place" if moved.rule == "require" and within else None
     if "require" not in rules or not _share(a.workload, b.workload):
         return None

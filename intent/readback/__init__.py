@@ -3,6 +3,5 @@
 from intent.readback.clauses import in_words as in_words
 from intent.readback.clauses import render as render
 from intent.readback.words import Words as Words
-from intent.readback.words import is_device as is_device
 from intent.readback.words import name as name
 from intent.readback.words import plain as plain

@@ -38,13 +38,13 @@ class Ask:
             Candidate(self.topology(text), predicted(ttft_s, usd), "")
             for text, (ttft_s, usd) in figures.items()
         ]
-        demands = sort_goals(goals, "counting", self.problem.workload)
+        demands = sort_goals(goals, self.problem)
         ranking = Ranking(demands, self.problem, candidates)
         return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",)))
 
 
 def predicted(ttft_s: float, usd: float) -> Prediction:
-    return Prediction({"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.1, "measured")
+    return Prediction({"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.0, 0.1, "measured")
 
 
 def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask: Ask) -> None:
@@ -115,7 +115,7 @@ def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(
 
 def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec) -> None:
     ask.problem = replace(ask.problem, model=llama)
-    ranking = Ranking(sort_goals([FAST], "counting", ask.problem.workload), ask.problem, [])
+    ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
     answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",)))
     assert answer.nearest is None
     assert answer.reasons[0].startswith(
@@ -125,7 +125,7 @@ def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec
 
 def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
     ask.problem = replace(ask.problem, limits=Limits(allowed_tp=(8,)))
-    ranking = Ranking(sort_goals([FAST], "counting", ask.problem.workload), ask.problem, [])
+    ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
     assert why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",))).reasons == (
         "TP1@fp32: the limits allow TP 8",
     )

@@ -1,11 +1,13 @@
 """What goals ask of a prediction."""
 
+from dataclasses import replace
+
 import pytest
 
-from intent.models import Config, Objective, PrecisionRule, Priority
-from runtime.models import Cluster, uniform
+from intent.models import Config, Objective, PrecisionRule, Priority, TenantException
+from runtime.models import Cluster, Limits, ModelSpec, uniform
 from runtime.notation import parse_topology
-from selector.models import Candidate, Prediction, Workload
+from selector.models import Candidate, Prediction, Problem, Workload
 from selector.objectives import (
     WORKLOAD_RATE,
     holds,
@@ -26,6 +28,7 @@ PREDICTION = Prediction(
     0.5,
     3.6,
     8,
+    0.0,
     0.1,
     "calibrated",
 )
@@ -122,26 +125,49 @@ def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(
     assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
 
 
-def test_goals_are_sorted_by_what_the_search_does_with_them() -> None:
+@pytest.fixture
+def problem(laptop: Cluster, counting: ModelSpec) -> Problem:
+    return Problem(laptop, counting, WORKLOAD, None)
+
+
+def test_goals_are_sorted_by_what_the_search_does_with_them(problem: Problem) -> None:
     hard = Objective("ttft", "<=", "a", value=1, unit="s")
     soft = Objective("tpot", "<=", "b", value=1, unit="s", soft=True)
     wish = Objective("cost", "minimize", "c")
     shape = Config("tp", "==", 2, "d")
     rule = PrecisionRule("require", "bf16", "e")
-    priority = Priority("latency", "f")
+    priority, tenant = Priority("latency", "f"), Priority("tenant:acme", "f")
     unknown = Objective("availability", ">=", "g", value=0.99, unit="ratio")
     other = Objective("ttft", "<=", "h", value=1, unit="s", model="another")
-    demands = sort_goals([hard, soft, wish, shape, rule, priority, unknown, other], "mine", WORKLOAD)
+    demands = sort_goals([hard, soft, wish, shape, rule, priority, tenant, unknown, other], problem)
     assert demands.bounds[:2] == (hard, shape)
     assert demands.bounds[2].evidence == WORKLOAD_RATE
     assert demands.wishes == (soft,)
     assert demands.optimised == (wish,)
     assert demands.rules == (rule,)
-    assert demands.not_evaluated == (priority, unknown, other)
+    assert demands.sides == ("latency",)
+    assert demands.not_evaluated == (tenant, unknown, other)
 
 
-def test_keeping_up_is_only_wished_when_no_latency_is_bound() -> None:
-    demands = sort_goals([Config("tp", "==", 2, "x")], "mine", WORKLOAD)
+def test_a_bound_on_quality_counts_only_where_the_deployment_says_what_precisions_cost(
+    problem: Problem,
+) -> None:
+    goal = Objective("quality_loss", "<=", "x", value=0.01, unit="ratio")
+    assert sort_goals([goal], problem).not_evaluated == (goal,)
+    stated = replace(problem, limits=Limits(quality_loss={"int8": 0.005}))
+    assert sort_goals([goal], stated).most_quality_loss == 0.01
+    assert sort_goals([], stated).most_quality_loss is None
+
+
+def test_an_exception_asks_for_nothing_where_its_bound_is_held_for_everyone(problem: Problem) -> None:
+    bound = Objective("ttft", "<=", "x", stat="p99", value=1, unit="s")
+    exception = TenantException("free", "ttft", "but not for free")
+    assert sort_goals([bound, exception], problem).not_evaluated == ()
+    assert sort_goals([exception], problem).not_evaluated == (exception,)
+
+
+def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem: Problem) -> None:
+    demands = sort_goals([Config("tp", "==", 2, "x")], problem)
     assert [goal.evidence for goal in demands.wishes] == [WORKLOAD_RATE]
     assert len(demands.bounds) == 1
 

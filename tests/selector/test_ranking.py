@@ -37,7 +37,9 @@ def alike(value: float) -> dict[str, float]:
 
 def predicted(topology: Topology, ttft_s: float = 0.5, tpot_s: float = 0.01, usd: float = 1.0) -> Candidate:
     return Candidate(
-        topology, Prediction(alike(ttft_s), alike(tpot_s), alike(1.0), 1e6, 0.1, usd, 8, 0.1, "measured"), ""
+        topology,
+        Prediction(alike(ttft_s), alike(tpot_s), alike(1.0), 1e6, 0.1, usd, 8, 0.0, 0.1, "measured"),
+        "",
     )
 
 
@@ -49,9 +51,8 @@ def ranking(
     candidates: list[Candidate],
 ) -> Ranking:
     workload = Workload(1, 10, 10, 1)
-    return Ranking(
-        sort_goals(goals, model.name, workload), Problem(cluster, model, workload, now), candidates
-    )
+    problem = Problem(cluster, model, workload, now)
+    return Ranking(sort_goals(goals, problem), problem, candidates)
 
 
 def settle(

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intent.models import Config, Goal, Objective, Placement, PrecisionRule, TenantException
+from intent.models import (
+    Config,
+    Goal,
+    Objective,
+    Placement,
+    PrecisionRule,
+    Priority,
+    Relative,
+    TenantException,
+)
 from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
@@ -211,9 +220,11 @@ def test_overload_without_a_latency_goal_is_said_and_does_not_forbid(choose: Cho
     ("goal", "words"),
     [
         (Objective("reconfig_pause", "<=", "50 ms", value=0.05, unit="s"), "bounds the switch itself"),
-        (Objective("quality_loss", "<=", "1 %", value=0.01, unit="ratio"), "quality loss <= 1 %"),
-        (Placement("prefer", "gpu_type:A100", "prefer A100"), "placement ('prefer A100')"),
+        (Objective("quality_loss", "<=", "1 %", value=0.01, unit="ratio"), "states no limits.quality_loss"),
+        (Objective("availability", ">=", "x", value=0.99, unit="ratio"), "watched while serving"),
+        (Placement("prefer", "gpu_type:CPU", "batch there", workload="batch"), "placement ('batch there')"),
         (TenantException("acme", "ttft", "acme may exceed"), "exception ('acme may exceed')"),
+        (Priority("tenant:acme", "acme first"), "priority ('acme first')"),
         (replace(ttft(1.0), model="another"), "p99 TTFT <= 1 s"),
     ],
 )
@@ -222,6 +233,93 @@ def test_what_cannot_be_evaluated_is_reported_never_dropped(
 ) -> None:
     reasons = plan_of(choose(small, goal)).reasons
     assert any(reason.startswith("not evaluated: ") and words in reason for reason in reasons)
+
+
+def test_placements_are_kept_and_said(choose: Choose, large: Problem) -> None:
+    plan = plan_of(choose(large, ttft(4.0), Placement("forbid", "gpu:gpu-0", "keep gpu-0 free")))
+    assert 0 not in plan.target.devices
+    assert "'keep gpu-0 free': of the inventory that leaves the devices 1, 2, 3, 4, 5, 6, 7" in plan.reasons
+    answer = infeasible(choose(large, ttft(4.0), Placement("require", "gpu:gpu-0", "only gpu-0")))
+    assert answer.reasons[0].startswith("at most 36 of the 80 layers")
+    nowhere = infeasible(
+        choose(large, ttft(4.0), Placement("forbid", "node:a", "x"), Placement("forbid", "node:b", "y"))
+    )
+    assert "'x' and 'y': of the inventory that leaves the devices none" in nowhere.reasons
+
+
+def test_preferred_devices_are_tried_first(choose: Choose, large: Problem) -> None:
+    rather = Placement("prefer", "gpu_type:L40S", "rather L40S")
+    quiet = replace(large, workload=Workload(0.05, 100, 50, 2))
+    assert {stage.kind for stage in plan_of(choose(quiet, rather)).target.stages} == {"L40S"}
+    plan = plan_of(choose(large, ttft(0.6), rather))
+    assert {stage.kind for stage in plan.target.stages} == {"A100"}
+    assert "no topology on the preferred devices alone holds the goals" in plan.reasons
+
+
+def test_what_serves_on_a_frozen_device_stays(choose: Choose, large: Problem) -> None:
+    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
+    frozen = Placement("freeze", "gpu:gpu-1", "do not touch gpu-1")
+    plan = plan_of(choose(replace(large, now=now), ttft(2.0), frozen))
+    assert plan.target == now
+    assert "device 1 may not be touched, so what runs there stays as it is" in plan.reasons
+    answer = infeasible(choose(replace(large, now=now), ttft(0.1), frozen))
+    assert answer.reasons[0] == (
+        "device 1 may not be touched, so what runs there stays as it is, but it misses p99 TTFT <= 100 ms"
+    )
+    idle = plan_of(
+        choose(
+            replace(large, now=now),
+            cost(4.4),
+            PrecisionRule("allow", "int4", "x"),
+            Placement("freeze", "gpu:5", "y"),
+        )
+    )
+    assert 5 not in idle.target.devices
+
+
+def test_what_runs_where_it_may_not_is_left(choose: Choose, large: Problem) -> None:
+    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
+    plan = plan_of(choose(replace(large, now=now), Placement("forbid", "gpu:gpu-0", "free gpu-0")))
+    assert "today's A100 TP4@bf16 is out: it uses the device 0, which a goal keeps free" in plan.reasons
+
+
+def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose: Choose, large: Problem) -> None:
+    losses = {"fp8": 0.002, "int8": 0.006, "int4": 0.04}
+    stated = replace(large, limits=Limits(quality_loss=losses))
+    loose, tight = (
+        Objective("quality_loss", "<=", "x", value=value, unit="ratio") for value in (0.01, 0.004)
+    )
+    plan = plan_of(choose(stated, ttft(2.0), loose))
+    assert plan.prediction.quality_loss <= 0.01
+    assert len(plan.target.devices) < len(plan_of(choose(stated, ttft(2.0))).target.devices)
+    formats = {stage.precision.weights for stage in plan_of(choose(stated, ttft(2.0), tight)).target.stages}
+    assert formats <= {"bf16", "fp16", "fp8"}
+    bare = choose(stated, ttft(2.0), loose, PrecisionRule("forbid", "int8", "x"))
+    assert {stage.precision.weights for stage in plan_of(bare).target.stages} <= {"bf16", "fp16", "fp8"}
+
+
+def test_priorities_decide_between_cost_and_latency(choose: Choose, large: Problem) -> None:
+    goal = ttft(2.0)
+    fast, cheap, first = (
+        plan_of(choose(large, goal, Priority(*pair)))
+        for pair in (("latency", "x", "cost"), ("cost", "x", "latency"), ("latency", "x"))
+    )
+    assert fast.prediction.usd_per_hour >= cheap.prediction.usd_per_hour
+    assert first.prediction.ttft_s["p99"] <= fast.prediction.ttft_s["p99"] <= cheap.prediction.ttft_s["p99"]
+
+
+def test_goals_relative_to_today_are_bounds_on_it(choose: Choose, large: Problem) -> None:
+    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
+    plan = plan_of(choose(replace(large, now=now), Relative("cost", "<=", "a quarter less", factor=0.75)))
+    assert plan.prediction.usd_per_hour <= 6.6 * (1 + 1e-9)
+    assert any("said relative to today" in reason for reason in plan.reasons)
+
+
+def test_an_exception_to_a_bound_that_holds_for_everyone_is_not_needed(
+    choose: Choose, small: Problem
+) -> None:
+    plan = plan_of(choose(small, ttft(2.0), TenantException("free", "ttft", "not for free")))
+    assert "the exception for free is not needed: the bound on TTFT is held for everyone" in plan.reasons
 
 
 def test_a_goal_of_one_tenant_is_checked_for_everyone_and_that_is_said(

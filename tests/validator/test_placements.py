@@ -3,7 +3,7 @@ from itertools import permutations
 import pytest
 
 from intent.models import Objective, Placement
-from validator.placements import check, devices, open_to
+from validator.placements import check, open_to
 
 
 def rule(words, **said):
@@ -29,7 +29,7 @@ def codes(big, en, *rules):
     ],
 )
 def test_a_selector_names_devices_of_the_inventory(selector, indices, big):
-    assert devices(selector, big.cluster) == indices
+    assert big.cluster.named(selector) == indices
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""Where a model may run, by what was said."""
+
+import pytest
+
+from intent.models import Placement
+from runtime.models import Cluster, ModelSpec, uniform
+from selector.models import Problem, Workload
+from selector.placement import places
+
+
+@pytest.fixture
+def problem(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
+    """Running on the first A100."""
+    return Problem(mixed, llama, peak, uniform(mixed, "A100", 1, 1, 80, "int4"))
+
+
+def left(problem: Problem, *rules: tuple[str, str]) -> list[int]:
+    goals = [Placement(rule, selector, f"{rule} {selector}") for rule, selector in rules]  # type: ignore[arg-type]  # literals
+    return [gpu.index for gpu in places(goals, problem).allowed.gpus]
+
+
+@pytest.mark.parametrize(
+    ("rules", "devices"),
+    [
+        ([], [0, 1, 2, 3, 4, 5, 6, 7]),
+        ([("require", "gpu_type:L40S")], [4, 5, 6, 7]),
+        ([("forbid", "node:a")], [4, 5, 6, 7]),
+        ([("forbid", "gpu:gpu-3")], [0, 1, 2, 4, 5, 6, 7]),
+        ([("require", "node:a"), ("forbid", "gpu:2")], [0, 1, 3]),
+        ([("freeze", "gpu:gpu-5")], [0, 1, 2, 3, 4, 6, 7]),
+        ([("require", "gpu_type:A100"), ("forbid", "gpu_type:A100")], []),
+    ],
+)
+def test_placements_leave_devices(problem: Problem, rules: list[tuple[str, str]], devices: list[int]) -> None:
+    assert left(problem, *rules) == devices
+
+
+def test_a_frozen_device_that_serves_is_named_and_stays_where_it_is(problem: Problem) -> None:
+    found = places([Placement("freeze", "node:a", "leave node a alone")], problem)
+    assert found.frozen == (0,)
+    assert [gpu.index for gpu in found.allowed.gpus] == [0, 4, 5, 6, 7]
+
+
+def test_preferred_devices_are_part_of_what_is_allowed(problem: Problem) -> None:
+    goals = [Placement("prefer", "gpu_type:A100", "rather A100"), Placement("forbid", "gpu:0", "not 0")]
+    found = places(goals, problem)
+    assert found.preferred is not None
+    assert [gpu.index for gpu in found.preferred.gpus] == [1, 2, 3]
+    assert places(goals[1:], problem).preferred is None
+
+
+def test_what_is_said_of_another_workload_does_not_count(problem: Problem) -> None:
+    goal = Placement("forbid", "node:a", "no batch jobs on a", workload="batch")
+    assert places([goal], problem).allowed == problem.cluster
+    assert places([goal], problem).notes == ()
+
+
+def test_what_is_left_is_said(problem: Problem) -> None:
+    found = places([Placement("forbid", "node:a", "keep node a free")], problem)
+    assert found.notes == ("'keep node a free': of the inventory that leaves the devices 4, 5, 6, 7",)

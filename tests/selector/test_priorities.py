@@ -1,0 +1,71 @@
+"""Orders of priority, and trading one side for another."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intent.models import Objective, Priority
+from selector.priorities import Trade, objective, sides, weighed
+
+
+@pytest.mark.parametrize(
+    ("pairs", "order"),
+    [
+        ([], ()),
+        ([("latency", None)], ("latency",)),
+        ([("cost", "latency"), ("latency", "throughput")], ("cost", "latency", "throughput")),
+        ([("latency", "throughput"), ("cost", "latency")], ("cost", "latency", "throughput")),
+        ([("latency", "cost"), ("throughput", None)], ("throughput", "latency", "cost")),
+        ([("latency", "quality"), ("cost", "latency")], ("cost", "latency")),
+    ],
+)
+def test_sides_stand_in_the_order_that_was_said(
+    pairs: list[tuple[str, str | None]], order: tuple[str, ...]
+) -> None:
+    assert sides([Priority(higher, "x", lower) for higher, lower in pairs]) == order
+
+
+def test_tenants_and_quality_are_not_weighed() -> None:
+    assert weighed(Priority("latency", "x", "cost"))
+    assert weighed(Priority("latency", "x"))
+    assert not weighed(Priority("tenant:acme", "x"))
+    assert not weighed(Priority("latency", "x", "quality"))
+
+
+def test_latency_is_the_one_that_a_goal_bounds() -> None:
+    bound = Objective("tpot", "<=", "x", stat="p95", value=0.05, unit="s")
+    assert objective("latency", []) == Objective("ttft", "minimize", "priority", stat="mean", unit="s")
+    assert objective("latency", [bound]) == Objective("tpot", "minimize", "priority", stat="p95", unit="s")
+    assert (objective("cost", []).metric, objective("throughput", []).op) == ("cost", "maximize")
+
+
+@given(
+    drops=st.lists(st.floats(1.0, 5.0), min_size=1, max_size=40),
+    weights=st.sampled_from([(2.0, 1.0), (1.0, 2.0), (1.0, 1.0)]),
+    missing=st.integers(0, 10),
+)
+def test_a_trade_is_within_a_thousandth_of_the_best(
+    drops: list[float], weights: tuple[float, float], missing: int
+) -> None:
+    readings = [100 / factor for factor in itertools.accumulate(drops, lambda a, b: a * b)]
+    costs = [float(n + 1) for n in range(len(drops))]
+    asked = []
+
+    def buys(most: float) -> tuple[int, float, float] | None:
+        place = int(most) - 1
+        asked.append(place)
+        return (place, readings[place], costs[place]) if place >= missing else None
+
+    def score(place: int) -> float:
+        return weights[0] * math.log(readings[place]) + weights[1] * math.log(costs[place])
+
+    found = Trade(buys, weights).best(costs)
+    possible = range(min(missing, len(drops)), len(drops))
+    if not possible:
+        assert found is None
+        return
+    assert found is not None
+    assert score(found) <= min(map(score, possible)) + 1.001e-3
