@@ -188,9 +188,10 @@ def plan_rows(plan: Document) -> list[Row]:
         rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))
     rows += [("why", reason) for reason in plan["reasons"]]
     rows += [("nothing better", reason) for reason in plan["certificate"]]
-    rows += (
-        [("to move", _to_move(plan["bytes_to_move"]))] if plan["bytes_to_move"] and plan["changes"] else []
-    )
+    if plan["bytes_to_move"] and plan["changes"]:
+        rows.append(("to move", _to_move(plan["bytes_to_move"])))
+    if plan["switch"] and plan["changes"]:
+        rows.append(("switch", _switch(plan["switch"])))
     return rows
 
 
@@ -216,6 +217,8 @@ def _latency(reading: Mapping[str, float | None]) -> str:
 
 
 def _margin(margin: Document) -> str:
+    if margin["predicted"] is None:
+        return f"{margin['goal']}: without end, missed"
     figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}".rstrip()
     verdict = (
         f"held, {margin['margin']:.0%} to spare"
@@ -225,6 +228,18 @@ def _margin(margin: Document) -> str:
         else "missed"
     )
     return f"{margin['goal']}: {figures}, {verdict}"
+
+
+def _switch(switch: Mapping[str, float | None]) -> str:
+    parts = {
+        "prepare_s": "to prepare",
+        "stop_s": "of standing still",
+        "payback_s": "until it has paid for itself",
+    }
+    known = ((switch[key], words) for key, words in parts.items())
+    return (
+        ", ".join(f"{seconds(value)} {words}" for value, words in known if value is not None) + " (predicted)"
+    )
 
 
 def _to_move(sizes: Mapping[str, float]) -> str:

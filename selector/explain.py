@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from intent.models import UNITS, Config, Goal, Objective, Relative, TenantException
 from runtime.models import Topology
-from selector.models import Candidate, Margin
+from selector.models import Candidate, Margin, Switch
 from selector.objectives import WORKLOAD_RATE
 from selector.optimum import Proof
 
@@ -96,6 +96,15 @@ def not_worth_it(loser: Candidate, winner: Candidate) -> str:
     """Why a small gain does not justify a switch."""
     band = f"{winner.prediction.error_band:.0%}"
     return f"gains nothing sure: a mean TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
+
+
+def not_paid(today: Candidate, best: Candidate, found: Switch) -> str:
+    """That a switch would take too long to pay for itself."""
+    hours = (found.payback_s or 0.0) / 3600
+    return (
+        f"{topology_words(today.topology)} stays: {topology_words(best.topology)} would do with less, but the switch "
+        f"({found.prepare_s:.0f} s to prepare) would take {hours:.1f} h to pay for itself"
+    )
 
 
 def summary(candidate: Candidate) -> str:

@@ -39,6 +39,8 @@ class Finder:
     ranking: Ranking
     profiles: Mapping[str, Profile]
     precisions: tuple[str, ...]
+    inventory: Cluster
+    """All there is, whatever goals leave of it."""
 
     @property
     def problem(self) -> Problem:

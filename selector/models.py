@@ -236,6 +236,18 @@ class Margin:
 
 
 @dataclass(frozen=True, slots=True)
+class Switch:
+    """What it takes to get from one topology to another, as predicted."""
+
+    prepare_s: float
+    """To load weights and build groups, while the old one serves."""
+    stop_s: float
+    """For which streams stand still."""
+    payback_s: float | None
+    """After which the devices (or the money) saved have won back those occupied twice; None where none are saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """From now to next, immutable; apply refuses it when ``generation`` is no longer the running one."""
 
@@ -254,6 +266,8 @@ class Plan:
     margins: tuple[Margin, ...] = ()
     considered: int = 0
     """Operating points and device counts examined; each stands for every split of the layers."""
+    switch: Switch | None = None
+    """From what runs; None when nothing does, or when it cannot be predicted."""
     certificate: tuple[str, ...] = ()
     """Why nothing in the space is better, one sentence for each thing that decided."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,15 @@
-"""What a switch has to move. Pure; the arithmetic of pieces is the runtime's."""
+"""What a switch moves, how long that takes, and when it has paid for itself. Pure; the arithmetic of pieces is the runtime's."""
+
+from collections.abc import Mapping
 
 from runtime.footprint import owned, transfer
-from runtime.models import BYTES_PER_VALUE, ModelSpec, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
+from selector.models import Candidate, Switch
+
+LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
+"""Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
+BUILD_S = 1.0
+"""To build communication groups and run a probe step, beside the loading."""
 
 
 def bytes_to_move(now: Topology | None, target: Topology, model: ModelSpec) -> dict[str, int]:
@@ -14,8 +22,13 @@ def bytes_to_move(now: Topology | None, target: Topology, model: ModelSpec) -> d
 
 
 def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
+    return round(sum(_lacking(now, target, model).values()))
+
+
+def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> dict[int, float]:
+    """Bytes of weights that each device of the target has to load."""
     held = owned(now, model) if now else {}
-    size = 0.0
+    sizes = dict.fromkeys(target.devices, 0.0)
     for device, pieces in owned(target, model).items():
         for piece in pieces:
             width = BYTES_PER_VALUE[target.stage_of(piece.layer).precision_of(piece.layer).weights]
@@ -24,8 +37,8 @@ def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
                 and piece in held.get(device, ())
                 and _weights_of(now, piece.layer) == _weights_of(target, piece.layer)
             )
-            size += 0 if same else width * model.layer_parameters / model.num_kv_heads
-    return round(size)
+            sizes[device] += 0 if same else width * model.layer_parameters / model.num_kv_heads
+    return sizes
 
 
 def _weights_of(topology: Topology, layer: int) -> str:
@@ -41,3 +54,36 @@ def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> i
             width = BYTES_PER_VALUE[now.stage_of(layer).precision_of(layer).kv]
             size += 2 * model.head_dim * width * (box.heads[1] - box.heads[0])
     return round(size)
+
+
+def switch(today: Candidate, target: Candidate, model: ModelSpec, cluster: Cluster) -> Switch:
+    """From one topology to another: how long it takes to prepare, how long streams stand still, when it has paid for itself.
+
+    Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
+    target's. Both sets of devices are occupied while it is prepared, which the devices (or the money) saved have to win back.
+    """
+    if today.topology == target.topology:
+        return Switch(0.0, 0.0, 0.0)
+    links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
+    lacking = _lacking(today.topology, target.topology, model)
+    prepare_s = BUILD_S + max(
+        (size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in lacking.items()),
+        default=0.0,
+    )
+    stop_s = today.prediction.tpot_s["mean"] + target.prediction.tpot_s["mean"]
+    return Switch(prepare_s, stop_s, _payback_s(today, target, _prices(cluster), prepare_s))
+
+
+def _payback_s(
+    today: Candidate, target: Candidate, prices: Mapping[int, float], prepare_s: float
+) -> float | None:
+    """None where the target occupies no less than today."""
+    now, then = (sum(prices[device] for device in one.topology.devices) for one in (today, target))
+    both = sum(prices[device] for device in {*today.topology.devices, *target.topology.devices})
+    return prepare_s * (both - now) / (now - then) if then < now else None
+
+
+def _prices(cluster: Cluster) -> dict[int, float]:
+    """By device; all alike where the inventory states none."""
+    priced = any(gpu.usd_per_hour for gpu in cluster.gpus)
+    return {gpu.index: gpu.usd_per_hour if priced else 1.0 for gpu in cluster.gpus}

@@ -10,8 +10,8 @@ from selector import explain
 from selector.errors import ProfileError
 from selector.finder import Answer, Finder
 from selector.infeasible import why_infeasible
-from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Ticket
-from selector.moves import bytes_to_move
+from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Switch, Ticket
+from selector.moves import bytes_to_move, switch
 from selector.objectives import FULL, Bound, Demands, margin_of, precisions_for, sort_goals
 from selector.placement import places
 from selector.prediction import candidates
@@ -19,6 +19,9 @@ from selector.priorities import FIRST, SECOND, objective
 from selector.ranking import Ranking
 from selector.relatives import absolute
 from selector.space import obstacle, weights_of
+
+LONGEST_PAYBACK_S = 3600.0
+"""A switch that takes longer to pay for itself is not made: by then the load is another."""
 
 
 def select(
@@ -33,7 +36,9 @@ def select(
     here = replace(problem, cluster=where.allowed)
     settled = absolute(goals, _as_it_runs(problem, profiles), problem.workload)
     demands = sort_goals(settled, here)
-    finder = Finder(Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles))
+    finder = Finder(
+        Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles), problem.cluster
+    )
     relative = [new for old, new in zip(goals, settled, strict=True) if new is not old]
     notes = (*where.notes, *map(explain.relative_to_today, relative), *_notes(finder, goals))
     today = _today(finder)
@@ -205,7 +210,7 @@ def _plan(
     """The plan: what was found, unless what runs now is as good."""
     (notes, ticket), problem, demands = said, finder.problem, finder.ranking.demands
     ranking = replace(finder.ranking, candidates=[answer.best, *today])
-    best = ranking.best_first[0]
+    best, unpaid = _worth_it(finder, ranking)
     second = _runner_up(finder, best, answer)
     stated = (*demands.bounds, *demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
@@ -221,12 +226,35 @@ def _plan(
         prediction=best.prediction,
         now_prediction=ranking.today.prediction if ranking.today else None,
         runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,
-        reasons=(f"chosen: {explain.summary(best)}", *_becomes_of_today(ranking, finder), *missed, *notes),
+        reasons=(
+            f"chosen: {explain.summary(best)}",
+            *(unpaid or _becomes_of_today(ranking, finder)),
+            *missed,
+            *notes,
+        ),
         margins=margins,
         considered=answer.considered,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
+        switch=_switch(finder, ranking.today, best),
         certificate=tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs),
     )
+
+
+def _worth_it(finder: Finder, ranking: Ranking) -> tuple[Candidate, list[str]]:
+    """What comes first, unless getting there from a topology that holds as much costs more than it wins back in time."""
+    best, today = ranking.best_first[0], ranking.today
+    stated = (*ranking.demands.bounds, *ranking.demands.wishes)
+    if today is None or ranking.missed(stated, today) != ranking.missed(stated, best):
+        return best, []
+    found = _switch(finder, today, best)
+    if found is None or found.payback_s is None or found.payback_s <= LONGEST_PAYBACK_S:
+        return best, []
+    return today, [explain.not_paid(today, best, found)]
+
+
+def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> Switch | None:
+    """Between places of the whole inventory, whatever goals leave of it."""
+    return switch(today, best, finder.problem.model, finder.inventory) if today else None
 
 
 def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | None:

@@ -40,7 +40,7 @@ class Ask:
         ]
         demands = sort_goals(goals, self.problem)
         ranking = Ranking(demands, self.problem, candidates)
-        return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",)))
+        return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",), self.problem.cluster))
 
 
 def predicted(ttft_s: float, usd: float) -> Prediction:
@@ -116,7 +116,7 @@ def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(
 def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec) -> None:
     ask.problem = replace(ask.problem, model=llama)
     ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
-    answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",)))
+    answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",), ask.problem.cluster))
     assert answer.nearest is None
     assert answer.reasons[0].startswith(
         "at most 0 of the 80 layers of llama-3-70b fit, with the KV of 1 requests"
@@ -126,8 +126,8 @@ def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec
 def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
     ask.problem = replace(ask.problem, limits=Limits(allowed_tp=(8,)))
     ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
-    assert why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",))).reasons == (
+    assert why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",), ask.problem.cluster)).reasons == (
         "TP1@fp32: the limits allow TP 8",
     )
-    unknown = why_infeasible(ranking, Finder(ranking, {}, ()))
+    unknown = why_infeasible(ranking, Finder(ranking, {}, (), ask.problem.cluster))
     assert unknown.reasons == ("no device kind of the inventory has a profile with an allowed precision",)

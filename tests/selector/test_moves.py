@@ -5,7 +5,8 @@ import pytest
 from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.moves import bytes_to_move
+from selector.models import Candidate, Prediction, Switch
+from selector.moves import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
 
 
 @pytest.fixture
@@ -45,3 +46,36 @@ def test_a_first_start_loads_everything_and_has_no_cache(
 ) -> None:
     moved = bytes_to_move(None, topology["tp2"], counting)
     assert moved == {"weights": 4 * 8 * counting.layer_parameters, "kv_per_token": 0}
+
+
+def candidate(topology: Topology, tpot_s: float = 0.05) -> Candidate:
+    reading = {"mean": tpot_s}
+    return Candidate(
+        topology, Prediction(reading, reading, reading, 1.0, 0.1, 1.0, 8, 0.0, 0.1, "measured"), ""
+    )
+
+
+def test_a_switch_takes_what_the_slowest_device_has_to_load(
+    topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster
+) -> None:
+    found = switch(candidate(topology["one"], 0.02), candidate(topology["tp2"]), counting, laptop)
+    half = counting.num_layers * counting.layer_parameters * 4 / 2
+    assert found.prepare_s == pytest.approx(BUILD_S + half / LOAD_BYTES_S["shared-memory"])
+    assert found.stop_s == pytest.approx(0.07)
+    assert found.payback_s is None, "it occupies more, not less"
+
+
+def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(
+    topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster
+) -> None:
+    elsewhere = switch(candidate(topology["tp2"]), candidate(topology["elsewhere"]), counting, laptop)
+    assert elsewhere.payback_s == pytest.approx(elsewhere.prepare_s), (
+        "one device more meanwhile, one less after"
+    )
+    in_place = switch(candidate(topology["tp2"]), candidate(topology["one"]), counting, laptop)
+    assert in_place.payback_s == 0.0
+
+
+def test_staying_takes_nothing(topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster) -> None:
+    same = candidate(topology["one"])
+    assert switch(same, same, counting, laptop) == Switch(0.0, 0.0, 0.0)

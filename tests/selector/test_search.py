@@ -19,6 +19,7 @@ from intent.models import (
 )
 from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
+from selector import moves
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.objectives import holds
 from selector.search import select
@@ -159,6 +160,24 @@ def test_a_gain_within_the_error_band_is_not_worth_a_switch(
     )
     other = plan_of(select(two, problem, {"CPU": sure}, ticket))
     assert answer.target.shape == other.target.shape, "without doubt, today's topology does not matter"
+
+
+def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(
+    choose: Choose, large: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = replace(
+        large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8)
+    )
+    goals = (PrecisionRule("allow", "int4", "x"), config("pp", "==", 1))
+    monkeypatch.setitem(moves.LOAD_BYTES_S, "nvlink", 20e9)
+    plan = plan_of(choose(running, *goals))
+    assert plan.switch is not None
+    assert len(plan.target.devices) < 4
+    monkeypatch.setattr(moves, "BUILD_S", 1e6)
+    slow = plan_of(choose(running, *goals))
+    if set(plan.target.devices) - set(running.now.devices if running.now else ()):
+        assert slow.target == running.now
+        assert any("h to pay for itself" in reason for reason in slow.reasons)
 
 
 def test_the_running_precision_is_kept_and_that_is_said(choose: Choose, large: Problem) -> None:
