@@ -206,6 +206,16 @@ class _Search:
     running: Running
     start: Profile
     names: tuple[str, ...]
+    shortest_s: float
+    """The shortest step, as measured or as predicted at the start, whichever is longer: the scale of overheads."""
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]
+    ) -> "_Search":
+        predicted = running.predicted_s(samples, start)
+        longer = (max(sample.seconds, said) for sample, said in zip(samples, predicted, strict=True))
+        return cls(samples, running, start, names, min(longer))
 
     @property
     def bounds(self) -> Vector:
@@ -221,8 +231,8 @@ class _Search:
 
     def _unit_s(self, name: str) -> float:
         """The overhead that would be all of the shortest step."""
-        shortest_s = min(sample.seconds for sample in self.samples)
-        return shortest_s / (self.running.model.num_layers if name == "layer_overhead_s" else 1)
+        stages, layers = self.running.topology.pp_size, self.running.model.num_layers
+        return self.shortest_s / (layers if name == "layer_overhead_s" else stages)
 
     def _place(self, name: str, value: float) -> float:
         return value / self._unit_s(name) if name in _OVERHEADS else math.log(max(value, LOWEST_SHARE))
@@ -280,7 +290,7 @@ class _Search:
 
 
 def _solved(samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]) -> Profile:
-    search = _Search(samples, running, start, names)
+    search = _Search.of(samples, running, start, names)
     found = search.profile(search.solution())
     return _with(found, {name: float(f"{figure(found, name):.{_DIGITS}g}") for name in names})
 
@@ -291,12 +301,11 @@ def _least_known(
     """The figure of which the samples tell least, if that is too little."""
     if not names:
         return None
-    search = _Search(samples, running, start, names)
+    search = _Search.of(samples, running, start, names)
     slopes = search.slopes(search.solution())
     left = PULL**2 * np.diag(np.linalg.inv(slopes.T @ slopes))
-    worst = int(
-        left.round(3).argmax()
-    )  # of equals the first: the layer's overhead is the device's, so the step's moves
+    ranks = list(zip(left.round(3), -search.origin, strict=True))  # of two overheads the smaller one stays
+    worst = max(range(len(names)), key=ranks.__getitem__)
     return names[worst] if left[worst] > KNOWN else None
 
 

@@ -134,6 +134,25 @@ def test_a_start_without_overheads_can_be_fitted(running: Running, truth: Profil
     assert worst_error(running, found.profile, sampled(running, truth, BETWEEN)) < 0.03
 
 
+def test_an_engine_that_is_faster_than_any_figure_allows_has_no_overhead(
+    running: Running, start: Profile
+) -> None:
+    fast = [replace(sample, seconds=sample.seconds / 100) for sample in sampled(running, start, DESIGN)]
+
+    assert fit(fast, running, start).profile.step_overhead_s == 0
+
+
+@pytest.mark.parametrize("overhead", ["layer_overhead_s", "step_overhead_s"])
+def test_an_overhead_that_was_guessed_far_too_large_is_taken_back(
+    running: Running, start: Profile, overhead: str
+) -> None:
+    slow = replace(start, **{overhead: 20e-3})
+    found = fit(sampled(running, start, DESIGN), running, slow)
+
+    assert overhead in found.fitted
+    assert worst_error(running, found.profile, sampled(running, start, BETWEEN)) < 0.05
+
+
 def test_the_error_band_holds_every_sample_and_has_a_floor(
     running: Running, truth: Profile, start: Profile
 ) -> None:
