@@ -28,7 +28,7 @@ PREFILLS = 4
 """Requests in a row, of which the first only finds what the last point left behind."""
 GAPS = 24
 """Gaps per stream that a decode step is the median of."""
-MAX_TOKENS = 512
+MAX_TOKENS = 1024
 """Of a stream: while the last prompts are prefilled, the first streams go on."""
 LEAST_SHARE = 0.2
 """A prefill that is less of its TTFT than this cannot be told from the rest."""
@@ -157,7 +157,7 @@ class Bench:
         if len(self._fingerprints) > 1:
             seen = ", ".join(sorted(self._fingerprints))
             raise failure("error", f"the topology changed while it was measured ({seen}); measure again")
-        reading = _reading(point, recordings)
+        reading = reading_of(point, recordings)
         if isinstance(reading, str):
             readings.left_out[point] = reading
             readings.taken.pop(point, None)
@@ -219,8 +219,8 @@ def decode_reading(streams: Sequence[Stream], prompt_tokens: int) -> Reading | N
     return Reading(statistics.median(gaps), prompt_tokens + statistics.fmean(places) - 1)
 
 
-def _reading(point: Point, recordings: Sequence[Recording]) -> Reading | str:
-    """What a point gave, or why it gave nothing."""
+def reading_of(point: Point, recordings: Sequence[Recording]) -> Reading | str:
+    """What a point gave, or why it gave nothing. Pure."""
     for recording in recordings:
         if recording.error or not recording.arrivals_s:
             return recording.error or "no token came"
