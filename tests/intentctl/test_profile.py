@@ -185,7 +185,7 @@ def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
     assert "spans Abacus, CPU on local; switch to one kind on one machine" in err
 
 
-def test_a_service_in_use_is_refused(run, at, service):
+def test_a_service_in_use_is_refused(run, at, timed, service):
     body = {"model": "counting", "prompt": "count", "max_tokens": 4000, "stream": True, "ignore_eos": True}
     request = urllib.request.Request(
         f"{service.url}/openai/v1/completions",
