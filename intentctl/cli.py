@@ -261,6 +261,32 @@ def simulate(
 
 
 @app.command()
+def profile(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the profile here; a new .yaml file.")
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", help="Start from this profile (name, kind or file), not the service's own."),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="How often each step is measured, after a warm-up.", min=1)
+    ] = 3,
+    output: Output = Form.TABLE,
+    server: Server = None,
+) -> None:
+    """Measure the running engine's steps and fit the profile of its device kind to them; takes a minute or more.
+
+    The service must be idle. A deployment uses the file with `profiles: {KIND: FILE}`, relative to itself.
+    """
+    from intentctl import commands
+    from intentctl import profile as profiling
+    from intentctl.steps import Design
+
+    profiling.run(commands.service(server), output, out, like, Design(rounds=rounds))
+
+
+@app.command()
 def apply(
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     output: Output = Form.TABLE,

@@ -44,6 +44,10 @@ class Client:
         """What runs, and on what."""
         return self._call("GET", "/v1/topology")
 
+    def profiles(self) -> Document:
+        """The model's sizes and the profile of each device kind, as plans take them."""
+        return self._call("GET", "/v1/profiles")
+
     def translate(self, text: str, now: str | None = None) -> Document:
         """Words to a checked intent document, at the service's clock or the one given."""
         return self._call("POST", "/v1/intents:translate", {"text": text, "now": now})

@@ -1,4 +1,4 @@
-"""Eight people counting: streams through the OpenAI client, every token stamped when it arrives."""
+"""Many requests at once: streams through the OpenAI client, every token stamped when it arrives."""
 
 import asyncio
 import time
@@ -11,18 +11,23 @@ from intentctl.measure import Stream
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+Prompt = str | list[int]
+"""Text, or token ids."""
+
 
 @dataclass(slots=True)
 class Recording:
     """One streamed completion while it grows; the lists are parallel."""
 
-    prompt: str
+    prompt: Prompt
     arrivals_s: list[float] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     fingerprints: list[str] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
+    asked_s: float = 0.0
+    """When the request was sent, on the clock of the arrivals."""
 
     @property
     def ended(self) -> bool:
@@ -46,7 +51,7 @@ class Recording:
 class Load:
     """Greedy completions that run at the same time in the running event loop."""
 
-    def __init__(self, client: "AsyncOpenAI", model: str, prompts: Sequence[str], max_tokens: int) -> None:
+    def __init__(self, client: "AsyncOpenAI", model: str, prompts: Sequence[Prompt], max_tokens: int) -> None:
         self.recordings = [Recording(prompt) for prompt in prompts]
         self._client, self._model, self._max_tokens = client, model, max_tokens
         self._tasks = [asyncio.create_task(self._run(recording)) for recording in self.recordings]
@@ -77,6 +82,7 @@ class Load:
             recording.error = str(error)
 
     async def _record(self, recording: Recording) -> None:
+        recording.asked_s = time.time()
         chunks = await self._client.completions.create(
             model=self._model,
             prompt=recording.prompt,

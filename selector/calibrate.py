@@ -22,7 +22,7 @@ def fit_cpu(samples: CpuSamples) -> Profile:
         flops_s={"fp32": samples.gemm_flops_s},
         compute_share={"fp32": 1.0},
         weight_share={"fp32": 1.0},
-        kv_share=samples.kv_bytes_s / samples.memory_bytes_s,
+        kv_share=min(1.0, samples.kv_bytes_s / samples.memory_bytes_s),  # a cache may be quicker than memory
         elementwise_share=1.0,
         expert_share=1.0,
         layer_overhead_s=samples.layer_overhead_s,

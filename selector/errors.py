@@ -3,6 +3,7 @@
 SelectorError
     ProfileError     a profile that is missing, malformed or says nothing about what was asked
     WorkloadError    a load or trace that is none
+    SampleError      measurements that no profile can be fitted to
 """
 
 
@@ -16,3 +17,7 @@ class ProfileError(SelectorError):
 
 class WorkloadError(SelectorError):
     """A load or trace that is none: no requests, no rate, lengths that are not positive."""
+
+
+class SampleError(SelectorError):
+    """Measurements that no profile can be fitted to: too few, or times that are none."""

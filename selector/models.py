@@ -69,11 +69,11 @@ class Profile:
         """Read what ``to_mapping`` wrote, or a YAML or JSON file of the same form (JSON's keys are strings).
 
         Raises:
-            ProfileError: naming the key that is missing, unknown or not a number.
+            ProfileError: naming the key that is missing, unknown, not a number, or beyond what it can be.
         """
         where = f"profile of {mapping.get('kind', 'a device without kind')}"
         known = {item.name for item in fields(cls)}
-        if unknown := sorted(mapping.keys() - known):
+        if unknown := sorted(map(str, mapping.keys() - known)):
             raise ProfileError(
                 f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
@@ -83,7 +83,9 @@ class Profile:
             raise ProfileError(
                 f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}"
             )
-        return cls(**{key: _read(f"{where}: {key}", key, value) for key, value in mapping.items()})
+        profile = cls(**{key: _read(f"{where}: {key}", key, value) for key, value in mapping.items()})
+        _check_figures(where, profile)
+        return profile
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data that JSON and YAML can hold; ``from_mapping`` reads it back."""
@@ -95,7 +97,7 @@ def _read(where: str, key: str, value: Any) -> Any:
     if key in {"kind", "source"}:
         return str(value)
     if key == "extrapolated":
-        return tuple(map(str, value))
+        return tuple(map(str, _list(where, value)))
     if key in {"flops_s", "compute_share", "weight_share"}:
         return {name: _number(f"{where}.{name}", item) for name, item in _mapping(where, value).items()}
     if key == "allreduce_s":
@@ -104,6 +106,30 @@ def _read(where: str, key: str, value: Any) -> Any:
             for size, item in _mapping(where, value).items()
         }
     return _number(where, value)
+
+
+def _check_figures(where: str, profile: Profile) -> None:
+    """Refuse what would divide by zero, or be faster than the peak."""
+    if not profile.weight_share or profile.flops_s.keys() != profile.compute_share.keys():
+        raise ProfileError(
+            f"{where}: weight_share needs a format, and compute_share the formats of flops_s ({', '.join(profile.flops_s)})"
+        )
+    shares = {
+        **{f"compute_share.{name}": share for name, share in profile.compute_share.items()},
+        **{f"weight_share.{name}": share for name, share in profile.weight_share.items()},
+        "kv_share": profile.kv_share,
+        "expert_share": profile.expert_share,
+    }
+    for name, share in shares.items():
+        if not 0 < share <= 1:
+            raise ProfileError(f"{where}: {name} is {share:g}; a share is more than 0 and at most 1")
+    positive = {
+        **{f"flops_s.{name}": peak for name, peak in profile.flops_s.items()},
+        **{key: getattr(profile, key) for key in ("memory_bytes_s", "elementwise_share", "p2p_bytes_s")},
+    }
+    for name, figure in positive.items():
+        if not figure > 0:
+            raise ProfileError(f"{where}: {name} is {figure:g}; it must be more than 0")
 
 
 def _points(where: str, value: Any) -> Mapping[int, float]:
@@ -120,6 +146,12 @@ def _points(where: str, value: Any) -> Mapping[int, float]:
     if len(times) < 2 or times != sorted(times):
         raise ProfileError(f"{where} needs two points or more, and a larger message may not take less time")
     return ordered
+
+
+def _list(where: str, value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ProfileError(f"{where} should be a list, not {value!r}")
+    return value
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:

@@ -237,6 +237,13 @@ class TopologyAnswer(BaseModel):
     inventory: list[dict[str, Any]]
 
 
+class ProfilesAnswer(BaseModel):
+    """What predictions are made from."""
+
+    model: dict[str, Any] = Field(description="the model's sizes")
+    profiles: dict[str, dict[str, Any]] = Field(description="device kind to what it can do")
+
+
 class Health(BaseModel):
     """Whether the service can serve."""
 

@@ -20,6 +20,7 @@ from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload
+from selector.profiles import is_file
 from service.errors import Code, RefusedError
 from service.located_yaml import LocatedYaml, read
 from service.windows import DAYS, in_force
@@ -66,7 +67,7 @@ class Deployment:
     """What holds where the engine is vLLM."""
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
-    """Device kind to the name of its profile; kinds left out have the profile of their own name."""
+    """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
     timezone: str
 
     def catalogue(self, now: datetime) -> Catalogue:
@@ -275,4 +276,7 @@ def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:
             raise source.error(
                 ["profiles", kind], f"no {kind} in the cluster; it has {', '.join(cluster.kinds)}"
             )
-    return data
+    folder = source.file.parent
+    return {
+        kind: str(folder / Path(name).expanduser()) if is_file(name) else name for kind, name in data.items()
+    }

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from runtime.models import Cluster, CutoverReport, Topology
-from selector.models import Candidate, Infeasible, Plan
+from runtime.models import Cluster, CutoverReport, ModelSpec, Topology
+from selector.models import Candidate, Infeasible, Plan, Profile
 
 
 def topology_document(topology: Topology | None) -> dict[str, Any] | None:
@@ -43,6 +44,14 @@ def inventory_document(cluster: Cluster) -> list[dict[str, Any]]:
         {"name": node.name, "link": node.link.kind, "gpus": [dataclasses.asdict(gpu) for gpu in node.gpus]}
         for node in cluster.nodes
     ]
+
+
+def profiles_document(model: ModelSpec, profiles: Mapping[str, Profile]) -> dict[str, Any]:
+    """What predictions are made from."""
+    return {
+        "model": dataclasses.asdict(model),
+        "profiles": {kind: profile.to_mapping() for kind, profile in profiles.items()},
+    }
 
 
 def _candidate(candidate: Candidate | None) -> dict[str, Any] | None:

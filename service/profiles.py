@@ -22,7 +22,7 @@ def load_profiles(deployment: Deployment, folder: Path) -> dict[str, Profile]:
     """Device kind to profile. Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
 
     Raises:
-        DeploymentError: a kind has no profile.
+        DeploymentError: a kind has no profile, or the file that it names cannot be used.
     """
     return {kind: _profile(kind, deployment, folder) for kind in deployment.cluster.kinds}
 
@@ -34,9 +34,8 @@ def _profile(kind: str, deployment: Deployment, folder: Path) -> Profile:
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:
-        raise DeploymentError(
-            f"{deployment.file}: profiles.{kind}: {error}; name one of them there"
-        ) from error
+        hint = "" if name else f"; name one for {kind} under profiles"
+        raise DeploymentError(f"{deployment.file}: profiles.{kind}: {error}{hint}") from error
 
 
 def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
@@ -54,8 +53,9 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
 
 
 def speeds(deployment: Deployment) -> dict[str, Speed]:
-    """Device kind to its peaks by the data sheet; kinds whose profile is measured have none."""
-    known = {kind: _speed(deployment.profiles.get(kind, kind)) for kind in deployment.cluster.kinds}
+    """Device kind to its peaks by the data sheet; the CPU has none, only rates that were reached."""
+    kinds = [kind for kind in deployment.cluster.kinds if kind != CPU]
+    known = {kind: _speed(deployment.profiles.get(kind, kind)) for kind in kinds}
     return {kind: speed for kind, speed in known.items() if speed}
 
 

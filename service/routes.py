@@ -23,13 +23,14 @@ from service.api_models import (
     OperationBody,
     PlanAnswer,
     PlanBody,
+    ProfilesAnswer,
     TopologyAnswer,
     TranslateRequest,
     VersionBody,
     WishRequest,
 )
 from service.composition import Composition
-from service.documents import inventory_document, plan_document
+from service.documents import inventory_document, plan_document, profiles_document
 
 
 def _parts(request: Request) -> Composition:
@@ -170,6 +171,12 @@ async def topology(parts: Parts) -> dict[str, Any]:
     """What runs, on what, and whether it is being changed."""
     inventory = inventory_document(parts.serving.deployment.cluster)
     return {**parts.serving.topology_document(), "inventory": inventory}
+
+
+@routes.get("/v1/profiles", tags=["state"], response_model=ProfilesAnswer)
+async def profiles(parts: Parts) -> dict[str, Any]:
+    """The model's sizes and the profile of each device kind, as plans take them."""
+    return profiles_document(parts.serving.deployment.model.spec, parts.profiles)
 
 
 @routes.get("/healthz", tags=["state"])

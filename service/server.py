@@ -84,7 +84,8 @@ class Server(uvicorn.Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket, taken before anything slow starts."""
-    listener = socket.socket()
+    # said to be TCP, or asyncio leaves Nagle's algorithm on: tokens would wait 40 ms for the client's acknowledgement
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

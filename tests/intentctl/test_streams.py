@@ -25,6 +25,13 @@ async def test_every_token_is_recorded_with_its_arrival(openai):
         assert recording.finish == "length"
 
 
+async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
+    (recording,) = await Load(openai, "counting", [[66, 67]], 4).finish()
+
+    assert "".join(recording.tokens) == "abab"
+    assert 0 < recording.asked_s < recording.arrivals_s[0]
+
+
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
     client = Client(service.url)
     load = Load(openai, "counting", PROMPTS, 3000)

@@ -32,6 +32,11 @@ def test_reading_the_cache_costs_what_was_measured(
     assert long - short == pytest.approx(read / samples.kv_bytes_s, rel=0.01)
 
 
+def test_a_cache_read_faster_than_memory_makes_no_share_above_one(samples: CpuSamples) -> None:
+    profile = fit_cpu(replace(samples, kv_bytes_s=2 * samples.memory_bytes_s))
+    assert profile.kv_share == 1.0
+
+
 def test_a_slow_exchange_makes_tensor_parallelism_lose(
     samples: CpuSamples, laptop: Cluster, counting: ModelSpec
 ) -> None:

@@ -28,6 +28,16 @@ def plain() -> dict[str, Any]:
         ({"allreduce_s": {"two": {0: 1.0, 1: 1.0}}}, "allreduce_s has the size 'two'"),
         ({"allreduce_s": {2: {0: 1.0}}}, r"allreduce_s\.2 needs two points"),
         ({"allreduce_s": {2: {0: 1.0, 9: 0.5}}}, "a larger message may not take less time"),
+        ({3: 1, "colour": 1}, "unknown key 3, colour"),
+        ({"extrapolated": "fp8"}, "extrapolated should be a list, not 'fp8'"),
+        ({"kv_share": 0}, "kv_share is 0; a share is more than 0 and at most 1"),
+        ({"expert_share": 1.5}, r"expert_share is 1\.5; a share is"),
+        ({"weight_share": {"bf16": 1.01}}, r"weight_share\.bf16 is 1\.01; a share is"),
+        ({"weight_share": {}}, "weight_share needs a format"),
+        ({"compute_share": {"bf16": 0.5}}, r"compute_share the formats of flops_s \(bf16, fp16\)"),
+        ({"memory_bytes_s": 0}, "memory_bytes_s is 0; it must be more than 0"),
+        ({"elementwise_share": 0}, "elementwise_share is 0; it must be more than 0"),
+        ({"flops_s": {"bf16": 0, "fp16": 1}}, r"flops_s\.bf16 is 0; it must be more than 0"),
     ],
 )
 def test_a_malformed_profile_is_refused_by_the_key_at_fault(

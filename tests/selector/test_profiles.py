@@ -1,8 +1,10 @@
 """The shipped profiles and the loader."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from runtime.models import BYTES_PER_VALUE, Precision
 from selector import profiles
@@ -66,3 +68,29 @@ def test_what_nobody_measured_says_so() -> None:
 def test_a_profile_survives_json(name: str) -> None:
     profile = profiles.load(name)
     assert Profile.from_mapping(json.loads(json.dumps(profile.to_mapping()))) == profile
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "mine.yml"])
+def test_a_profile_is_read_from_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(yaml.safe_dump(profiles.load("L4").to_mapping()))
+    assert profiles.load(str(tmp_path / name)) == profiles.load("L4")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: No such file or directory; `intentctl profile --out` writes one"),
+        ("{", "is no YAML: "),
+        ("[1]", "a profile is a mapping of keys to figures"),
+        ("kind: L4", "profile of L4: .*kv_share.* missing"),
+        (b"\xff\xfe\xff", "cannot be read: "),
+    ],
+)
+def test_a_file_that_is_no_profile_is_named_with_what_is_wrong(
+    tmp_path: Path, text: str | bytes | None, message: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ProfileError, match=f"mine.yaml:? {message}"):
+        profiles.load(str(file))

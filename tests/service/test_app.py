@@ -36,6 +36,7 @@ def test_the_paths_are_those_of_the_design():
         "/v1/operations/{operation_id}",
         "/v1/events",
         "/v1/topology",
+        "/v1/profiles",
         "/healthz",
         "/metrics",
     }

@@ -1,7 +1,9 @@
 import json
 
 import pytest
+import yaml
 
+from selector.profiles import load as shipped
 from service import profiles
 from service.deployment import load
 from service.errors import DeploymentError
@@ -32,6 +34,36 @@ def test_shipped_kinds_have_their_profile_and_another_name_may_be_given(tmp_path
 
     assert found["Big"].kind == "Big"
     assert found["Big"].memory_bytes_s == pytest.approx(2.039e12)
+
+
+def with_profile(folder, name, kind="CPU"):
+    text = DEPLOYMENT.replace("kind: CPU", f"kind: {kind}")
+    return load(
+        write_deployment(folder, text.replace("limits: {", f"profiles: {{{kind}: {name}}}\nlimits: {{"))
+    )
+
+
+def test_a_profile_may_be_a_file_beside_the_deployment(tmp_path, measured):
+    deployment = with_profile(tmp_path, "measured/cpu.yaml")
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / "cpu.yaml").write_text(yaml.safe_dump(shipped("L4").to_mapping()))
+    found = profiles.load_profiles(deployment, tmp_path)
+
+    assert (found["CPU"].kind, found["CPU"].memory_bytes_s) == ("CPU", 0.30e12)
+    assert measured == []
+
+
+@pytest.mark.parametrize("kind", ["CPU", "L4"])
+def test_a_profile_file_that_cannot_be_used_is_named_with_the_deployment(tmp_path, kind):
+    deployment = with_profile(tmp_path, "mine.yaml", kind)
+    with pytest.raises(
+        DeploymentError, match=rf"deployment\.yaml: profiles\.{kind}: .*mine\.yaml cannot be read"
+    ):
+        profiles.load_profiles(deployment, tmp_path)
+
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**shipped("L4").to_mapping(), "kv_share": 1.2}))
+    with pytest.raises(DeploymentError, match=r"mine\.yaml: profile of L4: kv_share is 1\.2; a share"):
+        profiles.load_profiles(deployment, tmp_path)
 
 
 def test_the_cpu_is_measured_once_and_the_result_kept(tmp_path, measured):
@@ -83,3 +115,10 @@ def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_pat
     assert profiles.speeds(load(write_deployment(tmp_path, named))) == {"Big": Speed(2.039e12, 312e12)}
     assert profiles.speeds(load(write_deployment(tmp_path, text))) == {}
     assert profiles.speeds(load(write_deployment(tmp_path))) == {}
+
+
+def test_the_rates_in_a_cpus_file_are_no_peaks(tmp_path):
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(shipped("L4").to_mapping()))
+
+    assert profiles.speeds(with_profile(tmp_path, "mine.yaml")) == {}
+    assert profiles.speeds(with_profile(tmp_path, "mine.yaml", "L4")) == {"L4": Speed(0.30e12, 242.5e12)}

@@ -5,9 +5,11 @@ import sqlite3
 import httpx
 import pytest
 
-from runtime.models import Phase
+from runtime.models import ModelSpec, Phase
 from runtime.testing import Script
-from service.testing import DEPLOYMENT, ScriptedService
+from selector.calibrate import fit_cpu
+from selector.models import Profile
+from service.testing import DEPLOYMENT, SAMPLES, ScriptedService
 
 TEXT = "keep P99 TTFT < 2s at peak"
 
@@ -350,3 +352,11 @@ def test_a_service_that_stops_ends_its_streams_of_events(tmp_path):
             stream = http.send(request, stream=True)
         lines = list(stream.iter_lines())  # to its end: a stream that was cut off would raise
     assert "event: topology" in lines
+
+
+def test_what_predictions_are_made_from_can_be_read(asked):
+    answer = asked.get("/v1/profiles").json()
+
+    assert ModelSpec(**answer["model"]).num_layers == 8
+    assert answer["profiles"].keys() == {"CPU"}
+    assert Profile.from_mapping(answer["profiles"]["CPU"]) == fit_cpu(SAMPLES)

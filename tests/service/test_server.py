@@ -1,3 +1,4 @@
+import asyncio
 import json
 import signal
 import socket
@@ -22,6 +23,21 @@ def children(pid: int) -> list[int]:
 def test_port_zero_lets_the_system_choose():
     with bind("127.0.0.1", 0) as one, bind("127.0.0.1", 0) as other:
         assert one.getsockname()[1] != other.getsockname()[1]
+
+
+async def test_tokens_do_not_wait_for_the_clients_acknowledgement():
+    options = asyncio.get_running_loop().create_future()
+
+    def accepted(reader, writer):
+        connection = writer.get_extra_info("socket")
+        options.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with bind("127.0.0.1", 0) as listener:
+        async with await asyncio.start_server(accepted, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await options
+            writer.close()
 
 
 def test_a_port_in_use_is_named_with_what_to_do():

@@ -1,0 +1,253 @@
+"""``intentctl profile`` as a person types it, and the profile that it writes."""
+
+import json
+import re
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from intentctl.client import Client
+from intentctl.demo import started_service
+from intentctl.profile import Subject, find_subject, profile_text, report
+from intentctl.status import CommandError
+from intentctl.steps import Design, Point, Reading, Readings
+from selector.fit import Running, Sample
+from selector.models import Profile
+from selector.profiles import load
+from service import deployment, profiles
+from service.testing import DEPLOYMENT, ScriptedService
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
+
+
+STEPS = [(1, tokens, 0) for tokens in (64, 256, 1024)] + [(n, 1, c) for n in (1, 4, 8) for c in (64, 1024)]
+
+
+def readings_of(subject: Subject) -> Readings:
+    """An engine that is a tenth slower than the profile it starts from."""
+    times = subject.running.predicted_s([Sample(*step, seconds=1.0) for step in STEPS], subject.start)
+    taken = {
+        Point(n, new if new > 1 else cached, is_decode=new == 1): [Reading(1.1 * time, cached)]
+        for (n, new, cached), time in zip(STEPS, times, strict=True)
+    }
+    return Readings(taken, {Point(16, 64, is_decode=True): "too many"})
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """The command, with an engine whose steps take what is said: the scripted one outruns its client."""
+
+    class Bench:
+        def __init__(self, client, *_):
+            self._subject = find_subject(client, None)
+
+        async def run(self, design, kv_tokens):
+            assert kv_tokens > 0
+            return readings_of(self._subject)
+
+    monkeypatch.setattr("intentctl.profile.Bench", Bench)
+
+
+def predicted(document: dict, profile: Profile, running: Running) -> list[float]:
+    """What a profile says of the steps that a document lists."""
+    steps = [
+        Sample(
+            entry["sequences"],
+            *((entry["tokens"], 0) if entry["step"] == "prefill" else (1, entry["tokens"])),
+            seconds=entry["measured_s"],
+        )
+        for entry in document["samples"]
+    ]
+    return list(running.predicted_s(steps, profile))
+
+
+def test_the_profile_is_written_and_explained(run, at, timed, tmp_path):
+    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
+    text = (tmp_path / "cpu.yaml").read_text()
+
+    assert code == 0
+    assert err == ""
+    for expected in (
+        "before",
+        "as before",
+        "allreduce_s",
+        "prefill 256",
+        "decode 4 at",
+        "error band",
+        "written",
+    ):
+        assert expected in out
+    assert load(str(tmp_path / "cpu.yaml")).source == "measured"
+    assert re.match(r"# CPU, measured by `intentctl profile` on 20\d\d-\d\d-\d\d: counting as CPU\[0\]", text)
+    assert "# As before: " in text
+
+
+def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, service):
+    code, out, _ = run("profile", "-o", "json", *at)
+    document = json.loads(out)
+
+    assert (code, document["file"]) == (0, None)
+    profile = Profile.from_mapping(document["profile"])
+    subject = find_subject(Client(service.url), None)
+    measured = [entry["measured_s"] for entry in document["samples"]]
+    found = predicted(document, profile, subject.running)
+    assert found == pytest.approx([entry["predicted_s"] for entry in document["samples"]])
+    residuals = [abs(a / b - 1) for a, b in zip(found, measured, strict=True)]
+    assert max(residuals) <= profile.error_band == document["error_band"]
+    assert {entry["figure"] for entry in document["figures"]}.isdisjoint(document["kept"])
+
+
+def test_a_named_profile_can_be_the_start(run, at, timed, service, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        yaml.safe_dump({**find_subject(Client(service.url), None).start.to_mapping(), "p2p_latency_s": 0.125})
+    )
+    _, out, _ = run("profile", "--like", tmp_path / "mine.yaml", "-o", "json", *at)
+
+    assert json.loads(out)["profile"]["p2p_latency_s"] == 0.125
+
+
+def test_without_a_service_it_is_unreachable_and_no_file_is_left(run, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "--server", url)
+
+    assert (code, out) == (7, "")
+    assert "no service answers" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_is_lost_is_said(run, at, service, tmp_path):
+    async def lose():
+        service.engine.lose("rank 1 was lost")
+
+    service.call(lose())
+    code, _, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
+
+    assert code == 1
+    assert "the engine is closed; start it again" in err
+    assert not (tmp_path / "cpu.yaml").exists()
+
+
+def test_a_file_that_exists_is_not_overwritten(run, at, tmp_path):
+    file = tmp_path / "cpu.yaml"
+    file.write_text("mine")
+    code, _, err = run("profile", "--out", file, *at)
+
+    assert code == 1
+    assert "exists; name another file, or remove it first" in err
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing/cpu.yaml", "cannot be written: No such file or directory"),
+        ("cpu.json", "write .yaml"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(run, tmp_path, name, message):
+    code, _, err = run("profile", "--out", tmp_path / name, "--server", "http://127.0.0.1:9")
+
+    assert code == 1
+    assert message in err
+
+
+def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, at, timed):
+    assert "no profile for 'T4'; there are" in run("profile", "--like", "T4", *at)[2]
+    code, _, err = run("profile", "--like", "a100-80gb", *at)
+
+    assert code == 1
+    assert "no figure for computing in fp32" in err
+
+
+def test_a_kind_without_a_profile_asks_for_a_similar_one(run, timed, tmp_path):
+    text = DEPLOYMENT.replace("kind: CPU", "kind: Abacus")
+    with ScriptedService(tmp_path, text) as service:
+        code, _, err = run("profile", "--server", service.url)
+
+    assert code == 1
+    assert "no profile of Abacus to start from; name a similar device with --like: a10, " in err
+
+
+def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
+    text = DEPLOYMENT.replace(
+        "count: 4, memory_gb: 1}", "count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}"
+    )
+    text = text.replace("start: pp2", "start: 'CPU[0]:0-4@fp32 > Abacus[4]:4-8@fp32'")
+    with ScriptedService(tmp_path, text) as service:
+        code, _, err = run("profile", "--server", service.url)
+
+    assert code == 1
+    assert "spans Abacus, CPU on local; switch to one kind on one machine" in err
+
+
+def test_a_service_in_use_is_refused(run, at, timed, service):
+    body = {"model": "counting", "prompt": "count", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    request = urllib.request.Request(
+        f"{service.url}/openai/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    async def hold():
+        service.engine.hold()
+
+    with opener.open(request) as stream:
+        stream.readline()
+        service.call(hold())
+        code, _, err = run("profile", *at)
+
+    assert code == 1
+    assert "is in use (1 streams); measure when nothing else runs" in err
+
+
+def test_too_few_readings_are_refused_with_what_was_left_out(service):
+    subject = find_subject(Client(service.url), None)
+    readings = Readings({}, {Point(1, 64, is_decode=False): "too long"})
+
+    with pytest.raises(
+        CommandError, match=r"0 prefills and 0 decodes are too few.*; prefill of 64 tokens: too long"
+    ):
+        report(subject, readings)
+
+
+def test_the_file_says_what_was_fitted_and_what_stayed(service):
+    subject = find_subject(Client(service.url), None)
+    document = report(subject, readings_of(subject))
+    header = profile_text(document).splitlines()[:3]
+
+    assert (
+        header[1]
+        == f"# Fitted to 9 step times: {', '.join(entry['figure'] for entry in document['figures'])}."
+    )
+    assert header[2] == f"# As before: {', '.join(document['kept'])}."
+    assert document["error_band"] < 0.1
+
+
+@pytest.mark.slow
+def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(
+    run, tmp_path, monkeypatch
+):
+    small = Design(input_tokens=(64, 128, 256, 512), batches=(1, 2, 4), contexts=(64, 256), rounds=1)
+    monkeypatch.setattr("intentctl.steps.Design", lambda rounds: small)
+    text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
+    text = text.replace("start: pp2", "start: tp1")
+    (tmp_path / "deployment.yaml").write_text(text)
+    with started_service(tmp_path / "deployment.yaml") as client:
+        subject = find_subject(client, None)
+        code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)
+    assert code == 0, err
+
+    document = json.loads(out)
+    (tmp_path / "deployment.yaml").write_text(text + "\nprofiles: {CPU: cpu.yaml}\n")
+    loaded = profiles.load_profiles(deployment.load(tmp_path / "deployment.yaml"), tmp_path)["CPU"]
+    assert loaded.source == "measured"
+    found = predicted(document, loaded, subject.running)
+    for entry, seconds in zip(document["samples"], found, strict=True):
+        assert abs(seconds / entry["measured_s"] - 1) <= loaded.error_band, entry
+    assert {entry["sequences"] for entry in document["samples"]} == {1, 2, 4}

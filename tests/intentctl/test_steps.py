@@ -1,0 +1,203 @@
+"""Step times from streams: what counts as together, what a request costs beside its steps, what is left out."""
+
+import itertools
+
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from intentctl.client import Client
+from intentctl.measure import Stream
+from intentctl.status import CommandError
+from intentctl.steps import (
+    GAPS,
+    Bench,
+    Design,
+    Point,
+    Reading,
+    Readings,
+    decode_reading,
+    reading_of,
+    too_large,
+)
+from intentctl.streams import Recording
+from runtime.models import ModelSpec
+from selector.fit import Sample
+
+SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=2)
+"""One stream at a time: several at once need an engine that is slower than its client, as real ones are."""
+
+
+@pytest.fixture
+def model(service):
+    return ModelSpec(**Client(service.url).profiles()["model"])
+
+
+@pytest.fixture
+async def bench(service, model):
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as openai:
+        yield Bench(Client(service.url), openai, model)
+
+
+def stream(start_s: float, gap_s: float, tokens: int) -> Stream:
+    arrivals = tuple(start_s + gap_s * number for number in range(tokens))
+    return Stream(arrivals, ("7",) * tokens, (0.0,) * tokens, ("0-1x1",) * tokens)
+
+
+def recorded(start_s: float, asked_s: float = 0.0) -> Recording:
+    seen = stream(start_s, 0.01, 40)
+    return Recording(
+        [5], [*seen.arrivals_s], [*seen.tokens], [*seen.logprobs], [*seen.fingerprints], asked_s=asked_s
+    )
+
+
+def prefill(tokens: int) -> Point:
+    return Point(1, tokens, is_decode=False)
+
+
+def decode(sequences: int, tokens: int) -> Point:
+    return Point(sequences, tokens, is_decode=True)
+
+
+def test_a_decode_counts_only_while_all_streams_run():
+    alone, late = stream(0.0, 0.010, 60), stream(0.3, 0.020, 60)
+    slower = Stream(
+        (*alone.arrivals_s, *late.arrivals_s[16:]), alone.tokens, alone.logprobs, alone.fingerprints
+    )
+    reading = decode_reading([slower, late], prompt_tokens=100)
+
+    assert reading.seconds == pytest.approx(0.020)
+    assert 100 + 30 < reading.cached_tokens < 100 + 60
+
+
+def test_the_cache_of_a_decode_is_the_prompt_and_what_came_before():
+    reading = decode_reading([stream(0.0, 0.010, 41)], prompt_tokens=100)
+
+    assert reading.cached_tokens == 100 + 20 - 1
+
+
+def test_streams_that_did_not_run_together_are_no_decode():
+    assert decode_reading([stream(0.0, 0.01, 30), stream(10.0, 0.01, 30)], 10) is None
+    assert decode_reading([stream(0.0, 0.01, 3)], 10) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (prefill(1000), None),
+        (prefill(1024), "context is 1024"),
+        (decode(4, 1000), "context is 1024"),
+        (decode(4, 500), None),
+        (decode(8, 500), "4000 tokens of KV"),
+    ],
+)
+def test_a_point_that_cannot_be_run_says_why(point, reason):
+    found = too_large(point, context_tokens=1024, kv_tokens=4000)
+
+    assert (reason in found) if reason else found is None
+
+
+def test_a_request_costs_what_one_token_takes_over_a_decode_step():
+    readings = Readings({prefill(1): [Reading(0.005, 0)], decode(1, 64): [Reading(0.003, 70)]})
+
+    assert readings.request_s() == pytest.approx(0.002)
+    assert Readings({prefill(1): [Reading(0.005, 0)]}).request_s() == 0
+
+
+def test_samples_are_medians_of_rounds_and_prefills_are_without_the_request():
+    readings = Readings(
+        {
+            prefill(1): [Reading(0.005, 0)],
+            prefill(64): [Reading(0.0021, 0)],
+            prefill(256): [Reading(0.010, 0), Reading(0.900, 0), Reading(0.012, 0)],
+            decode(1, 64): [Reading(0.003, 70)],
+            decode(8, 64): [Reading(0.004, 80), Reading(0.008, 90.6), Reading(0.009, 99)],
+        }
+    )
+
+    assert readings.samples() == [
+        Sample(1, 256, 0, pytest.approx(0.010)),
+        Sample(1, 1, 70, 0.003),
+        Sample(8, 1, 91, 0.008),
+    ]
+    assert list(readings.left_out) == [prefill(64)]
+    assert "lost in the 2 ms of a request" in readings.left_out[prefill(64)]
+
+
+def test_the_scatter_is_how_far_apart_rounds_are():
+    apart = [Reading(0.010, 0), Reading(0.011, 0), Reading(0.012, 0)]
+
+    assert Readings({prefill(64): apart}).scatter() == pytest.approx(0.002 / 0.011)
+    assert Readings().scatter() == 0
+
+
+async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_discarded(bench, service):
+    readings = await bench.run(SMALL, kv_tokens=100_000)
+
+    assert readings.left_out == {}
+    assert set(readings.taken) == set(SMALL.points())
+    assert {len(taken) for taken in readings.taken.values()} == {SMALL.rounds}
+    for point, taken in readings.taken.items():
+        assert all(one.seconds > 0 for one in taken)
+        assert all((one.cached_tokens >= point.tokens) == point.is_decode for one in taken)
+    assert Client(service.url).topology()["streams"] == 0
+
+
+async def test_no_two_prompts_are_alike(bench, service, monkeypatch):
+    prompts = []
+    submit = service.engine.submit
+
+    async def recording(request):
+        prompts.append(request.prompt)
+        await submit(request)
+
+    monkeypatch.setattr(service.engine, "submit", recording)
+    await bench.run(SMALL, kv_tokens=100_000)
+
+    long = [prompt for prompt in prompts if len(prompt) > 1]
+    assert len(long) > 10
+    assert not [pair for pair in itertools.combinations(long, 2) if pair[0][:32] == pair[1][:32]]
+
+
+@pytest.mark.parametrize(
+    ("recordings", "reason"),
+    [
+        ([recorded(0.0), recorded(90.0)], "the engine does not run so many at once"),
+        ([recorded(0.0), Recording([5], error="the engine ended")], "the engine ended"),
+        ([recorded(0.0), Recording([5], finish="stop")], "no token came"),
+    ],
+)
+def test_a_point_that_gave_nothing_says_why(recordings, reason):
+    assert reading_of(decode(2, 64), recordings) == reason
+
+
+def test_a_prefill_is_the_median_ttft_of_all_requests_but_the_first():
+    recordings = [recorded(100.0, asked_s=100.0 - ttft_s) for ttft_s in (0.9, 0.01, 0.03, 0.02)]
+
+    assert reading_of(prefill(64), recordings).seconds == pytest.approx(0.02)
+
+
+async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
+    readings = await bench.run(Design((64, 8000), (1,), (64,), rounds=1), kv_tokens=100_000)
+
+    assert list(readings.left_out) == [prefill(8000)]
+    assert "from 2 to 4096 can be served" in readings.left_out[prefill(8000)]
+
+
+async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):
+    await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
+    client = Client(service.url)
+    operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
+    assert [*client.follow(operation["id"], timeout_s=30)][-1]["result"]["phase"] == "done"
+
+    with pytest.raises(CommandError, match="the topology changed while it was measured"):
+        await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
+
+
+def test_the_design_has_decodes_long_enough_for_a_median():
+    assert GAPS >= 16
+    assert [str(point) for point in Design((8,), (2,), (9,)).points()] == [
+        "prefill of 1 tokens",
+        "prefill of 8 tokens",
+        "decode of 2 at 9 tokens",
+    ]
