@@ -189,9 +189,23 @@ def explain(
     render.emit(document, output, explained.rows(document))
 
 
+@dataclass(frozen=True)
+class Closer:
+    """A closer look at a plan."""
+
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Serve the workload on the target in a simulator, too.")
+    ] = False
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
+        None
+    )
+
+
 @app.command()
+@spread
 def plan(
     text: Text,
+    closer: Closer,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     server: Server = None,
@@ -202,7 +216,7 @@ def plan(
     """Find the best topology for TEXT; changes nothing."""
     from intentctl import commands
 
-    made = commands.plan(commands.source(server, deployment), text, output)
+    made = commands.plan(commands.source(server, deployment), text, output, closer)
     if detailed_exitcode and made["plan"]["changes"]:
         raise typer.Exit(Exit.CHANGES_PENDING)
 

@@ -48,6 +48,14 @@ class Client:
         """The model's sizes and the profile of each device kind, as plans take them."""
         return self._call("GET", "/v1/profiles")
 
+    def simulation(self, plan: Document) -> Document:
+        """A plan's target in the simulator."""
+        return self._call("GET", f"/v1/plans/{quote(plan['id'], safe='')}/simulation")
+
+    def frontiers(self, plan: Document) -> Document:
+        """Latency against load of what a plan compares."""
+        return self._call("GET", f"/v1/plans/{quote(plan['id'], safe='')}/frontiers")
+
     def translate(self, text: str, now: str | None = None) -> Document:
         """Words to a checked intent document, at the service's clock or the one given."""
         return self._call("POST", "/v1/intents:translate", {"text": text, "now": now})

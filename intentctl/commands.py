@@ -4,7 +4,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
@@ -63,15 +63,44 @@ def parse(source: Client | Local, text: str, form: Form, now: str | None) -> Non
     check_outcome(intent)
 
 
-def plan(source: Client | Local, text: str, form: Form) -> Document:
-    """Read back, plan, and show the plan.
+class Closer(Protocol):
+    """How closely a plan is looked at."""
+
+    @property
+    def verify(self) -> bool:
+        """Whether the target is simulated."""
+
+    @property
+    def plot(self) -> Path | None:
+        """Where latency against load is drawn."""
+
+
+def plan(source: Client | Local, text: str, form: Form, closer: Closer) -> Document:
+    """Read back, plan, and show the plan; simulated or drawn where that was asked for.
 
     Raises:
-        CommandError: the outcome is not ok, or nothing holds the goals.
+        CommandError: the outcome is not ok, nothing holds the goals, or the picture cannot be written.
     """
+    if closer.plot:
+        from intentctl.plots import check_name
+
+        check_name(closer.plot)
     answer = make_plan(source, text, form)
-    render.emit(answer, form, render.plan_rows(answer["plan"]))
+    made = answer["plan"]
+    if closer.verify:
+        made["simulation"] = source.simulation(made)
+    render.emit(answer, form, render.plan_rows(made))
+    if closer.plot:
+        _draw(source.frontiers(made), made, closer.plot)
     return answer
+
+
+def _draw(found: Document, made: Document, path: Path) -> None:
+    from intentctl.curves import bounds, frontiers
+    from intentctl.plots import draw_frontier
+
+    draw_frontier(frontiers(found), bounds(made, found["rate_rps"]), path)
+    render.talk(f"drew {path}")
 
 
 def make_plan(source: Client | Local, text: str, form: Form) -> Document:

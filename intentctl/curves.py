@@ -4,24 +4,15 @@ Units are seconds, requests per second and tokens per second; ``intentctl.plots`
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from intentctl.predict import case
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
-from selector.load import Lengths, open_loop, saturation_tok_s
+from selector.load import Lengths, saturation_tok_s
 from selector.shapes import shape
-from selector.simulator import Server
-
-LOADS = 40
-"""Rates at which a frontier is computed, closer together where the latency rises."""
-HIGHEST = 0.99
-"""Share of the saturating rate up to which it is drawn."""
-_HALVINGS = 20
-_BEYOND = 1.01
-"""Times the throughput with every slot taken, beyond which no rate has a steady state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,31 +70,29 @@ class Pair:
     """Whether the prediction was fitted to it."""
 
 
-def frontier(label: str, server: Server, lengths: Lengths) -> Curve:
-    """P99 TTFT and TPOT under Poisson arrivals, from next to nothing up to saturation."""
-    saturation_rps = _saturation_rps(server, lengths)
-    if not saturation_rps:
-        return Curve(label, (), (), (), 0.0)
-    shares = [HIGHEST * math.sin(math.pi / 2 * step / LOADS) for step in range(1, LOADS + 1)]
-    readings = [
-        (share * saturation_rps, open_loop(server, share * saturation_rps, lengths)) for share in shares
+def frontiers(document: Mapping[str, Any]) -> list[Curve]:
+    """The curves of a plan, as the service computes them."""
+    return [
+        Curve(
+            label=one["label"],
+            rates_rps=tuple(one["rates_rps"]),
+            ttft_s=tuple(one["ttft_s"]),
+            tpot_s=tuple(one["tpot_s"]),
+            saturation_rps=one["saturation_rps"],
+        )
+        for one in document["curves"]
     ]
-    steady = [
-        (rate, slis.ttft_s["p99"], slis.tpot_s["p99"])
-        for rate, slis in readings
-        if slis.ttft_s and slis.tpot_s
-    ]
-    rates, ttft, tpot = zip(*steady, strict=True)
-    return Curve(label, rates, ttft, tpot, saturation_rps)
 
 
-def _saturation_rps(server: Server, lengths: Lengths) -> float:
-    """The rate beyond which arrivals have no steady state; 0 where not one request fits."""
-    low, high = 0.0, _BEYOND * saturation_tok_s(server, lengths) / lengths.output_tokens
-    for _ in range(_HALVINGS if high else 0):
-        middle = (low + high) / 2
-        low, high = (low, middle) if open_loop(server, middle, lengths).saturated else (middle, high)
-    return low
+def bounds(plan: Mapping[str, Any], rate_rps: float) -> list[Bound]:
+    """The rate of a plan's workload, and its goals for P99 TTFT and TPOT."""
+    axes: dict[str, Literal["ttft_s", "tpot_s"]] = {"p99 TTFT <=": "ttft_s", "p99 TPOT <=": "tpot_s"}
+    goals = [
+        Bound(axes[margin["goal"][:11]], margin["bound"], margin["goal"])
+        for margin in plan["margins"]
+        if margin["goal"][:11] in axes
+    ]
+    return [Bound("rate_rps", rate_rps, f"the workload: {rate_rps:g} requests/s"), *goals]
 
 
 def split_curve(label: str, kinds: tuple[str, str], model: str, lengths: Lengths) -> SplitCurve:

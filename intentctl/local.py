@@ -66,16 +66,33 @@ class Local:
         from intent.document import from_document
         from service import usecases
         from service.documents import plan_document
-        from service.profiles import load_profiles
-        from service.settings import read_settings
 
         with as_problems():
             situation = usecases.Situation(self._deployment.model.start, generation=0)
-            profiles = load_profiles(self._deployment, read_settings().folder)
             now = datetime.now(UTC)
-            return plan_document(
-                usecases.plan(from_document(intent), self._deployment, situation, profiles, now)
-            )
+            made = usecases.plan(from_document(intent), self._deployment, situation, self._profiles, now)
+            return plan_document(made)
+
+    def simulation(self, plan: Document) -> Document:
+        """A plan's target in the simulator."""
+        from service import outlook
+
+        with as_problems():
+            return outlook.simulation(plan, self._deployment, self._profiles)
+
+    def frontiers(self, plan: Document) -> Document:
+        """Latency against load of what a plan compares."""
+        from service import outlook
+
+        with as_problems():
+            return outlook.frontiers(plan, self._deployment, self._profiles)
+
+    @cached_property
+    def _profiles(self) -> Any:
+        from service.profiles import load_profiles
+        from service.settings import read_settings
+
+        return load_profiles(self._deployment, read_settings().folder)
 
     @cached_property
     def _deployment(self) -> "Deployment":

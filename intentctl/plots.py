@@ -194,16 +194,27 @@ def _plain_ticks(axis: "Axis", steps: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def check_name(path: Path) -> None:
+    """Refuse a file that no picture can be written to, before anything is computed for it.
+
+    Raises:
+        CommandError: it is no SVG by its name, or its folder is not there.
+    """
+    if path.suffix.lower() != ".svg":
+        raise failure(
+            "error", f"{path}: pictures are written as SVG; give the file a name that ends with .svg"
+        )
+    if not path.parent.is_dir():
+        raise failure("error", f"{path} cannot be written: there is no folder {path.parent}; make it")
+
+
 @contextmanager
 def _picture(path: Path, inches: tuple[float, float]) -> Iterator["Figure"]:
     """A figure in the house style, whatever the reader's own settings are; written when the block ends."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    if path.suffix.lower() != ".svg":
-        raise failure(
-            "error", f"{path}: pictures are written as SVG; give the file a name that ends with .svg"
-        )
+    check_name(path)
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # words stay words: who looks has the font
         mpl.rcdefaults()

@@ -24,8 +24,8 @@ from runtime.notation import parse_topology
 from selector.errors import SelectorError
 from selector.fit import Fit, Running, Sample, figure, fit
 from selector.models import Profile
+from selector.operating import BLOCK_TOKENS
 from selector.profiles import available, load
-from selector.space import BLOCK_TOKENS
 
 Document = dict[str, Any]
 

@@ -183,6 +183,9 @@ def plan_rows(plan: Document) -> list[Row]:
     rows.append(("predicted", _prediction(plan["prediction"])))
     if plan["now_prediction"] and plan["changes"]:
         rows.append(("today", _prediction(plan["now_prediction"])))
+    if found := plan.get("simulation"):
+        words = f"TTFT {_latency(found['ttft_s'])}, TPOT {_latency(found['tpot_s'])}"
+        rows.append(("simulated", f"{words} over {found['requests']} requests in virtual time"))
     rows += [("goal", _margin(margin)) for margin in plan["margins"]]
     if runner := plan["runner_up"]:
         rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))

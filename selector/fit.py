@@ -16,8 +16,9 @@ from runtime.models import Cluster, ModelSpec, Precision, Topology
 from selector.errors import SampleError
 from selector.load import period_s
 from selector.models import Profile
+from selector.operating import CHUNK_TOKENS
 from selector.perf import Step, stage_costs
-from selector.prediction import CHUNK_TOKENS, MAX_SEQUENCES
+from selector.prediction import MAX_SEQUENCES
 from selector.simulator import Server
 
 MIN_PREFILLS, MIN_DECODES = 3, 4

@@ -4,6 +4,7 @@ The first difference decides: goals missed, soft goals missed, the objectives na
 devices, no switch for a gain within the error band, lowest predicted TTFT.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,8 +55,8 @@ class Ranking:
         return explain.slower(loser, winner)
 
     def _key(self, candidate: Candidate) -> tuple[float, ...]:
-        *worth, ttft_s, batch = self._worth(candidate)
-        return (*worth, self._needless(candidate), ttft_s, batch)
+        *worth, ttft_s, throughput, batch = self._worth(candidate)
+        return (*worth, self._needless(candidate), ttft_s, throughput, batch)
 
     def _worth(self, candidate: Candidate) -> tuple[float, ...]:
         return (
@@ -64,6 +65,9 @@ class Ranking:
             *(self._signed(goal, candidate) for goal in self.demands.optimised),
             len(candidate.topology.devices),
             float(f"{candidate.prediction.ttft_s['mean']:.6g}"),
+            -candidate.prediction.throughput_tok_s
+            if math.isinf(candidate.prediction.ttft_s["mean"])
+            else 0.0,
             candidate.prediction.batch,
         )
 

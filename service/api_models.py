@@ -139,6 +139,36 @@ class PlanBody(BaseModel):
     reasons: list[str]
 
 
+class SimulationBody(BaseModel):
+    """What a simulation of a plan's target gave. Latencies in seconds, as mean and percentiles."""
+
+    plan_id: str
+    topology: str
+    requests: int = Field(description="served, the first ones left out")
+    ttft_s: dict[str, float]
+    tpot_s: dict[str, float]
+    e2e_s: dict[str, float]
+
+
+class FrontierBody(BaseModel):
+    """P99 latencies of a topology at rising rates."""
+
+    label: str
+    topology: str
+    rates_rps: list[float]
+    ttft_s: list[float]
+    tpot_s: list[float]
+    saturation_rps: float
+
+
+class FrontiersBody(BaseModel):
+    """Latency against load of what a plan compares."""
+
+    plan_id: str
+    rate_rps: float = Field(description="of the plan's window")
+    curves: list[FrontierBody]
+
+
 class PlanAnswer(BaseModel):
     """A plan with the intent it serves; no plan when a question must be answered first."""
 

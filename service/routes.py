@@ -11,12 +11,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from intent.document import to_document
 from intent.models import Intent, Outcome
-from service import intents, openslo, usecases
+from service import intents, openslo, outlook, usecases
 from service.api_models import (
     AmendmentBody,
     AmendRequest,
     AmendStoredRequest,
     ExportBody,
+    FrontiersBody,
     Health,
     ImportBody,
     ImportRequest,
@@ -24,6 +25,7 @@ from service.api_models import (
     PlanAnswer,
     PlanBody,
     ProfilesAnswer,
+    SimulationBody,
     TopologyAnswer,
     TranslateRequest,
     VersionBody,
@@ -129,6 +131,20 @@ async def import_openslo(body: ImportRequest, parts: Parts) -> dict[str, Any]:
 async def plan(plan_id: str, parts: Parts) -> dict[str, Any]:
     """A plan made before."""
     return await parts.serving.plan(plan_id)
+
+
+@routes.get("/v1/plans/{plan_id}/simulation", tags=["plans"], response_model=SimulationBody)
+async def simulation(plan_id: str, parts: Parts) -> dict[str, Any]:
+    """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
+    made = await parts.serving.plan(plan_id)
+    return await asyncio.to_thread(outlook.simulation, made, parts.serving.deployment, parts.profiles)
+
+
+@routes.get("/v1/plans/{plan_id}/frontiers", tags=["plans"], response_model=FrontiersBody)
+async def frontiers(plan_id: str, parts: Parts) -> dict[str, Any]:
+    """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
+    made = await parts.serving.plan(plan_id)
+    return await asyncio.to_thread(outlook.frontiers, made, parts.serving.deployment, parts.profiles)
 
 
 @routes.post(

@@ -247,6 +247,28 @@ def test_a_reference_cluster_is_planned_for_without_having_it(run):
     assert all(margin["margin"] >= 0 for margin in plan["margins"])
 
 
+@pytest.mark.parametrize("place", ["service", "file"])
+def test_a_plan_is_simulated_and_drawn_by_whoever_makes_it(run, shared, tmp_path, place):
+    picture, reference = tmp_path / "plan.svg", REPOSITORY / "examples" / "a100-l40s.yaml"
+    there = asking(shared) if place == "service" else ("--deployment", reference)
+    code, out, err = run("plan", TEXT, "--verify", "--plot", picture, *there)
+
+    assert code == 0
+    assert "simulated" in out
+    assert f"drew {picture}" in err
+    assert "the workload:" in picture.read_text()
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_planned(run, shared, tmp_path):
+    for path, words in (
+        (tmp_path / "plan.png", "ends with .svg"),
+        (tmp_path / "no" / "plan.svg", "there is no folder"),
+    ):
+        code, out, err = run("plan", TEXT, "--plot", path, *asking(shared))
+        assert (code, out) == (1, "")
+        assert words in err
+
+
 def test_what_was_planned_without_a_service_is_not_applied(run):
     code, out, err = run(TEXT, "--yes", "--deployment", REPOSITORY / "examples" / "a100-l40s.yaml")
 

@@ -4,54 +4,38 @@ import math
 
 import pytest
 
-from intentctl.curves import Pair, SplitCurve, frontier, split_curve, within
+from intentctl.curves import Bound, Curve, Pair, SplitCurve, bounds, frontiers, split_curve, within
 from intentctl.predict import case
 from intentctl.status import CommandError
-from selector.load import Lengths, open_loop, saturation_tok_s
+from selector.load import Lengths, saturation_tok_s
 
-LENGTHS = Lengths.fixed(512, 128)
 KINDS = ("A100", "L40S")
 
 
-def server(topology, model):
-    return case(topology, model).server
+POINTS = {"rates_rps": [1, 2], "ttft_s": [0.2, 0.3], "tpot_s": [0.03, 0.04]}
+DOCUMENT = {
+    "rate_rps": 2.0,
+    "curves": [{"label": "target: TP4", "topology": "x", **POINTS, "saturation_rps": 2.5}],
+}
 
 
-@pytest.fixture(scope="module")
-def curve():
-    return frontier("four", server("A100x4@fp16", "llama-2-70b"), LENGTHS)
+def test_the_curves_of_a_plan_are_taken_as_they_come():
+    (curve,) = frontiers(DOCUMENT)
+    assert curve == Curve("target: TP4", (1, 2), (0.2, 0.3), (0.03, 0.04), 2.5)
 
 
-def test_a_frontier_goes_from_next_to_nothing_up_to_saturation(curve):
-    assert list(curve.rates_rps) == sorted(set(curve.rates_rps))
-    assert curve.rates_rps[0] < 0.05 * curve.saturation_rps
-    assert curve.rates_rps[-1] == pytest.approx(0.99 * curve.saturation_rps)
-
-
-def test_a_frontier_holds_the_p99_at_each_rate(curve):
-    middle = len(curve.rates_rps) // 2
-    slis = open_loop(server("A100x4@fp16", "llama-2-70b"), curve.rates_rps[middle], LENGTHS)
-    assert (curve.ttft_s[middle], curve.tpot_s[middle]) == (slis.ttft_s["p99"], slis.tpot_s["p99"])
-    assert len(curve.ttft_s) == len(curve.tpot_s) == len(curve.rates_rps)
-
-
-def test_beyond_saturation_there_is_no_steady_state(curve):
-    just = [
-        open_loop(server("A100x4@fp16", "llama-2-70b"), share * curve.saturation_rps, LENGTHS).saturated
-        for share in (0.999, 1.001)
+def test_the_rate_and_the_p99_goals_are_lines_to_compare_with():
+    margins = [
+        {"goal": "p99 TTFT <= 2 s", "bound": 2.0},
+        {"goal": "p99 TPOT <= 50 ms", "bound": 0.05},
+        {"goal": "p95 TTFT <= 1 s", "bound": 1.0},
+        {"goal": "cost <= 8 USD/h", "bound": 8.0},
     ]
-    assert just == [False, True]
-
-
-def test_a_server_that_holds_no_request_has_no_frontier():
-    none = frontier("too small", server("A100x1@bf16", "llama-2-70b"), LENGTHS)
-    assert (none.rates_rps, none.ttft_s, none.tpot_s, none.saturation_rps) == ((), (), (), 0.0)
-
-
-def test_answers_of_one_token_have_no_time_between_tokens():
-    found = frontier("short", server("H100x1@fp16", "llama-3-8b"), Lengths.fixed(100, 1))
-    assert set(found.tpot_s) == {0.0}
-    assert min(found.ttft_s) > 0
+    assert bounds({"margins": margins}, 2.0) == [
+        Bound("rate_rps", 2.0, "the workload: 2 requests/s"),
+        Bound("ttft_s", 2.0, "p99 TTFT <= 2 s"),
+        Bound("tpot_s", 0.05, "p99 TPOT <= 50 ms"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +62,7 @@ def test_splits_whose_weights_leave_no_room_are_left_out(splits):
 
 
 def test_tokens_are_counted_in_and_out(splits):
-    one = server("A100x1:0-33@bf16 > L40Sx1:33-64@bf16", "qwen2.5-32b")
+    one = case("A100x1:0-33@bf16 > L40Sx1:33-64@bf16", "qwen2.5-32b").server
     out = saturation_tok_s(one, Lengths.fixed(512, 16))
     assert splits["prefill"].tokens_s[31] == pytest.approx(33 * out)
 

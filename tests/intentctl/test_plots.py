@@ -101,7 +101,7 @@ def test_pairs_name_kinds_figures_and_how_many_are_within_the_band(words):
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        ("nowhere/out.svg", "cannot be written: No such file"),
+        ("nowhere/out.svg", "cannot be written: there is no folder"),
         ("folder.svg", "cannot be written: Is a directory"),
         ("out.png", "name that ends with .svg"),
     ],

@@ -32,6 +32,8 @@ def test_the_paths_are_those_of_the_design():
         "/v1/openslo:import",
         "/v1/plans",
         "/v1/plans/{plan_id}",
+        "/v1/plans/{plan_id}/frontiers",
+        "/v1/plans/{plan_id}/simulation",
         "/v1/plans/{plan_id}:apply",
         "/v1/operations/{operation_id}",
         "/v1/events",

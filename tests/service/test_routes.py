@@ -111,6 +111,18 @@ def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(asked):
     assert asked.get(answer.headers["location"]).json() == plan
 
 
+def test_a_plan_can_be_looked_at_more_closely(asked):
+    plan = plan_for(asked)
+    simulated = asked.get(f"/v1/plans/{plan['id']}/simulation").json()
+    assert simulated["topology"] == plan["target"]["text"]
+    assert 0 < simulated["ttft_s"]["mean"] <= simulated["ttft_s"]["p99"]
+    drawn = asked.get(f"/v1/plans/{plan['id']}/frontiers").json()
+    labels = [curve["label"].partition(":")[0] for curve in drawn["curves"]]
+    assert labels == ["target", "runner-up", "today"]
+    assert all(curve["rates_rps"] == sorted(curve["rates_rps"]) for curve in drawn["curves"])
+    problem(asked.get("/v1/plans/plan-none/simulation"), 404, "not_found")
+
+
 def test_an_intent_document_is_planned_for_like_its_words(asked):
     document = asked.post("/v1/intents:translate", json={"text": TEXT}).json()
     answer = asked.post("/v1/plans", json={"intent": document})

@@ -1,0 +1,54 @@
+"""A closer look at a topology: simulated, and at other rates."""
+
+import itertools
+
+import pytest
+
+from runtime.models import Cluster, ModelSpec, uniform
+from selector.models import Problem, Profile, Workload
+from selector.outlook import frontier, simulated
+
+
+@pytest.fixture
+def problem(mixed: Cluster, llama: ModelSpec) -> Problem:
+    return Problem(mixed, llama, Workload(1.5, 800, 250, 1), None)
+
+
+def test_the_simulation_is_the_same_every_time_and_near_the_estimate(
+    problem: Problem, known: dict[str, Profile]
+) -> None:
+    topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
+    found = simulated(topology, 64, problem, known)
+    assert found is not None
+    assert found == simulated(topology, 64, problem, known)
+    assert found.requests == 3600
+    assert 0.2 < found.ttft_s["mean"] < found.ttft_s["p99"] < 1.0
+    assert found.e2e_s["mean"] == pytest.approx(found.ttft_s["mean"] + 249 * found.tpot_s["mean"], rel=0.01)
+
+
+def test_a_batch_limit_below_the_load_makes_requests_wait(
+    problem: Problem, known: dict[str, Profile]
+) -> None:
+    topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
+    few, many = (simulated(topology, batch, problem, known) for batch in (4, 64))
+    assert few is not None
+    assert many is not None
+    assert few.ttft_s["mean"] > 10 * many.ttft_s["mean"]
+
+
+def test_what_no_request_fits_into_is_not_simulated(problem: Problem, known: dict[str, Profile]) -> None:
+    assert simulated(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), 8, problem, known) is None
+
+
+def test_a_frontier_rises_up_to_saturation(problem: Problem, known: dict[str, Profile]) -> None:
+    found = frontier(uniform(problem.cluster, "A100", 4, 1, 80, "bf16"), problem, known)
+    assert found.rates_rps[0] < 0.1 * found.saturation_rps
+    assert found.rates_rps[-1] < found.saturation_rps
+    assert all(a < b for a, b in itertools.pairwise(found.rates_rps))
+    assert found.ttft_s[-1] > 2 * found.ttft_s[0]
+    assert found.tpot_s[-1] > 2 * found.tpot_s[0]
+
+
+def test_what_holds_no_request_has_no_frontier(problem: Problem, known: dict[str, Profile]) -> None:
+    found = frontier(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known)
+    assert (found.rates_rps, found.saturation_rps) == ((), 0.0)
