@@ -178,6 +178,7 @@ def plan_rows(plan: Document) -> list[Row]:
     if "intent_version" in plan:
         rows.append(("intent", f"{plan['intent_id']} version {plan['intent_version']}"))
     rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
+    rows += [("and beside it", _topology(one)) for one in plan["replicas"]]
     if not plan["changes"]:
         rows.append(("change", "none: the target is what runs"))
     rows.append(("predicted", _prediction(plan["prediction"])))

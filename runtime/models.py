@@ -392,6 +392,8 @@ class Capabilities:
     """Stages may differ in their TP degree."""
     replicated_kv_heads: bool
     """TP may exceed the number of KV heads."""
+    max_replicas: int = 1
+    """Pipelines of the model at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def optimises_less(goal: Goal, mine: float, best: float) -> str:
 
 def more_devices(loser: Candidate, winner: Candidate) -> str:
     """Why more devices lose."""
-    fewer = len(winner.topology.devices)
+    fewer = winner.prediction.devices
     return f"needs {_devices(loser)} where {fewer} hold{'s' if fewer == 1 else ''} every goal"
 
 
@@ -118,7 +118,8 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    return f"{topology_words(candidate.topology)} on {_devices(candidate)}: {readings} ({doubt})"
+    names = " | ".join(map(topology_words, (candidate.topology, *candidate.replicas)))
+    return f"{names} on {_devices(candidate)}: {readings} ({doubt})"
 
 
 def proof(found: Proof, layers: int) -> str:
@@ -177,7 +178,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _devices(candidate: Candidate) -> str:
-    count = len(candidate.topology.devices)
+    count = candidate.prediction.devices
     return f"{count} device{'' if count == 1 else 's'}"
 
 

@@ -63,8 +63,7 @@ class Finder:
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         answers = [
             answer
-            for cluster in _connected(problem.cluster)
-            for grid in self._grids(cluster, wishes)
+            for grid in self.grids(wishes)
             if (answer := self._on(_without(grid, other_than), bounds, wanted))
         ]
         if not answers:
@@ -87,7 +86,7 @@ class Finder:
                 return None
             best = answer.best
             read = value_of(better, best.topology, best.prediction, workload)
-            cost = best.prediction.usd_per_hour if priced else float(len(best.topology.devices))
+            cost = best.prediction.usd_per_hour if priced else float(best.prediction.devices)
             return answer, 1 / read if better.op == "maximize" else read, cost
 
         pools = pools_of(problem.cluster, problem.cluster.kinds)
@@ -99,14 +98,14 @@ class Finder:
         """The most layers that fit anywhere, whatever the goals; None if there is no kind of stage to hold any."""
         most = self.problem.limits.max_gpus
         bounds = () if most is None else (Threshold("devices", most),)
-        found = [
-            most_held(grid, bounds)
-            for cluster in _connected(self.problem.cluster)
-            for grid in self._grids(cluster, ())
-        ]
-        return max(found, default=None)
+        return max((most_held(grid, bounds) for grid in self.grids(())), default=None)
 
-    def _grids(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
+    def grids(self, wishes: Sequence[Config]) -> Iterator[Grid]:
+        """What may be built, in parts that cannot stand together."""
+        for cluster in _connected(self.problem.cluster):
+            yield from self._grids_on(cluster, wishes)
+
+    def _grids_on(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
         pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in self.profiles])
         problem = self.problem
         losses = problem.limits.quality_loss

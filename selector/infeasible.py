@@ -20,7 +20,7 @@ def why_infeasible(ranking: Ranking, finder: Finder) -> Infeasible:
         return Infeasible(_nothing_runs(finder), None)
     nearest = min(
         ranking.candidates,
-        key=lambda one: (_shortfall(ranking, one), len(one.topology.devices), str(one.topology)),
+        key=lambda one: (_shortfall(ranking, one), one.prediction.devices, str(one.topology)),
     )
     missed = ranking.missed(ranking.demands.bounds, nearest)
     words = explain.listed([explain.goal_words(bound) for bound in missed])

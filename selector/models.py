@@ -219,6 +219,9 @@ class Prediction:
     error_band: float
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source
+    devices: int
+    """It occupies so many, all replicas together."""
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,8 @@ class Candidate:
     prediction: Prediction
     reason: str
     """Why it was chosen, came second or lost; one sentence for people."""
+    replicas: tuple[Topology, ...] = ()
+    """Further pipelines beside ``topology``, each with an equal part of the load; the prediction is of all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +305,8 @@ class Plan:
     """Operating points and device counts examined; each stands for every split of the layers."""
     switch: Switch | None = None
     """From what runs; None when nothing does, or when it cannot be predicted."""
+    replicas: tuple[Topology, ...] = ()
+    """Further pipelines beside ``target``, each with an equal part of the load; only where the engine serves several."""
     certificate: tuple[str, ...] = ()
     """Why nothing in the space is better, one sentence for each thing that decided."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)

@@ -140,7 +140,7 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
     if isinstance(goal, Config):
         degrees = [stage.tp_size for stage in topology.stages]
         tp = max(degrees) if goal.op == "<=" else min(degrees)
-        return float({"tp": tp, "pp": topology.pp_size, "replicas": 1}[goal.key])
+        return float({"tp": tp, "pp": topology.pp_size, "replicas": prediction.replicas}[goal.key])
     if goal.metric in LATENCIES:
         readings = {"ttft": prediction.ttft_s, "tpot": prediction.tpot_s, "e2e": prediction.e2e_s}
         return readings[goal.metric][goal.stat or "mean"]
@@ -150,7 +150,7 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
         "throughput_tok": prediction.throughput_tok_s,
         "throughput_req": prediction.throughput_tok_s / max(1, workload.output_tokens),
         "gpu_util": prediction.gpu_util,
-        "gpu_count": float(len(topology.devices)),
+        "gpu_count": float(prediction.devices),
         "quality_loss": prediction.quality_loss,
     }[goal.metric]
 

@@ -168,6 +168,14 @@ def solve(
     return search.pipeline(), tuple(proofs)
 
 
+def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
+    """By the number of devices of each pool: whether a pipeline on exactly these holds the bounds."""
+    search = _Search.begin(
+        grid, [bound for bound in bounds if bound.metric not in {"devices", "usd_per_hour"}]
+    )
+    return np.asarray((search.layers >= grid.setting.model.num_layers).any(axis=0))
+
+
 def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
     """The most layers that fit on any pipeline within the bounds."""
     return _Search.begin(grid, bounds).most

@@ -87,6 +87,7 @@ def prediction(topology: Topology, pipeline: Pipeline, grid: Grid) -> Prediction
         quality_loss=_quality_loss(topology, grid.setting.quality_loss),
         error_band=error_band,
         source=source,
+        devices=len(topology.devices),
     )
 
 

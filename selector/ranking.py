@@ -48,7 +48,7 @@ class Ranking:
             mine, best = self._signed(goal, loser), self._signed(goal, winner)
             if mine != best:
                 return explain.optimises_less(goal, abs(mine), abs(best))
-        if len(loser.topology.devices) != len(winner.topology.devices):
+        if loser.prediction.devices != winner.prediction.devices:
             return explain.more_devices(loser, winner)
         if self._needless(loser) and not self._needless(winner):
             return explain.not_worth_it(loser, winner)
@@ -63,7 +63,7 @@ class Ranking:
             len(self.missed(self.demands.bounds, candidate)),
             len(self.missed(self.demands.wishes, candidate)),
             *(self._signed(goal, candidate) for goal in self.demands.optimised),
-            len(candidate.topology.devices),
+            candidate.prediction.devices,
             float(f"{candidate.prediction.ttft_s['mean']:.6g}"),
             -candidate.prediction.throughput_tok_s
             if math.isinf(candidate.prediction.ttft_s["mean"])

@@ -9,6 +9,7 @@ from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
 from selector.finder import Answer, Finder
+from selector.fleet import Fleets
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Switch, Ticket
 from selector.moves import bytes_to_move, switch
@@ -122,9 +123,20 @@ def _with_wishes(finder: Finder) -> Answer | None:
         for wishes in combinations(demands.wishes, count):
             goals = (*demands.bounds, *wishes)
             answer = _by_priority(finder, goals)
-            if answer and not finder.ranking.missed(goals, answer.best):
-                return answer
+            if answer and finder.ranking.missed(goals, answer.best):
+                answer = None  # a goal that the search does not bound
+            if found := _or_fleet(finder, goals, answer):
+                return found
     return None
+
+
+def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: Answer | None) -> Answer | None:
+    """One pipeline, or several where they do better."""
+    fleet = Fleets(finder).best(goals, finder.ranking.demands.optimised, alone.best if alone else None)
+    if alone is None or fleet is None:
+        return alone or fleet
+    ranking = replace(finder.ranking, candidates=[alone.best, fleet.best])
+    return alone if ranking.best_first[0] is alone.best else fleet
 
 
 def _by_priority(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
@@ -223,6 +235,7 @@ def _plan(
         window=ticket.window,
         now=problem.now,
         target=best.topology,
+        replicas=best.replicas,
         prediction=best.prediction,
         now_prediction=ranking.today.prediction if ranking.today else None,
         runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,

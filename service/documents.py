@@ -21,6 +21,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     document: dict[str, Any] = _finite(dataclasses.asdict(plan))
     document["now"] = topology_document(plan.now)
     document["target"] = topology_document(plan.target)
+    document["replicas"] = [topology_document(one) for one in plan.replicas]
     document["runner_up"] = _candidate(plan.runner_up)
     document["changes"] = plan.now is None or str(plan.now) != str(plan.target)
     return document
@@ -59,6 +60,7 @@ def _candidate(candidate: Candidate | None) -> dict[str, Any] | None:
         return None
     return {
         "topology": topology_document(candidate.topology),
+        "replicas": [topology_document(one) for one in candidate.replicas],
         "prediction": _finite(dataclasses.asdict(candidate.prediction)),
         "reason": candidate.reason,
     }

@@ -52,7 +52,7 @@ def test_topologies_are_named_by_kind_shape_and_precision(mixed: Cluster, llama:
 
 def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -> None:
     prediction = Prediction(
-        {"mean": 0.156}, {"mean": 0.0501}, {"mean": 1.0}, 638.2, 0.5, 8.8, 32, 0.0, 0.11, "calibrated"
+        {"mean": 0.156}, {"mean": 0.0501}, {"mean": 1.0}, 638.2, 0.5, 8.8, 32, 0.0, 0.11, "calibrated", 4
     )
     candidate = Candidate(uniform(mixed, "A100", 4, 1, 80, "bf16"), prediction, "")
     assert explain.summary(candidate) == (

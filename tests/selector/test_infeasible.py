@@ -44,7 +44,10 @@ class Ask:
 
 
 def predicted(ttft_s: float, usd: float) -> Prediction:
-    return Prediction({"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.0, 0.1, "measured")
+    devices = round(usd / 2)
+    return Prediction(
+        {"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.0, 0.1, "measured", devices
+    )
 
 
 def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask: Ask) -> None:

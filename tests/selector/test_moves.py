@@ -51,7 +51,9 @@ def test_a_first_start_loads_everything_and_has_no_cache(
 def candidate(topology: Topology, tpot_s: float = 0.05) -> Candidate:
     reading = {"mean": tpot_s}
     return Candidate(
-        topology, Prediction(reading, reading, reading, 1.0, 0.1, 1.0, 8, 0.0, 0.1, "measured"), ""
+        topology,
+        Prediction(reading, reading, reading, 1.0, 0.1, 1.0, 8, 0.0, 0.1, "measured", len(topology.devices)),
+        "",
     )
 
 

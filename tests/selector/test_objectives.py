@@ -31,6 +31,7 @@ PREDICTION = Prediction(
     0.0,
     0.1,
     "calibrated",
+    4,
 )
 
 

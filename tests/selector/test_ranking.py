@@ -38,7 +38,19 @@ def alike(value: float) -> dict[str, float]:
 def predicted(topology: Topology, ttft_s: float = 0.5, tpot_s: float = 0.01, usd: float = 1.0) -> Candidate:
     return Candidate(
         topology,
-        Prediction(alike(ttft_s), alike(tpot_s), alike(1.0), 1e6, 0.1, usd, 8, 0.0, 0.1, "measured"),
+        Prediction(
+            alike(ttft_s),
+            alike(tpot_s),
+            alike(1.0),
+            1e6,
+            0.1,
+            usd,
+            8,
+            0.0,
+            0.1,
+            "measured",
+            len(topology.devices),
+        ),
         "",
     )
 

@@ -13,7 +13,7 @@ WORKLOAD = Workload(2.0, 100, 100, 8)
 @pytest.fixture
 def today(laptop: Cluster) -> Candidate:
     latency = {"mean": 1.0, "p99": 3.0}
-    prediction = Prediction(latency, latency, latency, 400.0, 0.5, 4.0, 8, 0.0, 0.1, "measured")
+    prediction = Prediction(latency, latency, latency, 400.0, 0.5, 4.0, 8, 0.0, 0.1, "measured", 1)
     return Candidate(uniform(laptop, "CPU", 1, 1, 8, "fp32"), prediction, "")
 
 
