@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from intent.models import Config
-from runtime.models import Cluster
+from runtime.models import Cluster, Topology
 from selector.finder import Answer, Finder
 from selector.models import Candidate, Prediction, Problem
 from selector.objectives import Bound, thresholds
 from selector.optimum import device_costs, feasible_counts
 from selector.placement import only
 from selector.pools import Pool, pools_of
+from selector.space import no_room
 
 COUNTS = (2, 3, 4, 6, 8)
 """Replicas that are tried."""
@@ -106,19 +107,43 @@ class Fleets:
         self, parts: Sequence[Counts], goals: Sequence[Bound], objectives: Sequence[Bound]
     ) -> Answer | None:
         """A replica on each part, or nothing if one of them cannot hold the goals."""
-        finder, answers = self._sharing(len(parts)), list[Answer]()
-        for cluster in divided(finder.problem.cluster, self._pools, parts):
+        finder, answers = self._sharing(len(parts)), dict[Counts, Answer]()
+        found: list[Candidate] = []
+        clusters = divided(finder.problem.cluster, self._pools, parts)
+        for part, cluster in zip(parts, clusters, strict=False):
             own = self._finder(replace(finder.problem, cluster=cluster))
+            if part in answers and (again := _moved(answers[part].best, own.problem)):
+                found.append(again)  # on devices that are alike there is nothing to search
+                continue
             answer = own.best(_of_one(goals, len(parts)), objectives)
             if answer is None:
                 return None
-            answers.append(answer)
-        if not answers:
+            answers[part] = answer
+            found.append(answer.best)
+        if len(found) < len(parts):
             return None
-        first, *others = [answer.best for answer in answers]
-        together = combined([first.prediction, *(one.prediction for one in others)])
-        best = Candidate(first.topology, together, "", tuple(one.topology for one in others))
-        return Answer(best, (), sum(answer.considered for answer in answers))
+        together = combined([one.prediction for one in found])
+        best = Candidate(found[0].topology, together, "", tuple(one.topology for one in found[1:]))
+        return Answer(best, (), sum(answer.considered for answer in answers.values()))
+
+
+def _moved(candidate: Candidate, problem: Problem) -> Candidate | None:
+    """The same pipeline on the devices of another part, kind by kind in their order; None where nodes or memory differ."""
+    devices = {
+        kind: [gpu.index for gpu in problem.cluster.gpus if gpu.kind == kind]
+        for kind in problem.cluster.kinds
+    }
+    stages = []
+    for stage in candidate.topology.stages:
+        stages.append(replace(stage, devices=tuple(devices[stage.kind][: stage.tp_size])))
+        del devices[stage.kind][: stage.tp_size]
+    topology = Topology(tuple(stages))
+    within = all(_on_one_node(stage.devices, problem.cluster) for stage in stages)
+    return replace(candidate, topology=topology) if within and not no_room(topology, problem) else None
+
+
+def _on_one_node(devices: Sequence[int], cluster: Cluster) -> bool:
+    return any(set(devices) <= {gpu.index for gpu in node.gpus} for node in cluster.nodes)
 
 
 def cheapest(fits: Flags, costs: Values, wanted: tuple[int, float]) -> list[Counts]:

@@ -18,7 +18,7 @@ from runtime.models import BYTES_PER_VALUE
 from selector.balance import Counts, Holds, Seat, fullest, most_layers
 from selector.operating import Points, Setting, StageKind, Times, capacities, times_of
 from selector.pools import Pool
-from selector.waiting import first_tokens_s, most_first_s
+from selector.queueing import first_tokens_s, most_first_s
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Cells = np.ndarray[Any, np.dtype[np.bool_]]
@@ -394,9 +394,24 @@ def _trimmed(
     def busy_s(place: int) -> float:
         return float(grid.busy.of(kind_for(place, counts[place]), counts[place], last=place == end)[0])
 
-    for _ in range(sum(counts) - grid.setting.model.num_layers):
+    layers = grid.setting.model.num_layers
+    counts = _levelled(counts, [busy_s(place) / count for place, count in enumerate(counts)], layers)
+    for _ in range(sum(counts) - layers):
         counts[max((place for place, count in enumerate(counts) if count > 1), key=busy_s)] -= 1
     return [(kind_for(place, count), count) for place, count in enumerate(counts)]
+
+
+def _levelled(most: list[int], layer_s: Sequence[float], layers: int) -> list[int]:
+    """Not more than the most of each stage, and about as long in each: at least as many as needed, by few."""
+
+    def within(level_s: float) -> list[int]:
+        return [max(1, min(count, int(level_s / each))) for count, each in zip(most, layer_s, strict=True)]
+
+    low, high = 0.0, max(count * each for count, each in zip(most, layer_s, strict=True)) * (1 + 1e-9)
+    while high - low > min(layer_s) / 4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if sum(within(middle)) >= layers else (middle, high)
+    return within(high)
 
 
 def running(grid: Grid, stages: Sequence[Sequence[tuple[StageKind, int]]]) -> list[Pipeline]:

@@ -11,8 +11,8 @@ from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Load, Setting, StageK
 from selector.optimum import Grid, Pipeline, Threshold, reading, running
 from selector.perf import stage_costs
 from selector.pools import pools_of
+from selector.queueing import STATISTICS
 from selector.simulator import Server
-from selector.waiting import STATISTICS
 
 MAX_SEQUENCES = 2048
 """Sequences that may run at once, unless the engine says otherwise; memory is what usually bounds them."""

@@ -15,7 +15,7 @@ from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Setting, StageKind
 from selector.optimum import DEVIATIONS, Threshold
 from selector.perf import Step, stage_costs
 from selector.pools import Pool
-from selector.waiting import UTILISATIONS, waits
+from selector.queueing import UTILISATIONS, waits
 
 Layers = tuple[tuple[StageKind, int], ...]
 

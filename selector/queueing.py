@@ -13,7 +13,7 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 STATISTICS = ("mean", *QUANTILES)
-UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 37), np.linspace(0.91, 0.98, 8)])
+UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 19), np.linspace(0.92, 0.98, 4)])
 """Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
 _CELLS = 4096
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selector.waiting import STATISTICS, UTILISATIONS, first_tokens_s, most_first_s, waits
+from selector.queueing import STATISTICS, UTILISATIONS, first_tokens_s, most_first_s, waits
 
 
 def played(busy: float, prompts: int = 200_000) -> list[float]:

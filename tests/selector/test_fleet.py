@@ -1,0 +1,137 @@
+"""Replicas that share the load."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intent.models import Config, Goal, Objective
+from runtime.models import Capabilities, Cluster, Gpu, Link, ModelSpec, Node
+from selector.fleet import cheapest, combined, divided
+from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
+from selector.pools import pools_of
+from selector.search import select
+
+Choose = Callable[..., Plan | Infeasible]
+
+
+def nodes(**kinds: tuple[int, int]) -> Cluster:
+    """Kinds to (nodes, devices of each)."""
+    found, number = [], 0
+    for kind, (count, size) in kinds.items():
+        for place in range(count):
+            gpus = tuple(
+                Gpu(number + n, kind, 80 * 10**9 if kind == "A100" else 48 * 10**9, 1.0) for n in range(size)
+            )
+            found.append(Node(f"{kind}-{place}", gpus, Link("nvlink", 300e9, 5e-6)))
+            number += size
+    return Cluster(tuple(found), Link("network", 12.5e9, 25e-6))
+
+
+@pytest.fixture
+def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
+    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
+        return select(goals, problem, known, ticket)
+
+    return call
+
+
+@pytest.fixture
+def busy(llama: ModelSpec) -> Problem:
+    """More than one pipeline of these devices serves in time."""
+    return Problem(nodes(A100=(4, 4)), llama, Workload(14.0, 800, 250, 64), None)
+
+
+FAST = Objective("tpot", "<=", "x", stat="mean", value=0.2, unit="s")
+
+
+def test_a_load_beyond_one_pipeline_is_shared(choose: Choose, busy: Problem) -> None:
+    plan = choose(busy, FAST)
+    assert isinstance(plan, Plan)
+    everyone = [plan.target, *plan.replicas]
+    assert len(everyone) == plan.prediction.replicas > 1
+    devices = list(itertools.chain.from_iterable(one.devices for one in everyone))
+    assert len(devices) == len(set(devices)) == plan.prediction.devices
+    assert plan.prediction.throughput_tok_s >= 14 * 250
+    assert plan.prediction.tpot_s["mean"] <= 0.2
+    for one in everyone:
+        one.check(busy.cluster, busy.model)
+
+
+def test_an_engine_of_one_replica_gets_one(choose: Choose, busy: Problem) -> None:
+    engine = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
+    assert isinstance(choose(replace(busy, capabilities=engine), FAST), Infeasible)
+    several = replace(engine, max_replicas=8)
+    assert isinstance(choose(replace(busy, capabilities=several), FAST), Plan)
+
+
+def test_a_goal_for_replicas_is_met(choose: Choose, busy: Problem) -> None:
+    quiet = replace(busy, workload=Workload(1.0, 800, 250, 8))
+    two = choose(quiet, Config("replicas", "==", 2, "two of them"))
+    assert isinstance(two, Plan)
+    assert two.prediction.replicas == 2
+    assert isinstance(choose(quiet, Config("replicas", "==", 16, "x")), Infeasible)
+
+
+def test_goals_for_devices_and_cost_hold_for_all_together(choose: Choose, busy: Problem) -> None:
+    plan = choose(busy, FAST)
+    assert isinstance(plan, Plan)
+    fewer = Objective("gpu_count", "<=", "x", value=plan.prediction.devices - 1, unit="gpus")
+    assert isinstance(choose(busy, FAST, fewer), Infeasible)
+
+
+def test_with_replicas_there_is_never_less_than_with_one(choose: Choose, llama: ModelSpec) -> None:
+    problem = Problem(nodes(A100=(2, 4), L40S=(2, 4)), llama, Workload(1.0, 800, 250, 8), None)
+    most = Objective("throughput_tok", "maximize", "x")
+    engine = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
+    several, one = choose(problem, most), choose(replace(problem, capabilities=engine), most)
+    assert isinstance(several, Plan)
+    assert isinstance(one, Plan)
+    assert several.prediction.throughput_tok_s >= one.prediction.throughput_tok_s
+
+
+@given(
+    fits=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=6),
+    count=st.integers(1, 4),
+    prices=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+)
+def test_the_cheapest_parts_are_found(
+    fits: list[tuple[int, int]], count: int, prices: tuple[int, int]
+) -> None:
+    flags = np.zeros((6, 6), dtype=bool)
+    for place in fits:
+        flags[place] = True
+    costs = prices[0] * np.arange(6.0)[:, None] + prices[1] * np.arange(6.0)
+    possible = [
+        sum(float(costs[one]) for one in parts)
+        for parts in itertools.combinations_with_replacement(sorted(set(fits)), count)
+        if all(sum(one[axis] for one in parts) <= 5 for axis in (0, 1))
+    ]
+    found = cheapest(flags, costs, (count, float("inf")))
+    assert bool(found) == bool(possible)
+    if found:
+        assert sum(float(costs[one]) for one in found) == min(possible)
+        assert cheapest(flags, costs, (count, min(possible))) == []
+
+
+def test_parts_take_whole_nodes_where_they_can() -> None:
+    cluster = nodes(A100=(2, 4), L40S=(1, 2))
+    parts = divided(cluster, pools_of(cluster, cluster.kinds), [(2, 0), (4, 1), (2, 1)])
+    assert [[gpu.index for gpu in part.gpus] for part in parts] == [[6, 7], [0, 1, 2, 3, 8], [4, 5, 9]]
+    assert divided(cluster, pools_of(cluster, cluster.kinds), [(8, 0), (1, 0)]) == []
+
+
+def test_together_they_are_as_slow_as_the_slowest_and_serve_what_all_serve() -> None:
+    def one(ttft_s: float, band: float, devices: int) -> Prediction:
+        reading = {"mean": ttft_s}
+        return Prediction(
+            reading, {"mean": 0.1}, reading, 100.0, 0.5, 2.0, 8, 0.0, band, "calibrated", devices
+        )
+
+    found = combined([one(1.0, 0.1, 2), one(3.0, 0.2, 6)])
+    assert (found.ttft_s, found.throughput_tok_s, found.usd_per_hour) == ({"mean": 3.0}, 200.0, 4.0)
+    assert (found.devices, found.replicas, found.error_band) == (8, 2, 0.2)
