@@ -1,8 +1,10 @@
 """The closed forms against the simulator, and the laws they must obey."""
 
+import math
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -74,6 +76,79 @@ def test_a_closed_loop_is_what_the_simulator_serves(servers, stages, clients, in
     assert predicted.throughput_tok_s == pytest.approx(measured, rel=0.1)
 
 
+DATA = Path(__file__).parents[1] / "data" / "lengths"
+SEVENTY = ModelSpec("llama-3-70b", "LlamaForCausalLM", 80, 8192, 28_672, 64, 8, 128, 128_256, 8192)
+
+
+def traced(name):
+    """Lengths of real requests; tests/data/lengths/README.md says whose."""
+    rows = (DATA / f"{name}.csv").read_text().splitlines()[1:]
+    return [tuple(map(int, row.split(","))) for row in rows]
+
+
+def evenly(pairs, rate, count, seed):
+    """Poisson arrivals in which every pair comes equally often: the rare long ones as often as they should."""
+    draw, now, load = random.Random(seed), 0.0, []
+    chosen = (pairs * math.ceil(count / len(pairs)))[:count]
+    draw.shuffle(chosen)
+    for pair in chosen:
+        now += draw.expovariate(rate)
+        load.append(Arrival(now, *pair))
+    return load
+
+
+def measured(server, pairs, rate):
+    """What the simulator sees of a load, without its beginning; longer where a step serves more of it."""
+    count = len(pairs) * (15 if max(pairs)[0] > 100_000 else 45)
+    served = [one for one in simulate(server, evenly(pairs, rate, count, 1))[len(pairs) :] if one]
+    ttft, tpot = [one.ttft_s for one in served], [one.tpot_s for one in served if one.tpot_s]
+    return reading_of(ttft), reading_of(tpot)
+
+
+@pytest.fixture(scope="module")
+def usual(known):
+    """What the traces are served by: kind, model, TP, KV tokens."""
+
+    def of(kind, model, tp, precision, kv_tokens):
+        gpus = tuple(Gpu(i, kind, 10**12) for i in range(tp))
+        cluster = Cluster((Node("n", gpus, Link("link", 25e9, 1e-5)),))
+        topology = uniform(cluster, kind, tp, 1, model.num_layers, precision)
+        return Server(stage_costs(topology, model, cluster, known), 2048, kv_tokens, 2048, SERVING_SHARE)
+
+    return {
+        "8B on A100": of("A100", EIGHT, 1, "bf16", 500_000),
+        "70B on A100x4": of("A100", SEVENTY, 4, "bf16", 546_000),
+        "70B on L40Sx4": of("L40S", SEVENTY, 4, "fp8", 638_000),
+    }
+
+
+@pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
+@pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
+@pytest.mark.parametrize(("share", "tolerance"), [(0.7, 0.15), (0.9, 0.3)])
+def test_the_p99_ttft_of_real_lengths_is_what_the_simulator_sees(usual, topology, trace, share, tolerance):
+    server, pairs = usual[topology], traced(trace)
+    lengths = Lengths.of(pairs)
+    rate = share * saturation_tok_s(server, lengths) / lengths.output_tokens
+    ttft, tpot = measured(server, pairs, rate)
+    found = open_loop(server, rate, lengths)
+    assert found.ttft_s["p99"] == pytest.approx(ttft["p99"], rel=tolerance)
+    assert found.ttft_s["mean"] == pytest.approx(ttft["mean"], rel=0.3)
+    assert found.tpot_s["mean"] == pytest.approx(tpot["mean"], rel=0.3)
+    assert found.tpot_s["p99"] == pytest.approx(tpot["p99"], rel=0.3)
+
+
+@pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
+@pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
+def test_the_saturation_of_real_lengths_is_what_the_simulator_reaches(usual, topology, trace):
+    server, pairs = usual[topology], traced(trace)
+    load = [replace(one, at_s=0.0) for one in evenly(pairs, 1.0, 6 * len(pairs), 4)]
+    ends = sorted(one.e2e_s for one in simulate(server, load) if one)
+    first, last = len(ends) // 5, len(ends) * 4 // 5
+    lengths = Lengths.of(pairs)
+    rate = saturation_tok_s(server, lengths) / lengths.output_tokens
+    assert rate == pytest.approx((last - first) / (ends[last] - ends[first]), rel=0.04)
+
+
 @pytest.mark.parametrize(("share", "tolerance"), [(0.1, 0.15), (0.5, 0.15), (0.7, 0.15), (0.9, 0.30)])
 def test_the_p99_ttft_of_poisson_arrivals_is_what_the_simulator_sees(servers, share, tolerance):
     server, pairs = servers[1], spread()
@@ -130,6 +205,13 @@ def test_percentiles_of_a_closed_loop_lie_around_its_means(servers):
     means = closed_loop_means(servers[1], 40, Lengths.of(spread()))
     assert slis.ttft_s["mean"] == pytest.approx(means.ttft_s["mean"])
     assert slis.throughput_tok_s == means.throughput_tok_s
+
+
+@given(st.integers(1, 200), st.integers(50, 6000), st.integers(2, 400), st.sampled_from([1, 2, 4]))
+def test_no_percentile_of_a_closed_loop_lies_before_its_beginning(servers, clients, inputs, outputs, stages):
+    slis = closed_loop(servers[stages], clients, Lengths.fixed(inputs, outputs))
+    for reading in (slis.ttft_s, slis.tpot_s, slis.e2e_s):
+        assert 0 < reading["p50"] <= reading["p90"] <= reading["p95"] <= reading["p99"]
 
 
 def test_one_client_meets_nobody(servers):

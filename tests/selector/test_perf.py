@@ -52,7 +52,7 @@ def decode_ms(topology: Topology, known: dict[str, Profile]) -> float:
 
 
 OFF = pytest.mark.xfail(
-    strict=True, reason="beyond the error band; measured TP 4 rows elsewhere say 377 ms, not 326"
+    strict=True, reason="beyond the error band; others measured 377 and 403 ms at TP 4, 274 ms at TP 8"
 )
 
 
@@ -62,7 +62,7 @@ OFF = pytest.mark.xfail(
         pytest.param("A100", 4, 326, None, marks=OFF),
         pytest.param("A100", 8, 204, None, marks=OFF),
         ("A100", 4, None, 29.0),
-        pytest.param("A100", 8, None, 20.5, marks=OFF),
+        ("A100", 8, None, 20.5),
         ("L40S", 4, 700, None),
         ("L40S", 8, 700, None),
         ("L40S", 4, None, 33.0),
