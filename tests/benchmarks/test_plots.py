@@ -19,7 +19,7 @@ def test_both_are_drawn_and_said(tmp_path, capsys):
         "splits.svg",
     ]
     said = capsys.readouterr().out
-    assert "prefill-heavy: 512 in, 16 out: best with 31 of 64 layers on the L40S" in said
+    assert "prefill-heavy: 512 in, 16 out: best with 29 of 64 layers on the L40S" in said
     assert "predictions within 15%" in said
 
 
