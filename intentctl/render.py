@@ -216,8 +216,10 @@ def _prediction(prediction: Document) -> str:
 
 def _latency(reading: Mapping[str, float | None]) -> str:
     """Mean and p99, or that there is none."""
-    mean, p99 = reading["mean"], reading["p99"]
-    return "without end" if mean is None or p99 is None else f"{seconds(mean)} (p99 {seconds(p99)})"
+    mean, p99 = (
+        seconds(value) if value is not None else "without end" for value in (reading["mean"], reading["p99"])
+    )
+    return mean if mean == p99 else f"{mean} (p99 {p99})"
 
 
 def _margin(margin: Document) -> str:

@@ -62,9 +62,7 @@ class Finder:
         wanted = (*thresholds(objectives, workload), *FEWEST)
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         answers = [
-            answer
-            for grid in self.grids(wishes)
-            if (answer := self._on(_without(grid, other_than), bounds, wanted))
+            answer for grid in self.grids(wishes) if (answer := self._on(grid, (bounds, wanted), other_than))
         ]
         if not answers:
             return None
@@ -116,15 +114,17 @@ class Finder:
             for group in groups(kinds, problem):
                 yield Grid.of(group, counts, pools, setting)
 
-    def _on(self, grid: Grid, bounds: Sequence[Threshold], wanted: Sequence[Threshold]) -> Answer | None:
+    def _on(
+        self, grid: Grid, asked: tuple[Sequence[Threshold], Sequence[Threshold]], other_than: Topology | None
+    ) -> Answer | None:
         """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free."""
-        pipeline, proofs = solve(grid, bounds, wanted)
+        pipeline, proofs = solve(_without(grid, other_than), *asked)
         if pipeline is None:
             return None
         if topology := self._bound(pipeline, grid):
             return Answer(Candidate(topology, prediction(topology, pipeline, grid), ""), proofs, grid.size)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
-        answers = [answer for one in narrower if one and (answer := self._on(one, bounds, wanted))]
+        answers = [answer for one in narrower if one and (answer := self._on(one, asked, other_than))]
         if not answers:
             return None
         order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first

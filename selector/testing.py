@@ -160,7 +160,7 @@ class BruteForce:
     def _latency_s(self, option: Option, wanted: Threshold) -> float:
         load = self.setting.load
         running = load.rate_rps * option.batch * option.busy_s
-        spread = 0.0 if wanted.metric == "ttft" else DEVIATIONS.get(wanted.stat, 0.0)
+        spread = DEVIATIONS.get(wanted.stat, 0.0)
         if running + spread * math.sqrt(running) > option.batch * (1 + 1e-9):
             return math.inf
         if wanted.metric == "tpot":

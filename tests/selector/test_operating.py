@@ -12,7 +12,7 @@ import pytest
 from runtime.footprint import blocks
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Problem, Profile, Workload
+from selector.models import Candidate, Prediction, Problem, Profile, Workload
 from selector.operating import BLOCK_TOKENS, Load, Points, Setting, StageKind, bubbles, capacities, times_of
 from selector.pools import pools_of
 from selector.prediction import candidates, server_of
@@ -122,24 +122,22 @@ def test_the_estimate_is_near_the_simulator(  # noqa: PLR0917 - what a case is
 ) -> None:
     topology, rate_rps = parse_topology(text, mixed, 80, "bf16"), share * full_rps
     problem = Problem(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
-    best = _least(candidates(topology, problem, known))
+    found = candidates(topology, problem, known)
     draw, now, arrivals = random.Random(1), 0.0, []
     for _ in range(2500):
         now += draw.expovariate(rate_rps)
         arrivals.append(Arrival(now, inputs, outputs))
     served = [one for one in simulate(server_of(topology, llama, mixed, known), arrivals)[300:] if one]
     ttft_s, tpot_s = ([getattr(one, name) for one in served] for name in ("ttft_s", "tpot_s"))
-    assert best.prediction.ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
-    assert best.prediction.ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.45)
-    assert best.prediction.tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
+    assert _at_least(found, "mean").ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
+    assert _at_least(found, "p99").ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.45)
+    assert _at_least(found, "mean").tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
 
 
-def _least(found: list[Candidate]) -> Candidate:
-    """At the smallest batch that the load needs."""
-    return min(
-        (one for one in found if math.isfinite(one.prediction.tpot_s["mean"])),
-        key=lambda one: one.prediction.batch,
-    )
+def _at_least(found: list[Candidate], stat: str) -> Prediction:
+    """At the smallest batch that is enough for the load, up to a statistic."""
+    enough = [one.prediction for one in found if math.isfinite(one.prediction.tpot_s[stat])]
+    return min(enough, key=lambda one: one.batch)
 
 
 def test_the_load_of_a_workload_has_at_least_one_token_and_one_request() -> None:

@@ -89,7 +89,7 @@ def test_llama_70b_at_peak_has_a_plan_in_full_precision(choose: Choose, large: P
     plan = plan_of(choose(large, ttft(2.0)))
     assert [(stage.kind, stage.tp_size) for stage in plan.target.stages] == [("A100", 2), ("A100", 1)]
     assert all(margin.margin >= 0 for margin in plan.margins)
-    assert plan.certificate[0] == "on fewer than 3 devices at most 69 of 80 layers fit"
+    assert plan.certificate[0] == "on fewer than 3 devices at most 64 of 80 layers fit"
     assert plan.bytes_to_move["kv_per_token"] == 0
     assert plan.bytes_to_move["weights"] == pytest.approx(137e9, rel=0.01)
 
@@ -99,14 +99,14 @@ def test_an_impossible_goal_says_what_would_be_possible(choose: Choose, large: P
     assert answer.nearest is not None
     assert str(answer.nearest.topology) == "A100[0,1,2,3]:0-80@bf16"
     assert "p99 TTFT <= 1 ms: no allowed topology holds it" in answer.reasons[0]
-    assert answer.feasible_targets[0].startswith("p99 TTFT <= 510 ms would hold on A100 TP4@bf16")
+    assert answer.feasible_targets[0].startswith("p99 TTFT <= 530 ms would hold on A100 TP4@bf16")
 
 
 def test_the_feasible_target_really_is_feasible_and_a_tenth_less_is_not(
     choose: Choose, large: Problem
 ) -> None:
-    assert isinstance(choose(large, ttft(0.51)), Plan)
-    assert isinstance(choose(large, ttft(0.51 * 0.9)), Infeasible)
+    assert isinstance(choose(large, ttft(0.53)), Plan)
+    assert isinstance(choose(large, ttft(0.53 * 0.9)), Infeasible)
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:
