@@ -88,7 +88,9 @@ def more_devices(loser: Candidate, winner: Candidate) -> str:
 
 
 def slower(loser: Candidate, winner: Candidate) -> str:
-    """Why a higher TTFT loses."""
+    """Why a higher TTFT loses, whatever it is when the batch is not full."""
+    if loser.prediction.ttft_s["mean"] <= winner.prediction.ttft_s["mean"]:
+        return "has a higher mean TTFT in a full batch"
     return f"has a mean TTFT of {_ttft(loser)} where the same number of devices gives {_ttft(winner)}"
 
 
@@ -133,7 +135,9 @@ def proof(found: Proof, layers: int) -> str:
         case "rate":
             words = f"at more than {bound.value:.4g} requests/s"
         case _:
-            words = f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')}"
+            words = (
+                f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')} in a full batch"
+            )
     return f"{words} at most {found.layers} of {layers} layers fit"
 
 

@@ -11,7 +11,7 @@ from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
 from selector.operating import BLOCK_TOKENS, Load, Setting
-from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, solve
+from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, running, solve
 from selector.pools import dealt, pools_of
 from selector.prediction import prediction
 from selector.priorities import Trade
@@ -122,7 +122,9 @@ class Finder:
         if pipeline is None:
             return None
         if topology := self._bound(pipeline, grid):
-            return Answer(Candidate(topology, prediction(topology, pipeline, grid), ""), proofs, grid.size)
+            alike = running(grid, [[stage] for stage in pipeline.stages])
+            smaller = [one for one in alike if one.batch <= pipeline.batch]
+            return Answer(Candidate(topology, prediction(topology, smaller, grid), ""), proofs, grid.size)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
         answers = [answer for one in narrower if one and (answer := self._on(one, asked, other_than))]
         if not answers:

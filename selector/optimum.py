@@ -313,8 +313,8 @@ def _limits(grid: Grid, bounds: Sequence[Threshold]) -> tuple[Values, Values]:
 def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:
     """The longest *busy* at which the batch is enough for the sequences that run, up to the statistic of the bound.
 
-    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer, tokens
-    of the busiest moments would come later than those of a full batch, and first tokens would wait for a place in it.
+    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer places
+    the tokens of the busiest moments would come later than those of a full batch, and first tokens would wait for one.
     """
     z = DEVIATIONS.get(bound.stat, 0.0)
     root = (np.sqrt(z * z + 4 * batch) - z) / 2

@@ -1,6 +1,6 @@
 """What a topology will do under a workload: its server, bound to model and devices, and the SLIs of that. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from runtime.footprint import blocks
@@ -8,7 +8,7 @@ from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.load import SERVING_SHARE
 from selector.models import Candidate, Prediction, Problem, Profile, Source
 from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Load, Setting, StageKind
-from selector.optimum import Grid, Pipeline, Threshold, reading, running
+from selector.optimum import Grid, Metric, Pipeline, Threshold, reading, running
 from selector.perf import stage_costs
 from selector.pools import pools_of
 from selector.queueing import STATISTICS
@@ -50,8 +50,10 @@ def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Prof
         problem.model, problem.cluster, profiles, Load.of(problem.workload), problem.limits.quality_loss
     )
     grid = Grid.of(kinds, [topology.pp_size], pools, setting)
+    pipelines = running(grid, stages)
     return [
-        Candidate(topology, prediction(topology, pipeline, grid), "") for pipeline in running(grid, stages)
+        Candidate(topology, prediction(topology, pipelines[: number + 1], grid), "")
+        for number in range(len(pipelines))
     ]
 
 
@@ -68,22 +70,26 @@ def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
     ]
 
 
-def prediction(topology: Topology, pipeline: Pipeline, grid: Grid) -> Prediction:
-    """The SLIs of a topology that is this pipeline."""
+def prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Prediction:
+    """The SLIs of a topology whose batch limit is the last one's; each statistic at the batch that is enough for it."""
     load, cluster = grid.setting.load, grid.setting.cluster
     source, error_band = confidence(topology, grid.setting.profiles)
+    limited = pipelines[-1]
 
-    def readings(metric: str) -> dict[str, float]:
-        return {stat: reading(pipeline, Threshold(metric, 0.0, stat), grid) for stat in STATISTICS}  # type: ignore[arg-type]  # one of three
+    def readings(metric: Metric) -> dict[str, float]:
+        return {
+            stat: min(reading(pipeline, Threshold(metric, 0.0, stat), grid) for pipeline in pipelines)
+            for stat in STATISTICS
+        }
 
     return Prediction(
         ttft_s=readings("ttft"),
         tpot_s=readings("tpot"),
         e2e_s=readings("e2e"),
-        throughput_tok_s=load.output_tokens / pipeline.busy_s,
-        gpu_util=min(1.0, load.rate_rps * pipeline.busy_s),
+        throughput_tok_s=load.output_tokens / limited.busy_s,
+        gpu_util=min(1.0, load.rate_rps * limited.busy_s),
         usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
-        batch=pipeline.batch,
+        batch=limited.batch,
         quality_loss=_quality_loss(topology, grid.setting.quality_loss),
         error_band=error_band,
         source=source,

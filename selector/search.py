@@ -54,7 +54,11 @@ def select(
         )
     if answer:
         return _plan(finder, answer, today, (notes, ticket))
-    found = why_infeasible(replace(finder.ranking, candidates=_nearest(finder, today)), finder)
+    near = replace(finder.ranking, candidates=_nearest(finder, today))
+    if near.candidates and not near.missed(demands.bounds, near.best_first[0]):
+        # each goal is held at a batch of its own, where the search asks for one that holds all of them
+        return _plan(finder, Answer(near.best_first[0], (), len(near.candidates)), today, (notes, ticket))
+    found = why_infeasible(near, finder)
     offer = _other_precision(finder)
     return replace(
         found, reasons=(*found.reasons, *notes), feasible_targets=(*found.feasible_targets, *offer)

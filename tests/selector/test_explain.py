@@ -66,7 +66,7 @@ def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -
         (Threshold("devices", 4.0), "on fewer than 4 devices"),
         (Threshold("usd_per_hour", 8.8), "for less than 8.8 USD/h"),
         (Threshold("rate", 3.25), "at more than 3.25 requests/s"),
-        (Threshold("ttft", 0.4, "p99"), "with a p99 TTFT under 400 ms"),
+        (Threshold("ttft", 0.4, "p99"), "with a p99 TTFT under 400 ms in a full batch"),
     ],
 )
 def test_a_certificate_says_what_is_out_of_reach(bound: Threshold, words: str) -> None:
