@@ -30,17 +30,19 @@ class Pool:
 
 
 def pools_of(cluster: Cluster, kinds: Collection[str]) -> tuple[Pool, ...]:
-    """The devices of these kinds, by kind; by node as well where counts alone would not say what fits.
+    """The devices of these kinds, by kind and size of node; by node where counts alone would not say what fits.
 
     Powers of two always fit together into nodes of one size that is a power of two, the largest first.
     """
     found: list[Pool] = []
     for kind in kinds:
-        nodes = [[gpu for gpu in node.gpus if gpu.kind == kind] for node in cluster.nodes]
-        nodes = [gpus for gpus in nodes if gpus]
-        sizes = {len(gpus) for gpus in nodes}
-        alike = len(sizes) == 1 and all(size & (size - 1) == 0 for size in sizes)
-        found += [_pool(kind, group) for group in ([nodes] if alike else [[node] for node in nodes]) if group]
+        alike: dict[int, list[list[Gpu]]] = {}
+        for node in cluster.nodes:
+            if gpus := [gpu for gpu in node.gpus if gpu.kind == kind]:
+                alike.setdefault(len(gpus), []).append(gpus)
+        for size, nodes in alike.items():
+            groups = [nodes] if size & (size - 1) == 0 else [[node] for node in nodes]
+            found += [_pool(kind, group) for group in groups]
     return tuple(found)
 
 

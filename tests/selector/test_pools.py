@@ -27,6 +27,11 @@ def test_other_nodes_are_pools_of_their_own() -> None:
     assert pools_of(cluster(4), ["L40S"]) == ()
 
 
+def test_a_node_of_another_size_leaves_the_rest_together() -> None:
+    pools = pools_of(cluster(8, 6, 8, 8), ["A100"])
+    assert [(pool.size, len(pool.nodes)) for pool in pools] == [(24, 3), (6, 1)]
+
+
 def test_some_devices_go_out_before_others() -> None:
     pools = pools_of(cluster(4, 4), ["A100"])
     assert dealt(pools, [(0, 2)], first={6, 7}) == [(6, 7)]
