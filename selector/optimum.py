@@ -81,6 +81,8 @@ class Grid:
     kinds: tuple[StageKind, ...]
     seat_of: tuple[Seat, ...]
     """Of each kind, in order of seats."""
+    starts: tuple[int, ...]
+    """The first kind of each seat."""
     points: Points
     busy: Times
     first: Times
@@ -111,6 +113,7 @@ class Grid:
             tuple(pools),
             tuple(kinds),
             seats,
+            tuple(seats.index(seat) for seat in dict.fromkeys(seats)),
             points,
             busy,
             first,
@@ -144,7 +147,7 @@ class Grid:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """The devices that a stage may take; kinds of one seat stand together."""
-        return tuple(dict.fromkeys(self.seat_of))
+        return tuple(self.seat_of[start] for start in self.starts)
 
 
 def solve(
@@ -327,8 +330,7 @@ def _by_kind(grid: Grid, role: tuple[bool, bool], limits: tuple[Values, Values])
 
 
 def _by_seat(grid: Grid, layers: Values) -> Counts:
-    starts = [grid.seat_of.index(seat) for seat in grid.seats]
-    return np.asarray(np.maximum.reduceat(layers, starts, axis=0).astype(np.int16))
+    return np.asarray(np.maximum.reduceat(layers, grid.starts, axis=0).astype(np.int16))
 
 
 def _built(grid: Grid, seats: Sequence[int], limits: tuple[Values, Values]) -> Pipeline:
@@ -384,8 +386,11 @@ def _trimmed(
     def busy_s(place: int) -> float:
         return float(grid.busy.of(kind_for(place, counts[place]), counts[place], last=place == end)[0])
 
+    times = [busy_s(place) for place in range(len(counts))]
     for _ in range(sum(counts) - grid.setting.model.num_layers):
-        counts[max((place for place, count in enumerate(counts) if count > 1), key=busy_s)] -= 1
+        slowest = max((place for place, count in enumerate(counts) if count > 1), key=times.__getitem__)
+        counts[slowest] -= 1
+        times[slowest] = busy_s(slowest)
     return [(kind_for(place, count), count) for place, count in enumerate(counts)]
 
 
