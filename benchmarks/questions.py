@@ -24,7 +24,7 @@ PROFILES = {kind: profiles.load(kind) for kind in KINDS}
 PRECISIONS = tuple(dict.fromkeys(name for profile in PROFILES.values() for name in profile.precisions))
 
 SEED = 20_260_101
-DRAWS = 4
+DRAWS = 5
 """Questions of each form."""
 
 Form = tuple[tuple[Metric, Op, Stat | None], ...]
