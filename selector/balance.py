@@ -18,6 +18,8 @@ Counts = np.ndarray[Any, np.dtype[np.int16]]
 MOST_STAGES = 8
 _NEVER = np.int16(-3000)
 """Layers of what cannot be; eight of them still fit into 16 bits."""
+_BLOCK = 2**17
+"""Values of a table that is worked on at a time: so much stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,16 @@ def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stag
 
     ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts).
     """
-    found = np.full((len(stages), *(count + 1 for count in budget)), _NEVER, dtype=np.int16)
+    found = _none(len(stages), budget)
+    size = max(1, _BLOCK // math.prod(found.shape[1:]))
+    for start in range(0, len(stages), size):
+        part = slice(start, start + size)
+        found[part] = _most_layers(holds.taken(part), seats, budget, stages[part])
+    return found
+
+
+def _most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: Sequence[int]) -> Counts:
+    found = _none(len(stages), budget)
     inner = _nothing(len(stages), budget)
     depth = 0
     for number, start, end in _runs(stages):
@@ -64,9 +75,15 @@ def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stag
 
 def _nothing(points: int, budget: Sequence[int]) -> Counts:
     """No stage yet: no layers on no devices."""
-    table = np.full((points, *(count + 1 for count in budget)), _NEVER, dtype=np.int16)
-    table.reshape(points, math.prod(table.shape[1:]))[:, 0] = 0
+    table = _none(points, budget)
+    table.T[(0,) * len(budget)] = 0
     return table
+
+
+def _none(points: int, budget: Sequence[int]) -> Counts:
+    """A table without a pipeline; what is long lies together in memory."""
+    shape = (points, *(count + 1 for count in budget))
+    return np.full(shape, _NEVER, dtype=np.int16, order="F" if points > shape[-1] else "C")
 
 
 def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -81,6 +81,8 @@ class Grid:
     kinds: tuple[StageKind, ...]
     seat_of: tuple[Seat, ...]
     """Of each kind, in order of seats."""
+    starts: tuple[int, ...]
+    """The first kind of each seat."""
     points: Points
     busy: Times
     first: Times
@@ -111,6 +113,7 @@ class Grid:
             tuple(pools),
             tuple(kinds),
             seats,
+            tuple(seats.index(seat) for seat in dict.fromkeys(seats)),
             points,
             busy,
             first,
@@ -144,7 +147,7 @@ class Grid:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """The devices that a stage may take; kinds of one seat stand together."""
-        return tuple(dict.fromkeys(self.seat_of))
+        return tuple(self.seat_of[start] for start in self.starts)
 
 
 def solve(
@@ -313,8 +316,8 @@ def _limits(grid: Grid, bounds: Sequence[Threshold]) -> tuple[Values, Values]:
 def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:
     """The longest *busy* at which the batch is enough for the sequences that run, up to the statistic of the bound.
 
-    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer places
-    the tokens of the busiest moments would come later than those of a full batch, and first tokens would wait for one.
+    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer,
+    tokens of the busiest moments would come later than in a full batch, and first tokens would wait for a place.
     """
     z = DEVIATIONS.get(bound.stat, 0.0)
     root = (np.sqrt(z * z + 4 * batch) - z) / 2
@@ -337,8 +340,7 @@ def _by_kind(grid: Grid, role: tuple[bool, bool], limits: tuple[Values, Values])
 
 
 def _by_seat(grid: Grid, layers: Values) -> Counts:
-    starts = [grid.seat_of.index(seat) for seat in grid.seats]
-    return np.asarray(np.maximum.reduceat(layers, starts, axis=0).astype(np.int16))
+    return np.asarray(np.maximum.reduceat(layers, grid.starts, axis=0).astype(np.int16))
 
 
 def _built(grid: Grid, seats: Sequence[int], limits: tuple[Values, Values]) -> Pipeline:
@@ -394,24 +396,12 @@ def _trimmed(
     def busy_s(place: int) -> float:
         return float(grid.busy.of(kind_for(place, counts[place]), counts[place], last=place == end)[0])
 
-    layers = grid.setting.model.num_layers
-    counts = _levelled(counts, [busy_s(place) / count for place, count in enumerate(counts)], layers)
-    for _ in range(sum(counts) - layers):
-        counts[max((place for place, count in enumerate(counts) if count > 1), key=busy_s)] -= 1
+    times = [busy_s(place) for place in range(len(counts))]
+    for _ in range(sum(counts) - grid.setting.model.num_layers):
+        slowest = max((place for place, count in enumerate(counts) if count > 1), key=times.__getitem__)
+        counts[slowest] -= 1
+        times[slowest] = busy_s(slowest)
     return [(kind_for(place, count), count) for place, count in enumerate(counts)]
-
-
-def _levelled(most: list[int], layer_s: Sequence[float], layers: int) -> list[int]:
-    """Not more than the most of each stage, and about as long in each: at least as many as needed, by few."""
-
-    def within(level_s: float) -> list[int]:
-        return [max(1, min(count, int(level_s / each))) for count, each in zip(most, layer_s, strict=True)]
-
-    low, high = 0.0, max(count * each for count, each in zip(most, layer_s, strict=True)) * (1 + 1e-9)
-    while high - low > min(layer_s) / 4:
-        middle = (low + high) / 2
-        low, high = (low, middle) if sum(within(middle)) >= layers else (middle, high)
-    return within(high)
 
 
 def running(grid: Grid, stages: Sequence[Sequence[tuple[StageKind, int]]]) -> list[Pipeline]:

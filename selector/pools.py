@@ -30,18 +30,33 @@ class Pool:
 
 
 def pools_of(cluster: Cluster, kinds: Collection[str]) -> tuple[Pool, ...]:
-    """The devices of these kinds, by kind; by node as well where counts alone would not say what fits.
-
-    Powers of two always fit together into nodes of one size that is a power of two, the largest first.
-    """
+    """The devices of these kinds, by kind; nodes together where counts alone say what fits into them."""
     found: list[Pool] = []
     for kind in kinds:
-        nodes = [[gpu for gpu in node.gpus if gpu.kind == kind] for node in cluster.nodes]
-        nodes = [gpus for gpus in nodes if gpus]
-        sizes = {len(gpus) for gpus in nodes}
-        alike = len(sizes) == 1 and all(size & (size - 1) == 0 for size in sizes)
-        found += [_pool(kind, group) for group in ([nodes] if alike else [[node] for node in nodes]) if group]
+        groups: list[list[list[Gpu]]] = []
+        for node in cluster.nodes:
+            if gpus := [gpu for gpu in node.gpus if gpu.kind == kind]:
+                home = next((group for group in groups if _together([*group, gpus])), None)
+                if home is None:
+                    groups.append([gpus])
+                else:
+                    home.append(gpus)
+        found += [_pool(kind, group) for group in groups]
     return tuple(found)
+
+
+def _together(nodes: Sequence[Sequence[Gpu]]) -> bool:
+    """Whether stages of powers of two fit into nodes whenever there are devices enough, the largest first.
+
+    They do where no size of stage leaves more over in the nodes one by one than in their sum. Nodes of several sizes have to
+    have the same devices, too.
+    """
+    sizes = [len(gpus) for gpus in nodes]
+    devices = {(gpu.memory_bytes, gpu.usd_per_hour) for gpus in nodes for gpu in gpus}
+    if len(set(sizes)) > 1 and len(devices) > 1:
+        return False
+    parts = (2**power for power in range(max(sizes).bit_length()))
+    return all(sum(size // part for size in sizes) == sum(sizes) // part for part in parts)
 
 
 def _pool(kind: str, nodes: Sequence[Sequence[Gpu]]) -> Pool:

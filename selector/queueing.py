@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
+Places = np.ndarray[Any, np.dtype[np.intp]]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 STATISTICS = ("mean", *QUANTILES)
 UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 19), np.linspace(0.92, 0.98, 4)])
 """Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
 _CELLS = 4096
+_STEPS = tuple(2**power for power in reversed(range(len(UTILISATIONS).bit_length())))
 
 
 @cache
@@ -51,11 +53,19 @@ def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: str) ->
     """The inverse: how long prompts may take alone for a TTFT; one row per row of ``overlap``, one column per TTFT."""
     queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
     wanted = rate_rps * ttft_s
-    known = UTILISATIONS[:, None, None] * inverse + queued[:, None, None]  # what comes of each utilisation
-    below = np.clip((known <= wanted).sum(axis=0) - 1, 0, len(UTILISATIONS) - 2)
+    below = _last_within(wanted, inverse, queued)
     low, slope = (
         UTILISATIONS[below],
         (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below]),
     )
     busy = low + (wanted - low * inverse - queued[below]) / (inverse + slope)
     return np.asarray(np.clip(busy, 0.0, UTILISATIONS[-1]) * inverse / rate_rps)
+
+
+def _last_within(wanted: Values, inverse: Values, queued: Values) -> Places:
+    """The last utilisation but one whose TTFT is within what is wanted, by bisection; the first where none is."""
+    below = np.zeros(inverse.shape, dtype=np.intp)
+    for step in _STEPS:
+        tried = np.minimum(below + step, len(UTILISATIONS) - 2)
+        below = np.where(UTILISATIONS[tried] * inverse + queued[tried] <= wanted, tried, below)
+    return below

@@ -7,10 +7,10 @@ from runtime.models import Cluster, Gpu, Link, Node
 from selector.pools import dealt, pools_of
 
 
-def cluster(*sizes: int, kind: str = "A100") -> Cluster:
+def cluster(*sizes: int, kind: str = "A100", differ: int = 1) -> Cluster:
     nodes, number = [], 0
     for place, size in enumerate(sizes):
-        gpus = tuple(Gpu(number + n, kind, 80 + place, 2.0 + place) for n in range(size))
+        gpus = tuple(Gpu(number + n, kind, 80 + place * differ, 2.0 + place * differ) for n in range(size))
         nodes.append(Node(str(place), gpus, Link("nvlink", 1e9, 1e-6)))
         number += size
     return Cluster(tuple(nodes), Link("network", 1e9, 1e-6))
@@ -27,6 +27,15 @@ def test_other_nodes_are_pools_of_their_own() -> None:
     assert pools_of(cluster(4), ["L40S"]) == ()
 
 
+def test_a_node_of_another_size_leaves_the_rest_together() -> None:
+    pools = pools_of(cluster(8, 6, 8, 8), ["A100"])
+    assert [(pool.size, len(pool.nodes)) for pool in pools] == [(24, 3), (6, 1)]
+
+
+def test_one_odd_node_of_the_same_devices_goes_with_the_rest_and_a_second_does_not() -> None:
+    assert [pool.size for pool in pools_of(cluster(8, 6, 8, 6, differ=0), ["A100"])] == [22, 6]
+
+
 def test_some_devices_go_out_before_others() -> None:
     pools = pools_of(cluster(4, 4), ["A100"])
     assert dealt(pools, [(0, 2)], first={6, 7}) == [(6, 7)]
@@ -39,18 +48,20 @@ def test_what_does_not_fit_is_given_nothing() -> None:
 
 
 @given(
-    nodes=st.integers(1, 4),
-    size=st.sampled_from([1, 2, 4, 8]),
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5),
     wanted=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=8),
 )
-def test_powers_of_two_fit_whenever_there_are_enough(nodes: int, size: int, wanted: list[int]) -> None:
-    pools = pools_of(cluster(*[size] * nodes), ["A100"])
-    wanted = [count for count in wanted if count <= size]
-    given_out = dealt(pools, [(0, count) for count in wanted], first=())
-    if sum(wanted) <= nodes * size:
-        assert [len(devices) for devices in given_out] == wanted
-        everyone = [device for devices in given_out for device in devices]
-        assert len(everyone) == len(set(everyone))
-        assert all(len({device // size for device in devices}) == 1 for devices in given_out)
-    else:
-        assert given_out == []
+def test_powers_of_two_fit_whenever_there_are_enough(sizes: list[int], wanted: list[int]) -> None:
+    homes = [node for node, size in enumerate(sizes) for _ in range(size)]
+    pools = pools_of(cluster(*sizes, differ=0), ["A100"])
+    assert sum(pool.size for pool in pools) == sum(sizes)
+    for place, pool in enumerate(pools):
+        counts = [count for count in wanted if count <= pool.node_size]
+        given_out = dealt(pools, [(place, count) for count in counts], first=())
+        if sum(counts) <= pool.size:
+            assert [len(devices) for devices in given_out] == counts
+            everyone = [device for devices in given_out for device in devices]
+            assert len(everyone) == len(set(everyone))
+            assert all(len({homes[device] for device in devices}) == 1 for devices in given_out)
+        else:
+            assert given_out == []
