@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from intent.models import Goal, Metric, Objective, Op, PrecisionRule, Stat
 from runtime.errors import TopologyError
-from runtime.models import Cluster, Gpu, Link, Node, Topology
+from runtime.models import Capabilities, Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
 from selector import profiles
 from selector.models import Problem, Workload
@@ -77,6 +77,10 @@ WORKLOADS = tuple(
 RUNNING = (None, None, "L40Sx4:0-80@bf16", "A100x2:0-80@int8", "A100x2:0-52@bf16 > L40Sx2:52-80@bf16")
 
 
+ENGINE = Capabilities((1, 2, 4, 8), 8, PRECISIONS, tp_per_stage=True, replicated_kv_heads=False)
+"""Runs every stage side by side with every other, and one replica, as the engines here do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What ``selector.search.select`` is asked."""
@@ -104,9 +108,13 @@ def questions(a100: int, l40s: int) -> list[Question]:
     draw, cluster = random.Random(SEED), cluster_of(a100, l40s)
     every = tuple(PrecisionRule("allow", name, "") for name in PRECISIONS)  # type: ignore[arg-type]  # the profiles name the same
     return [
-        Question((*every, *goals), Problem(cluster, MODEL, workload, _bound(draw.choice(RUNNING), cluster)))
+        Question((*every, *goals), _problem(cluster, workload, draw.choice(RUNNING)))
         for goals, workload in _asked(draw)
     ]
+
+
+def _problem(cluster: Cluster, workload: Workload, running: str | None) -> Problem:
+    return Problem(cluster, MODEL, workload, _bound(running, cluster), capabilities=ENGINE)
 
 
 def _asked(draw: random.Random) -> Iterator[tuple[tuple[Goal, ...], Workload]]:

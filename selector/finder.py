@@ -11,9 +11,9 @@ from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
 from selector.operating import BLOCK_TOKENS, Load, Setting
-from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, running, solve
+from selector.optimum import Grid, Pipeline, Prove, Threshold, device_costs, most_held, solve
 from selector.pools import dealt, pools_of
-from selector.prediction import prediction
+from selector.prediction import candidates
 from selector.priorities import Trade
 from selector.ranking import Ranking
 from selector.space import blocks_needed, groups, narrowed, no_room, stage_counts, stage_kinds
@@ -27,7 +27,8 @@ class Answer:
     """The best topology for some goals, and why nothing is better."""
 
     best: Candidate
-    proofs: tuple[Proof, ...]
+    prove: Prove
+    """Computes why nothing is better."""
     considered: int
     """Operating points and device counts examined."""
 
@@ -48,9 +49,13 @@ class Finder:
         return self.ranking.problem
 
     def best(
-        self, goals: Sequence[Bound], objectives: Sequence[Bound], other_than: Topology | None = None
+        self,
+        goals: Sequence[Bound],
+        objectives: Sequence[Bound],
+        other_than: Topology | None = None,
+        then: Sequence[Threshold] = FEWEST,
     ) -> Answer | None:
-        """The topology that holds the goals and has the objectives best, in their order; then fewest devices, then lowest TTFT.
+        """The topology that holds the goals and has the objectives best, in their order, and ``then`` what decides among equals.
 
         ``other_than`` leaves out all pipelines with as many stages on as many devices of each kind. Of what cannot stand
         together (an engine with one TP degree, machines without a network) each part is searched, and the best of all taken.
@@ -59,7 +64,7 @@ class Finder:
         bounds = thresholds(goals, workload)
         if problem.limits.max_gpus is not None:
             bounds.append(Threshold("devices", problem.limits.max_gpus))
-        wanted = (*thresholds(objectives, workload), *FEWEST)
+        wanted = (*thresholds(objectives, workload), *then)
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         answers = [
             answer for grid in self.grids(wishes) if (answer := self._on(grid, (bounds, wanted), other_than))
@@ -118,13 +123,18 @@ class Finder:
         self, grid: Grid, asked: tuple[Sequence[Threshold], Sequence[Threshold]], other_than: Topology | None
     ) -> Answer | None:
         """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free."""
-        pipeline, proofs = solve(_without(grid, other_than), *asked)
+        pipeline, prove = solve(_without(grid, other_than), *asked)
         if pipeline is None:
             return None
         if topology := self._bound(pipeline, grid):
-            alike = running(grid, [[stage] for stage in pipeline.stages])
-            smaller = [one for one in alike if one.batch <= pipeline.batch]
-            return Answer(Candidate(topology, prediction(topology, smaller, grid), ""), proofs, grid.size)
+            limited = [
+                one
+                for one in candidates(
+                    topology, replace(self.problem, cluster=grid.setting.cluster), self.profiles
+                )
+                if one.prediction.batch <= pipeline.batch
+            ]
+            return Answer(limited[-1], prove, grid.size)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
         answers = [answer for one in narrower if one and (answer := self._on(one, asked, other_than))]
         if not answers:

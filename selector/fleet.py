@@ -14,7 +14,7 @@ import numpy as np
 
 from intent.models import Config
 from runtime.models import Cluster, Topology
-from selector.finder import Answer, Finder
+from selector.finder import FEWEST, Answer, Finder
 from selector.models import Candidate, Prediction, Problem
 from selector.objectives import Bound, thresholds
 from selector.optimum import device_costs, feasible_counts
@@ -22,7 +22,7 @@ from selector.placement import only
 from selector.pools import Pool, pools_of
 from selector.space import no_room
 
-COUNTS = (2, 3, 4, 6, 8)
+COUNTS = (2, 4, 8)
 """Replicas that are tried."""
 
 Counts = tuple[int, ...]
@@ -115,7 +115,7 @@ class Fleets:
             if part in answers and (again := _moved(answers[part].best, own.problem)):
                 found.append(again)  # on devices that are alike there is nothing to search
                 continue
-            answer = own.best(_of_one(goals, len(parts)), objectives)
+            answer = own.best(_of_one(goals, len(parts)), objectives, then=FEWEST[:1])
             if answer is None:
                 return None
             answers[part] = answer
@@ -124,7 +124,7 @@ class Fleets:
             return None
         together = combined([one.prediction for one in found])
         best = Candidate(found[0].topology, together, "", tuple(one.topology for one in found[1:]))
-        return Answer(best, (), sum(answer.considered for answer in answers.values()))
+        return Answer(best, tuple, sum(answer.considered for answer in answers.values()))
 
 
 def _moved(candidate: Candidate, problem: Problem) -> Candidate | None:

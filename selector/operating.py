@@ -31,10 +31,10 @@ BLOCK_TOKENS = 16
 """Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
 CHUNK_TOKENS = 2048
 """Tokens of one step, decodes included, unless the engine says otherwise: what serving engines default to."""
-BATCHES = (
-    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
-)  # fmt: skip
+BATCHES = tuple(2**power for power in range(12))
 """Sequences that run at once: the batch limits to choose from. A micro-batch takes half a step at most, for prompts to get on."""
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+"""The batches at which what was chosen is predicted."""
 _PARTS = 8
 """Places in a long prompt at which its chunks are costed."""
 _CLOSE = 1e-10
@@ -90,10 +90,10 @@ class Points:
     batch: Values
 
     @classmethod
-    def all(cls, stages: Sequence[int]) -> "Points":
+    def all(cls, stages: Sequence[int], batches: Sequence[int]) -> "Points":
         """Every batch with each number of stages, in that order."""
         pairs = [
-            (number, batch) for number in stages for batch in BATCHES if batch <= number * CHUNK_TOKENS / 2
+            (number, batch) for number in stages for batch in batches if batch <= number * CHUNK_TOKENS / 2
         ]
         return cls(*np.array(pairs, dtype=float).reshape(-1, 2).T)
 
@@ -166,6 +166,8 @@ class Setting:
     load: Load
     quality_loss: Mapping[str, float] = field(default_factory=dict)
     """Weight format to the share of quality lost by a model that is wholly in it."""
+    batches: tuple[int, ...] = BATCHES
+    """Of the operating points."""
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:

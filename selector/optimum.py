@@ -8,7 +8,7 @@ below is its certificate.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,11 +27,12 @@ Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd
 DEVIATIONS = {"p90": 1.2816, "p95": 1.6449, "p99": 2.3263, "p99.9": 3.0902}
 """Statistic to its distance from the mean in standard deviations, of how many sequences run (a Poisson number)."""
 SHARES = (
-    0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96,
-    0.98, 0.99, 0.995, 0.998,
+    0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.985, 0.995,
 )  # fmt: skip
 """Parts of an E2E bound that may go to the tokens; what remains is the first token's."""
-_CLOSE = 1e-3
+_LIKELY = 0.97
+"""Where layers say that less can be tightened, bisection is as good."""
+_CLOSE = 4e-3
 """How near bisection comes before the search goes on from one pipeline to the next better one."""
 _LESS = 1 - 1e-9
 _BEYOND = 1 - 1e-8
@@ -104,7 +105,8 @@ class Grid:
             ProfileError: a format or group size without figures.
         """
         kinds = sorted(kinds, key=lambda kind: (kind.pool, kind.tp))
-        points = Points.all(sorted(number for number in stages if number <= setting.model.num_layers))
+        counts = sorted(number for number in stages if number <= setting.model.num_layers)
+        points = Points.all(counts, setting.batches)
         busy, first, overlap = times_of(kinds, points, setting)
         capacity = capacities(kinds, points, pools, setting)
         seats = tuple(Seat(kind.pool, kind.tp) for kind in kinds)
@@ -150,25 +152,33 @@ class Grid:
         return tuple(self.seat_of[start] for start in self.starts)
 
 
+Prove = Callable[[], tuple[Proof, ...]]
+
+
 def solve(
     grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]
-) -> tuple[Pipeline | None, tuple[Proof, ...]]:
+) -> tuple[Pipeline | None, Prove]:
     """The pipeline that holds the bounds and, of those, has the first objective lowest, of those the second, and so on.
 
-    The values of the objectives do not count, only what they measure. None if no pipeline holds the bounds; the proofs then say
-    what the bounds leave room for.
+    The values of the objectives do not count, only what they measure. None if no pipeline holds the bounds. What is returned
+    beside it computes the proofs: of each objective or, without a pipeline, of what the first bound leaves room for.
     """
     latencies = [bound.metric for bound in (*bounds, *objectives)]
-    search = _Search.begin(grid.dealt() if "e2e" in latencies else grid, bounds)
+    whole = grid.dealt() if "e2e" in latencies else grid
+    search = _Search.begin(whole, bounds)
     if not search.feasible:
-        return None, tuple(Proof(bound, search.most) for bound in bounds[:1])
-    whole, proofs = search.grid, []
+        return None, lambda: tuple(Proof(bound, search.most) for bound in bounds[:1])
+    reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
     for objective in objectives:
         counted = objective.metric in {"devices", "usd_per_hour"}
         search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
-        beyond = _Search.begin(whole, (*search.bounds_but(objective), bound.tightened(_BEYOND)))
-        proofs.append(Proof(bound, beyond.most))
-    return search.pipeline(), tuple(proofs)
+        reached.append((bound, search.bounds_but(objective)))
+    return search.pipeline(), lambda: tuple(_proof(whole, *one) for one in reached)
+
+
+def _proof(grid: Grid, bound: Threshold, others: Sequence[Threshold]) -> Proof:
+    """How much fits on the whole grid beyond a bound."""
+    return Proof(bound, _Search.begin(grid, (*others, bound.tightened(_BEYOND))).most)
 
 
 def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
@@ -225,26 +235,30 @@ class _Search:
         return self.further(bound), bound
 
     def with_lowest(self, objective: Threshold) -> tuple["_Search", Threshold]:
-        """Only what has the latency lowest, or the rate highest: halved, then bisected, then from one pipeline to the next."""
-        search, low = self.further(replace(objective, value=_WITHOUT_END[objective.metric == "rate"])), 0.0
+        """Only what has the latency lowest, or the rate highest: bisected, then from one pipeline to the next better one."""
+        search = self.further(replace(objective, value=_WITHOUT_END[objective.metric == "rate"]))
         if not search.feasible:  # requests pile up on all there is: as good as any
             return self, replace(objective, value=math.inf)
+        bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
+        low, high = 0.0, 1.0  # of the bound
+        while high - low > _CLOSE * high:
+            middle = search.likely(low / high) * high
+            tried = search.further(bound.tightened(middle))
+            low, high, search = (low, middle, tried) if tried.feasible else (middle, high, search)
         while True:
             bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
-            near = low > 1 - _CLOSE
-            factor = _LESS if near else max(0.5, (1 + low) / 2)
-            tried = search.further(bound.tightened(factor))
-            if tried.feasible:
-                better = reading(tried.pipeline(), objective, tried.grid)
-                low = min(1.0, low * max(bound.value / better, better / bound.value))
-                search = tried
-            elif near:
+            tried = search.further(bound.tightened(_LESS))
+            if not tried.feasible:
                 held = search.further(
                     bound
-                )  # an E2E that is dealt otherwise than the shares may not be met to the last digit
+                )  # an E2E dealt otherwise than the shares may not be met to the last digit
                 return (held if held.feasible else search), bound
-            else:
-                low = factor
+            search = tried
+
+    def likely(self, low: float) -> float:
+        """By what to tighten: layers that fit are about in proportion to time; where that says nothing, half way to ``low``."""
+        guess = self.grid.setting.model.num_layers / self.most
+        return guess if low < guess * _LIKELY and guess < _LIKELY else (low + 1) / 2
 
     def bounds_but(self, objective: Threshold) -> tuple[Threshold, ...]:
         """The bounds on everything else."""
@@ -440,17 +454,24 @@ def _stage_s(times: Times, parts: Sequence[tuple[int, int]], *, last: bool) -> V
 
 def reading(pipeline: Pipeline, wanted: Threshold, grid: Grid) -> float:
     """What a bound or objective reads of a pipeline."""
-    load, batch = grid.setting.load, np.array([float(pipeline.batch)])
     if wanted.metric == "rate":
         return 1 / pipeline.busy_s
     if wanted.metric in {"devices", "usd_per_hour"}:
         prices = [1.0 if wanted.metric == "devices" else pool.usd_per_hour for pool in grid.pools]
         return sum(kind.tp * prices[kind.pool] for kind, _ in pipeline.stages)
-    if pipeline.busy_s > staffed_s(batch, load.rate_rps, wanted)[0] / _LESS:
-        return math.inf
-    tokens_s = pipeline.batch * pipeline.busy_s
-    if wanted.metric == "tpot":
-        return tokens_s / load.decoded
-    first_s, overlap = np.array(pipeline.firsts).T
-    ttft_s = float(first_tokens_s(first_s, overlap, load.rate_rps, wanted.stat).max())
-    return ttft_s if wanted.metric == "ttft" else ttft_s + tokens_s
+    return float(latencies_s([pipeline], wanted, grid)[0])
+
+
+def latencies_s(pipelines: Sequence[Pipeline], wanted: Threshold, grid: Grid) -> Values:
+    """A latency of each of some pipelines with as many stages; infinite where its batch is not enough for the load."""
+    load = grid.setting.load
+    batch = np.array([float(one.batch) for one in pipelines])
+    busy_s = np.array([one.busy_s for one in pipelines])
+    firsts = np.array([one.firsts for one in pipelines])
+    found = np.zeros(len(pipelines))
+    if wanted.metric != "tpot":
+        found = first_tokens_s(firsts[..., 0], firsts[..., 1], load.rate_rps, wanted.stat).max(axis=-1)
+    if wanted.metric != "ttft":
+        found = found + batch * busy_s / (load.decoded if wanted.metric == "tpot" else 1)
+    enough = busy_s <= staffed_s(batch, load.rate_rps, wanted) / _LESS
+    return np.where(enough, found, np.inf)

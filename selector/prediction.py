@@ -1,14 +1,16 @@
 """What a topology will do under a workload: its server, bound to model and devices, and the SLIs of that. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
+
+import numpy as np
 
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.load import SERVING_SHARE
 from selector.models import Candidate, Prediction, Problem, Profile, Source
-from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Load, Setting, StageKind
-from selector.optimum import Grid, Metric, Pipeline, Threshold, reading, running
+from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, STEPS, Load, Setting, StageKind
+from selector.optimum import Grid, Metric, Pipeline, Threshold, latencies_s, running
 from selector.perf import stage_costs
 from selector.pools import pools_of
 from selector.queueing import STATISTICS
@@ -47,14 +49,15 @@ def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Prof
     stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
     kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
     setting = Setting(
-        problem.model, problem.cluster, profiles, Load.of(problem.workload), problem.limits.quality_loss
+        problem.model,
+        problem.cluster,
+        profiles,
+        Load.of(problem.workload),
+        problem.limits.quality_loss,
+        STEPS,
     )
     grid = Grid.of(kinds, [topology.pp_size], pools, setting)
-    pipelines = running(grid, stages)
-    return [
-        Candidate(topology, prediction(topology, pipelines[: number + 1], grid), "")
-        for number in range(len(pipelines))
-    ]
+    return [Candidate(topology, one, "") for one in _predictions(topology, running(grid, stages), grid)]
 
 
 def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
@@ -70,31 +73,35 @@ def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
     ]
 
 
-def prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Prediction:
-    """The SLIs of a topology whose batch limit is the last one's; each statistic at the batch that is enough for it."""
+def _predictions(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Iterator[Prediction]:
+    """The SLIs at each batch limit, which rise; each statistic at the batch that is enough for it."""
+    if not pipelines:
+        return
     load, cluster = grid.setting.load, grid.setting.cluster
     source, error_band = confidence(topology, grid.setting.profiles)
-    limited = pipelines[-1]
-
-    def readings(metric: Metric) -> dict[str, float]:
-        return {
-            stat: min(reading(pipeline, Threshold(metric, 0.0, stat), grid) for pipeline in pipelines)
-            for stat in STATISTICS
-        }
-
-    return Prediction(
-        ttft_s=readings("ttft"),
-        tpot_s=readings("tpot"),
-        e2e_s=readings("e2e"),
-        throughput_tok_s=load.output_tokens / limited.busy_s,
-        gpu_util=min(1.0, load.rate_rps * limited.busy_s),
-        usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
-        batch=limited.batch,
-        quality_loss=_quality_loss(topology, grid.setting.quality_loss),
-        error_band=error_band,
-        source=source,
-        devices=len(topology.devices),
-    )
+    metrics: tuple[Metric, ...] = ("ttft", "tpot", "e2e")
+    best = {
+        (metric, stat): np.minimum.accumulate(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid))
+        for metric in metrics
+        for stat in STATISTICS
+    }
+    for number, pipeline in enumerate(pipelines):
+        ttft_s, tpot_s, e2e_s = (
+            {stat: float(best[metric, stat][number]) for stat in STATISTICS} for metric in metrics
+        )
+        yield Prediction(
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            e2e_s=e2e_s,
+            throughput_tok_s=load.output_tokens / pipeline.busy_s,
+            gpu_util=min(1.0, load.rate_rps * pipeline.busy_s),
+            usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
+            batch=pipeline.batch,
+            quality_loss=_quality_loss(topology, grid.setting.quality_loss),
+            error_band=error_band,
+            source=source,
+            devices=len(topology.devices),
+        )
 
 
 def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:

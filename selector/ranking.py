@@ -7,13 +7,14 @@ devices, no switch for a gain within the error band, lowest predicted TTFT.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from selector import explain
 from selector.models import Candidate, Problem
 from selector.objectives import Bound, Demands, holds, margin_of, value_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
     """The candidates for one problem and what is demanded of them."""
 
@@ -21,12 +22,12 @@ class Ranking:
     problem: Problem
     candidates: Sequence[Candidate]
 
-    @property
+    @cached_property
     def best_first(self) -> list[Candidate]:
         """Every candidate, in order; the text of the topology settles what is equal in everything."""
         return sorted(self.candidates, key=lambda one: (self._key(one), str(one.topology)))
 
-    @property
+    @cached_property
     def today(self) -> Candidate | None:
         """What runs now, at the best of its batch limits."""
         now = [one for one in self.candidates if one.topology == self.problem.now]

@@ -8,7 +8,7 @@ from intent.models import Goal, Objective, TenantException
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
-from selector.finder import Answer, Finder
+from selector.finder import FEWEST, Answer, Finder
 from selector.fleet import Fleets
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Switch, Ticket
@@ -57,7 +57,7 @@ def select(
     near = replace(finder.ranking, candidates=_nearest(finder, today))
     if near.candidates and not near.missed(demands.bounds, near.best_first[0]):
         # each goal is held at a batch of its own, where the search asks for one that holds all of them
-        return _plan(finder, Answer(near.best_first[0], (), len(near.candidates)), today, (notes, ticket))
+        return _plan(finder, Answer(near.best_first[0], tuple, len(near.candidates)), today, (notes, ticket))
     found = why_infeasible(near, finder)
     offer = _other_precision(finder)
     return replace(
@@ -90,7 +90,7 @@ def _stays(
         words = explain.listed([explain.goal_words(goal) for goal in missed])
         nearest = replace(best, reason=f"is all that may run; misses {words}")
         return Infeasible((f"{note}, but it misses {words}", *said[0]), nearest)
-    return _plan(finder, Answer(best, (), len(today)), today, ((note, *said[0]), said[1]))
+    return _plan(finder, Answer(best, tuple, len(today)), today, ((note, *said[0]), said[1]))
 
 
 def _barred(finder: Finder) -> str:
@@ -171,16 +171,17 @@ def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
     others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
 
     def best(place: int, held: Sequence[Bound]) -> list[Candidate]:
-        answer = finder.best(held, (bounds[place],))
+        answer = finder.best(held, (bounds[place],), then=FEWEST[:1])
         return [answer.best] if answer else []
 
-    found = list(today)
+    found = [*today, *(one for place in others for one in best(place, ()))]
+    hopeless = [
+        place for place, goal in enumerate(bounds) if all(finder.ranking.missed([goal], one) for one in found)
+    ]
     for place, rest in others.items():
-        found += best(place, ())
-        found += best(place, rest) if rest else []
-    if len(bounds) > 2 and all(
-        any(not finder.ranking.missed([goal], one) for one in found) for goal in bounds
-    ):
+        if rest and (place in hopeless or not hopeless):
+            found += best(place, rest)
+    if len(bounds) > 2 and not hopeless:
         for place, rest in others.items():
             found += [one for other in rest for one in best(place, [other])]
     return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
@@ -253,7 +254,7 @@ def _plan(
         considered=answer.considered,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
         switch=_switch(finder, ranking.today, best),
-        certificate=tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs),
+        certificate=tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.prove()),
     )
 
 
@@ -280,8 +281,8 @@ def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | N
     if answer.best.topology != best.topology:
         return answer.best
     goals = [goal for goal in (*demands.bounds, *demands.wishes) if not finder.ranking.missed([goal], best)]
-    second = finder.best(goals, demands.optimised, other_than=best.topology)
-    second = second or finder.best((), demands.optimised, other_than=best.topology)
+    second = finder.best(goals, demands.optimised, best.topology)
+    second = second or finder.best((), demands.optimised, best.topology)
     return second.best if second else None
 
 

@@ -13,7 +13,17 @@ from runtime.footprint import blocks
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Profile, Workload
-from selector.operating import BLOCK_TOKENS, Load, Points, Setting, StageKind, bubbles, capacities, times_of
+from selector.operating import (
+    BATCHES,
+    BLOCK_TOKENS,
+    Load,
+    Points,
+    Setting,
+    StageKind,
+    bubbles,
+    capacities,
+    times_of,
+)
 from selector.pools import pools_of
 from selector.prediction import candidates, server_of
 from selector.simulator import Arrival, simulate
@@ -68,7 +78,7 @@ def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks() -> No
 
 
 def test_every_batch_leaves_half_a_step_for_prompts() -> None:
-    points = Points.all([1, 2, 4])
+    points = Points.all([1, 2, 4], BATCHES)
     assert points.sequences.max() == 1024
     assert set(points.stages.tolist()) == {1, 2, 4}
 
