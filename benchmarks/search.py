@@ -251,12 +251,15 @@ def _said(lines: Sequence[str]) -> int:
 
 def table(rows: Sequence[Document]) -> list[str]:
     """The rows for people."""
+    names = ("p50 ms", "p95 ms", "max ms", "plans p95", "cold ms")
     lines = [
-        f"{'A100+L40S':12}{'p50 ms':>9}{'p95 ms':>9}{'max ms':>9}{'plans p95':>11}{'cold ms':>9}{'plans':>8}{'questions':>11}{'MB':>8}"
+        f"{'A100+L40S':12}"
+        + "".join(f"{name:>11}" for name in names)
+        + f"{'plans':>8}{'questions':>11}{'MB':>8}"
     ]
     lines += [
-        f"{_name(row):12}{row['p50_ms']:9.1f}{row['p95_ms']:9.1f}{row['max_ms']:9.1f}"
-        f"{row['plans_p95_ms'] or math.nan:11.1f}{row['cold_ms']:9.1f}"
+        f"{_name(row):12}{row['p50_ms']:11.1f}{row['p95_ms']:11.1f}{row['max_ms']:11.1f}"
+        f"{row['plans_p95_ms'] or math.nan:11.1f}{row['cold_ms']:11.1f}"
         f"{row['plans'] / row['questions']:8.0%}{row['questions']:11}{row['memory_mb']:8.0f}"
         for row in rows
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Answer:
     """Operating points and device counts examined."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finder:
     """Finds topologies for one problem, in some precisions."""
 
@@ -103,10 +104,17 @@ class Finder:
         bounds = () if most is None else (Threshold("devices", most),)
         return max((most_held(grid, bounds) for grid in self.grids(())), default=None)
 
-    def grids(self, wishes: Sequence[Config]) -> Iterator[Grid]:
+    def grids(self, wishes: Sequence[Config]) -> Sequence[Grid]:
         """What may be built, in parts that cannot stand together."""
-        for cluster in _connected(self.problem.cluster):
-            yield from self._grids_on(cluster, wishes)
+        return self._grids(wishes) if wishes else self._any_grids
+
+    @cached_property
+    def _any_grids(self) -> Sequence[Grid]:
+        return self._grids(())
+
+    def _grids(self, wishes: Sequence[Config]) -> Sequence[Grid]:
+        clusters = _connected(self.problem.cluster)
+        return [grid for cluster in clusters for grid in self._grids_on(cluster, wishes)]
 
     def _grids_on(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
         pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in self.profiles])

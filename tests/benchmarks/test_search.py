@@ -85,7 +85,7 @@ def test_a_table_is_the_default(capsys):
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["A100+L40S", "p50", "ms"]
     assert row.split()[0] == "2+2"
-    assert row.split()[5] == "50%"
+    assert row.split()[6] == "50%"
 
 
 def test_a_cluster_is_measured_in_a_process_of_its_own():
