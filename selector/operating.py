@@ -38,6 +38,8 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 
 _PARTS = 8
 """Places in a long prompt at which its chunks are costed."""
 _CLOSE = 1e-10
+_IDLE_RPS = 1e-9
+"""What no requests at all are taken for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Load:
     def of(cls, workload: Workload) -> "Load":
         """The load of a workload."""
         outputs, held = max(1, workload.output_tokens), max(1, workload.concurrency)
-        return cls(workload.rate_rps, workload.input_tokens, outputs, held)
+        return cls(max(workload.rate_rps, _IDLE_RPS), workload.input_tokens, outputs, held)
 
     @property
     def decoded(self) -> int:

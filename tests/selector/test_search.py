@@ -400,5 +400,13 @@ def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(
         assert any(not holds(goal, answer.nearest, problem.workload) for goal in goals)
 
 
+def test_no_requests_and_no_devices_have_an_answer_too(choose: Choose, large: Problem) -> None:
+    idle = replace(large, workload=Workload(0.0, 800, 250, 1))
+    assert isinstance(choose(idle, ttft(2.0)), Plan)
+    nothing = infeasible(choose(replace(large, cluster=Cluster(())), ttft(2.0)))
+    assert nothing.nearest is None
+    assert nothing.reasons == ("no device kind of the inventory has a profile with an allowed precision",)
+
+
 def test_the_same_question_has_the_same_answer(choose: Choose, large: Problem) -> None:
     assert choose(large, ttft(2.0), cost(10)) == choose(large, ttft(2.0), cost(10))
