@@ -44,11 +44,11 @@ FORMS: tuple[Form, ...] = (
     (("e2e", "<=", "p95"), ("cost", "minimize", None)),
 )
 RANGES = {
-    "ttft": (0.3, 5.0),
-    "tpot": (0.012, 0.1),
-    "e2e": (4.0, 60.0),
-    "cost": (2.0, 20.0),
-    "throughput_req": (0.5, 8.0),
+    "ttft": (0.5, 10.0),
+    "tpot": (0.02, 0.15),
+    "e2e": (10.0, 90.0),
+    "cost": (3.0, 20.0),
+    "throughput_req": (0.2, 4.0),
 }
 """Between which a bound is drawn, by the logarithm."""
 UNITS = {
@@ -70,7 +70,7 @@ HOPELESS: tuple[tuple[Metric, float], ...] = (
 
 WORKLOADS = tuple(
     Workload(rate_rps, *lengths, concurrency=max(4, round(8 * rate_rps)))
-    for rate_rps in (0.2, 1.0, 4.0, 12.0)
+    for rate_rps in (0.1, 0.5, 1.0, 4.0)
     for lengths in ((128, 128), (800, 250), (256, 1000), (2000, 500), (6000, 300))
 )
 """By tokens of prompt and answer."""
