@@ -32,7 +32,7 @@ SHARES = (
 """Parts of an E2E bound that may go to the tokens; what remains is the first token's."""
 _LIKELY = 0.97
 """Where layers say that less can be tightened, bisection is as good."""
-_CLOSE = 4e-3
+_CLOSE = 2e-2
 """How near bisection comes before the search goes on from one pipeline to the next better one."""
 _LESS = 1 - 1e-9
 _BEYOND = 1 - 1e-8
