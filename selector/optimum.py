@@ -163,9 +163,8 @@ def solve(
     The values of the objectives do not count, only what they measure. None if no pipeline holds the bounds. What is returned
     beside it computes the proofs: of each objective or, without a pipeline, of what the first bound leaves room for.
     """
-    latencies = [bound.metric for bound in (*bounds, *objectives)]
-    whole = grid.dealt() if "e2e" in latencies else grid
-    search = _Search.begin(whole, bounds)
+    dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
+    search = _Search.begin(_within_reach(grid, bounds).dealt() if dealt else grid, bounds)
     if not search.feasible:
         return None, lambda: tuple(Proof(bound, search.most) for bound in bounds[:1])
     reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
@@ -173,7 +172,20 @@ def solve(
         counted = objective.metric in {"devices", "usd_per_hour"}
         search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
         reached.append((bound, search.bounds_but(objective)))
-    return search.pipeline(), lambda: tuple(_proof(whole, *one) for one in reached)
+    return search.pipeline(), lambda: tuple(_proof(grid.dealt() if dealt else grid, *one) for one in reached)
+
+
+def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
+    """The grid without points that miss a bound on E2E with the first token alone, or with the other tokens alone."""
+    halves: tuple[tuple[Metric, int], ...] = (("ttft", 1), ("tpot", grid.setting.load.decoded))
+    parts = [
+        replace(bound, metric=metric, value=bound.value / divisor)
+        for bound in bounds
+        if bound.metric == "e2e"
+        for metric, divisor in halves
+    ]
+    looser = [bound for bound in bounds if bound.metric != "e2e"]
+    return _Search.begin(grid, (*looser, *parts)).within_reach() if parts else grid
 
 
 def _proof(grid: Grid, bound: Threshold, others: Sequence[Threshold]) -> Proof:
@@ -268,8 +280,12 @@ class _Search:
 
     def further(self, bound: Threshold) -> "_Search":
         """Under one more bound; points that hold none of it are left out for good."""
-        places = (self.layers >= self.grid.setting.model.num_layers).reshape(len(self.layers), -1).any(axis=1)
-        return _Search.begin(self.grid.taken(places), (*self.bounds_but(bound), bound))
+        return _Search.begin(self.within_reach(), (*self.bounds_but(bound), bound))
+
+    def within_reach(self) -> Grid:
+        """The points at which all layers fit somewhere."""
+        fits = self.layers >= self.grid.setting.model.num_layers
+        return self.grid.taken(fits.reshape(len(self.layers), -1).any(axis=1))
 
     def pipeline(self) -> Pipeline:
         """The one with most room to spare."""
