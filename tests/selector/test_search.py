@@ -318,13 +318,21 @@ def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose: Choose, large:
 
 
 def test_priorities_decide_between_cost_and_latency(choose: Choose, large: Problem) -> None:
-    goal = ttft(2.0)
+    quiet = replace(large, workload=Workload(1.0, 800, 250, 8))
+    goals = (ttft(4.0), PrecisionRule("allow", "int4", "x"))
     fast, cheap, first = (
-        plan_of(choose(large, goal, Priority(*pair)))
+        plan_of(choose(quiet, *goals, Priority(*pair)))
         for pair in (("latency", "x", "cost"), ("cost", "x", "latency"), ("latency", "x"))
     )
-    assert fast.prediction.usd_per_hour >= cheap.prediction.usd_per_hour
-    assert first.prediction.ttft_s["p99"] <= fast.prediction.ttft_s["p99"] <= cheap.prediction.ttft_s["p99"]
+    assert fast.prediction.usd_per_hour > cheap.prediction.usd_per_hour
+    assert first.prediction.ttft_s["p99"] <= fast.prediction.ttft_s["p99"] < cheap.prediction.ttft_s["p99"]
+
+
+def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, large: Problem) -> None:
+    alone = replace(large, cluster=Cluster(large.cluster.nodes[:1]), workload=Workload(1.0, 800, 250, 300))
+    assert isinstance(choose(alone, config("tp", "==", 4)), Plan)
+    running = replace(alone, now=uniform(alone.cluster, "A100", 2, 2, 80, "bf16"))
+    assert isinstance(choose(running, config("tp", "==", 4)), Infeasible)
 
 
 def test_goals_relative_to_today_are_bounds_on_it(choose: Choose, large: Problem) -> None:
