@@ -1,6 +1,6 @@
 """From goals to the best topology: what engine, network and memory leave, searched, and bound to devices. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
 from selector.operating import BLOCK_TOKENS, Load, Setting
-from selector.optimum import Grid, Pipeline, Prove, Threshold, device_costs, most_held, solve
+from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, solve
 from selector.pools import dealt, pools_of
 from selector.prediction import candidates
 from selector.priorities import Trade
@@ -28,7 +28,7 @@ class Answer:
     """The best topology for some goals, and why nothing is better."""
 
     best: Candidate
-    prove: Prove
+    proofs: Callable[[], tuple[Proof, ...]]
     """Computes why nothing is better."""
     considered: int
     """Operating points and device counts examined."""
@@ -67,8 +67,9 @@ class Finder:
             bounds.append(Threshold("devices", problem.limits.max_gpus))
         wanted = (*thresholds(objectives, workload), *then)
         wishes = [goal for goal in goals if isinstance(goal, Config)]
+        grids = self.grids(wishes)
         answers = [
-            answer for grid in self.grids(wishes) if (answer := self._on(grid, (bounds, wanted), other_than))
+            answer for grid in grids if (answer := self._on(grid, (bounds, wanted), (grids, other_than)))
         ]
         if not answers:
             return None
@@ -128,9 +129,16 @@ class Finder:
                 yield Grid.of(group, counts, pools, setting)
 
     def _on(
-        self, grid: Grid, asked: tuple[Sequence[Threshold], Sequence[Threshold]], other_than: Topology | None
+        self,
+        grid: Grid,
+        asked: tuple[Sequence[Threshold], Sequence[Threshold]],
+        beside: tuple[Sequence[Grid], Topology | None],
     ) -> Answer | None:
-        """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free."""
+        """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free.
+
+        The latter is proven by nothing: what else would fit beside what runs is not known.
+        """
+        grids, other_than = beside
         pipeline, prove = solve(_without(grid, other_than), *asked)
         if pipeline is None:
             return None
@@ -142,13 +150,17 @@ class Finder:
                 )
                 if one.prediction.batch <= pipeline.batch
             ]
-            return Answer(limited[-1], prove, grid.size)
+            return Answer(limited[-1], lambda: self._proven(prove(grids) if grids else ()), grid.size)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
-        answers = [answer for one in narrower if one and (answer := self._on(one, asked, other_than))]
+        answers = [answer for one in narrower if one and (answer := self._on(one, asked, ((), other_than)))]
         if not answers:
             return None
         order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first
         return next(answer for answer in answers if answer.best is order[0])
+
+    def _proven(self, proofs: Sequence[Proof]) -> tuple[Proof, ...]:
+        """Those that prove something: not where another part would fit in a full batch and is worse otherwise."""
+        return tuple(proof for proof in proofs if proof.layers < self.problem.model.num_layers)
 
     def _bound(self, pipeline: Pipeline, grid: Grid) -> Topology | None:
         """The pipeline on devices: today's first, since what they hold need not move; free ones if it does not fit there."""

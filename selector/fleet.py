@@ -44,11 +44,17 @@ class Fleets:
         ``alone`` is the best single pipeline: what costs as much is not looked at.
         """
         engine, problem = self.finder.problem.capabilities, self.finder.problem
-        if (engine and engine.max_replicas < 2) or problem.cluster.network is None:
+        if problem.cluster.network is None:
             return None
-        parts = [part for count in COUNTS for part in self._divisions(count, goals, (objectives, alone))]
+        counts = [count for count in COUNTS if engine is None or count <= engine.max_replicas]
+        parts = [part for count in counts for part in self._divisions(count, goals, (objectives, alone))]
         found = [answer for part in parts if (answer := self._on(part, goals, objectives))]
-        found = [answer for answer in found if not self.finder.ranking.missed(goals, answer.best)]
+        most = math.inf if problem.limits.max_gpus is None else problem.limits.max_gpus
+        found = [
+            answer
+            for answer in found
+            if answer.best.prediction.devices <= most and not self.finder.ranking.missed(goals, answer.best)
+        ]
         if not found:
             return None
         order = replace(self.finder.ranking, candidates=[one.best for one in found]).best_first

@@ -152,7 +152,8 @@ class Grid:
         return tuple(self.seat_of[start] for start in self.starts)
 
 
-Prove = Callable[[], tuple[Proof, ...]]
+Prove = Callable[[Sequence[Grid]], tuple[Proof, ...]]
+"""Counts, over all grids that were searched, how much fits beyond what was reached."""
 
 
 def solve(
@@ -166,13 +167,20 @@ def solve(
     dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
     search = _Search.begin(_within_reach(grid, bounds).dealt() if dealt else grid, bounds)
     if not search.feasible:
-        return None, lambda: tuple(Proof(bound, search.most) for bound in bounds[:1])
+        return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
     reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
     for objective in objectives:
         counted = objective.metric in {"devices", "usd_per_hour"}
         search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
         reached.append((bound, search.bounds_but(objective)))
-    return search.pipeline(), lambda: tuple(_proof(grid.dealt() if dealt else grid, *one) for one in reached)
+    return search.pipeline(), lambda grids: tuple(_proof(grids, *one) for one in reached)
+
+
+def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
+    """How much fits on any of the grids beyond a bound."""
+    bounds = (*others, bound.tightened(_BEYOND))
+    dealt = "e2e" in [one.metric for one in bounds]
+    return Proof(bound, max(_Search.begin(grid.dealt() if dealt else grid, bounds).most for grid in grids))
 
 
 def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
@@ -186,11 +194,6 @@ def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
     ]
     looser = [bound for bound in bounds if bound.metric != "e2e"]
     return _Search.begin(grid, (*looser, *parts)).within_reach() if parts else grid
-
-
-def _proof(grid: Grid, bound: Threshold, others: Sequence[Threshold]) -> Proof:
-    """How much fits on the whole grid beyond a bound."""
-    return Proof(bound, _Search.begin(grid, (*others, bound.tightened(_BEYOND))).most)
 
 
 def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:

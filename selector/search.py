@@ -66,14 +66,14 @@ def select(
 
 
 def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """Today's topology at the smallest batch limit that its load needs, whether or not it may go on."""
+    """Today's topology with all the batch that fits, whether or not it may go on."""
     if problem.now is None:
         return None
     try:
         found = candidates(problem.now, problem, profiles)
     except (KeyError, ProfileError, TopologyError):
         return None
-    return min(found, key=lambda one: (one.prediction.tpot_s["mean"], one.prediction.batch), default=None)
+    return found[-1] if found else None
 
 
 def _stays(
@@ -252,10 +252,14 @@ def _plan(
         ),
         margins=margins,
         considered=answer.considered,
-        bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
+        bytes_to_move={} if best.replicas else bytes_to_move(problem.now, best.topology, problem.model),
         switch=_switch(finder, ranking.today, best),
-        certificate=tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.prove()),
+        certificate=_certificate(answer, problem) if best is answer.best else (),
     )
+
+
+def _certificate(answer: Answer, problem: Problem) -> tuple[str, ...]:
+    return tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs())
 
 
 def _worth_it(finder: Finder, ranking: Ranking) -> tuple[Candidate, list[str]]:
@@ -271,8 +275,10 @@ def _worth_it(finder: Finder, ranking: Ranking) -> tuple[Candidate, list[str]]:
 
 
 def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> Switch | None:
-    """Between places of the whole inventory, whatever goals leave of it."""
-    return switch(today, best, finder.problem.model, finder.inventory) if today else None
+    """Between places of the whole inventory, whatever goals leave of it; no engine here switches to several replicas."""
+    if today is None or best.replicas:
+        return None
+    return switch(today, best, finder.problem.model, finder.inventory)
 
 
 def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Goal, Objective
-from runtime.models import Capabilities, Cluster, Gpu, Link, ModelSpec, Node
+from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node
 from selector.fleet import cheapest, combined, divided
 from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
 from selector.pools import pools_of
@@ -75,6 +75,17 @@ def test_a_goal_for_replicas_is_met(choose: Choose, busy: Problem) -> None:
     assert isinstance(two, Plan)
     assert two.prediction.replicas == 2
     assert isinstance(choose(quiet, Config("replicas", "==", 16, "x")), Infeasible)
+
+
+def test_the_limits_of_deployment_and_engine_hold_for_all_together(choose: Choose, busy: Problem) -> None:
+    plan = choose(busy, FAST)
+    assert isinstance(plan, Plan)
+    assert (plan.switch, plan.bytes_to_move) == (None, {})
+    fewer = replace(busy, limits=Limits(max_gpus=plan.prediction.devices - 1))
+    assert isinstance(choose(fewer, FAST), Infeasible)
+    two = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False, max_replicas=2)
+    found = choose(replace(busy, capabilities=two), FAST)
+    assert isinstance(found, Infeasible) or found.prediction.replicas <= 2
 
 
 def test_goals_for_devices_and_cost_hold_for_all_together(choose: Choose, busy: Problem) -> None:

@@ -104,7 +104,7 @@ def test_targets_are_rounded_to_the_side_that_holds(ask: Ask) -> None:
         (Config("pp", "==", 3, "x"), "pp == 3: no allowed topology has it (the limits allow PP 1, 2)"),
         (
             Config("replicas", "==", 2, "x"),
-            "replicas == 2: no allowed topology has it (one replica of a model is served)",
+            "replicas == 2: no allowed topology has it (replicas are 1, 2, 4 or 8, over a network)",
         ),
     ],
 )

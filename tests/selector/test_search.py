@@ -335,6 +335,39 @@ def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, la
     assert isinstance(choose(running, config("tp", "==", 4)), Infeasible)
 
 
+def test_a_certificate_speaks_of_all_that_an_engine_runs_and_of_the_target_alone(
+    choose: Choose, large: Problem
+) -> None:
+    apart = Capabilities((1, 2, 4), 8, ("bf16", "int8"), tp_per_stage=False, replicated_kv_heads=False)
+    goals = (ttft(2.0), PrecisionRule("allow", "int8", "x"))
+    whole = plan_of(choose(replace(large, capabilities=apart), *goals))
+    each = [
+        choose(
+            replace(large, capabilities=replace(apart, tp_degrees=(tp,), precisions=(name,))), *goals, fewer
+        )
+        for tp in (1, 2, 4)
+        for name in ("bf16", "int8")
+        for fewer in [Objective("gpu_count", "<=", "x", value=len(whole.target.devices) - 1, unit="gpus")]
+    ]
+    assert all(isinstance(one, Infeasible) for one in each)
+    assert whole.certificate[0].startswith(f"on fewer than {len(whole.target.devices)} devices at most ")
+    single = plan_of(
+        choose(replace(large, capabilities=replace(apart, tp_degrees=(1,), precisions=("bf16",))))
+    )
+    assert single.certificate
+    stays = plan_of(choose(replace(large, now=whole.target), Placement("freeze", "gpu:gpu-0", "x")))
+    assert stays.certificate == ()
+
+
+def test_a_relative_throughput_is_beside_all_that_today_can_do(choose: Choose, large: Problem) -> None:
+    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
+    goal = Relative("throughput_tok", ">=", "as much", factor=1.0)
+    plan = plan_of(choose(replace(large, now=now), goal))
+    bound = next(margin.bound for margin in plan.margins if "throughput >=" in margin.goal)
+    most = plan_of(choose(replace(large, now=now), Placement("freeze", "gpu:gpu-0", "x"))).prediction
+    assert bound >= most.throughput_tok_s
+
+
 def test_goals_relative_to_today_are_bounds_on_it(choose: Choose, large: Problem) -> None:
     now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
     plan = plan_of(choose(replace(large, now=now), Relative("cost", "<=", "a quarter less", factor=0.75)))
