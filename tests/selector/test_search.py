@@ -20,8 +20,12 @@ from intent.models import (
 from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
 from selector import moves
+from selector.finder import Finder
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
-from selector.objectives import holds
+from selector.objectives import holds, sort_goals, thresholds
+from selector.optimum import Threshold, most_held
+from selector.prediction import candidates
+from selector.ranking import Ranking
 from selector.search import select
 
 Choose = Callable[..., Plan | Infeasible]
@@ -335,37 +339,36 @@ def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, la
     assert isinstance(choose(running, config("tp", "==", 4)), Infeasible)
 
 
-def test_a_certificate_speaks_of_all_that_an_engine_runs_and_of_the_target_alone(
-    choose: Choose, large: Problem
-) -> None:
+def test_a_certificate_speaks_of_all_that_an_engine_runs(large: Problem, known: dict[str, Profile]) -> None:
     apart = Capabilities((1, 2, 4), 8, ("bf16", "int8"), tp_per_stage=False, replicated_kv_heads=False)
-    goals = (ttft(2.0), PrecisionRule("allow", "int8", "x"))
-    whole = plan_of(choose(replace(large, capabilities=apart), *goals))
-    each = [
-        choose(
-            replace(large, capabilities=replace(apart, tp_degrees=(tp,), precisions=(name,))), *goals, fewer
-        )
-        for tp in (1, 2, 4)
-        for name in ("bf16", "int8")
-        for fewer in [Objective("gpu_count", "<=", "x", value=len(whole.target.devices) - 1, unit="gpus")]
-    ]
-    assert all(isinstance(one, Infeasible) for one in each)
-    assert whole.certificate[0].startswith(f"on fewer than {len(whole.target.devices)} devices at most ")
-    single = plan_of(
-        choose(replace(large, capabilities=replace(apart, tp_degrees=(1,), precisions=("bf16",))))
+    problem, goals = replace(large, capabilities=apart), (ttft(2.0),)
+    finder = Finder(
+        Ranking(sort_goals(goals, problem), problem, ()), known, ("bf16", "int8"), problem.cluster
     )
-    assert single.certificate
-    stays = plan_of(choose(replace(large, now=whole.target), Placement("freeze", "gpu:gpu-0", "x")))
-    assert stays.certificate == ()
+    answer = finder.best(goals, ())
+    assert answer is not None
+    fewer = Threshold("devices", len(answer.best.topology.devices) - 1)
+    held = [most_held(grid, [*thresholds(goals, problem.workload), fewer]) for grid in finder.grids(())]
+    assert answer.proofs()[0].layers == max(held) > min(held)
 
 
-def test_a_relative_throughput_is_beside_all_that_today_can_do(choose: Choose, large: Problem) -> None:
-    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
-    goal = Relative("throughput_tok", ">=", "as much", factor=1.0)
-    plan = plan_of(choose(replace(large, now=now), goal))
-    bound = next(margin.bound for margin in plan.margins if "throughput >=" in margin.goal)
-    most = plan_of(choose(replace(large, now=now), Placement("freeze", "gpu:gpu-0", "x"))).prediction
-    assert bound >= most.throughput_tok_s
+def test_a_certificate_speaks_of_the_target_alone(choose: Choose, large: Problem) -> None:
+    running = replace(large, now=uniform(large.cluster, "A100", 2, 2, 80, "bf16"))
+    goals = (ttft(2.0), Objective("gpu_count", ">=", "x", value=4, unit="gpus"))
+    assert plan_of(choose(large, *goals)).target != running.now
+    assert plan_of(choose(large, *goals)).certificate
+    frozen = plan_of(choose(running, *goals, Placement("freeze", "gpu:gpu-0", "x")))
+    assert (frozen.target, frozen.certificate) == (running.now, ())
+
+
+def test_a_relative_throughput_is_beside_all_that_today_can_do(
+    choose: Choose, large: Problem, known: dict[str, Profile]
+) -> None:
+    running = replace(large, now=uniform(large.cluster, "A100", 4, 1, 80, "bf16"))
+    plan = plan_of(choose(running, Relative("throughput_tok", ">=", "as much", factor=1.0)))
+    (bound,) = [margin.bound for margin in plan.margins if margin.unit == "tokens/s"]
+    assert running.now is not None
+    assert bound == max(one.prediction.throughput_tok_s for one in candidates(running.now, running, known))
 
 
 def test_goals_relative_to_today_are_bounds_on_it(choose: Choose, large: Problem) -> None:
