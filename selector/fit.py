@@ -228,7 +228,9 @@ class _Search:
     @property
     def origin(self) -> Vector:
         values = [self._place(name, float(figure(self.start, name))) for name in self.names]
-        return np.clip(np.array(values, dtype=float), *self.bounds)
+        lowest, highest = self.bounds
+        clipped: Vector = np.clip(np.array(values, dtype=float), lowest, highest)
+        return clipped
 
     def _unit_s(self, name: str) -> float:
         """The overhead that would be all of the shortest step."""
