@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,12 @@ def _room(grid: Grid, role: Role, limits: Limits) -> Room:
 
 def _by_seat(grid: Grid, layers: Values) -> Counts:
     seats = [*grid.seat_of, *(grid.seat_of[base] for base, _ in grid.rations.pairs)]
-    rows = [[row for row, seat in enumerate(seats) if seat == one] for one in grid.seats]
-    return np.stack([layers[:, some].max(axis=1) for some in rows]).astype(np.int16)
+    number = {seat: place for place, seat in enumerate(grid.seats)}
+    numbers = np.array([number[seat] for seat in seats])
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(len(number)))
+    most = np.maximum.reduceat(layers[:, order], starts, axis=1)
+    return np.asarray(most.swapaxes(0, 1).astype(np.int16))
 
 
 def built(grid: Grid, ways: Sequence[tuple[int, int]], limits: Limits) -> Pipeline:
@@ -142,12 +147,14 @@ def _trimmed(grid: Grid, fillings: Sequence[Sequence[_Filling]]) -> list[Numbere
     def parts_for(place: int, layers: int) -> Numbered:
         return max(filter(None, (one.parts(layers) for one in fillings[place])), key=width)
 
-    def busy_s(place: int) -> float:
-        return float(_stage_s(grid.busy, parts_for(place, counts[place]), last=place == end)[0])
+    @cache
+    def busy_s(place: int, layers: int) -> float:
+        return float(_stage_s(grid.busy, parts_for(place, layers), last=place == end)[0])
 
     counts = [max(max(one.held) for one in ways) for ways in fillings]
     for _ in range(sum(counts) - grid.setting.model.num_layers):
-        counts[max((place for place, count in enumerate(counts) if count > 1), key=busy_s)] -= 1
+        left = [place for place, count in enumerate(counts) if count > 1]
+        counts[max(left, key=lambda place: busy_s(place, counts[place]))] -= 1
     return [parts_for(place, count) for place, count in enumerate(counts)]
 
 
