@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selector.optimum import Grid
+from selector.grid import Grid
 
 NS = 1e9
 WORKERS = 2

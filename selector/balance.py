@@ -3,6 +3,8 @@
 Layers are alike, so within the times that a goal leaves each kind of stage holds so many and no more. The most layers of ``p``
 stages on exactly so many devices of each pool is a max-plus knapsack over stages; the first stage (it holds the embedding) and
 the last (it has the head) are added at the end. A pipeline of ``P`` stages exists at a point if and only if all layers fit.
+
+Beside devices a stage may take *units* of one thing more (``selector.quality``), of which a pipeline has at most so many.
 """
 
 import math
@@ -32,7 +34,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """The most layers of a stage on each seat (rows) at each operating point (columns), by its role."""
+    """The most layers of a stage by seat, units it takes (from none to all) and operating point, for each role.
+
+    More units never hold less.
+    """
 
     inner: Counts
     first: Counts
@@ -41,49 +46,51 @@ class Holds:
 
     def taken(self, places: Any) -> "Holds":
         """At some of the points."""
-        return Holds(*(row[:, places] for row in (self.inner, self.first, self.last, self.only)))
+        return Holds(*(rows[..., places] for rows in (self.inner, self.first, self.last, self.only)))
+
+    @property
+    def units(self) -> int:
+        """All there are."""
+        return int(self.inner.shape[1]) - 1
 
 
 def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: Sequence[int]) -> Counts:
     """The most layers by point and device counts (each up to the budget); negative where no pipeline has so many stages.
 
-    ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts).
+    ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts), and
+    times the square of the units.
     """
-    found = _none(len(stages), budget)
-    size = max(1, _BLOCK // math.prod(found.shape[1:]))
-    for start in range(0, len(stages), size):
-        part = slice(start, start + size)
-        found[part] = _most_layers(holds.taken(part), seats, budget, stages[part])
-    return found
+    values = math.prod(count + 1 for count in budget) * (holds.units + 1)
+    size = max(1, _BLOCK // values)
+    parts = [slice(start, start + size) for start in range(0, len(stages), size)]
+    tables = [_most_layers(holds.taken(part), seats, budget, stages[part]) for part in parts]
+    none = np.empty((*(count + 1 for count in budget), 0), dtype=np.int16)
+    return np.moveaxis(np.concatenate([none, *tables], axis=-1), -1, 0)
 
 
 def _most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: Sequence[int]) -> Counts:
-    found = _none(len(stages), budget)
-    inner = _nothing(len(stages), budget)
+    """By device counts, then point."""
+    found = np.full((*(count + 1 for count in budget), len(stages)), _NEVER, dtype=np.int16)
+    inner, units = _nothing(len(stages), budget, holds.units), holds.units
     depth = 0
     for number, start, end in _runs(stages):
+        here = slice(start, end)
         if number == 1:
-            found[start:end] = _with(inner[start:end], holds.only[:, start:end], seats)
+            found[..., here] = _with(inner[..., here], holds.only[..., here], seats, units)[..., 0, :]
             continue
         while depth < number - 2:
-            inner[start:] = _with(inner[start:], holds.inner[:, start:], seats)
+            inner[..., start:] = _with(inner[..., start:], holds.inner[..., start:], seats)
             depth += 1
-        begun = _with(inner[start:end], holds.first[:, start:end], seats)
-        found[start:end] = _with(begun, holds.last[:, start:end], seats)
+        begun = _with(inner[..., here], holds.first[..., here], seats)
+        found[..., here] = _with(begun, holds.last[..., here], seats, units)[..., 0, :]
     return found
 
 
-def _nothing(points: int, budget: Sequence[int]) -> Counts:
-    """No stage yet: no layers on no devices."""
-    table = _none(points, budget)
-    table.T[(0,) * len(budget)] = 0
+def _nothing(points: int, budget: Sequence[int], units: int) -> Counts:
+    """No stage yet: no layers on no devices, whatever units are left. By device counts, units and point."""
+    table = np.full((*(count + 1 for count in budget), units + 1, points), _NEVER, dtype=np.int16)
+    table[(0,) * len(budget)] = 0
     return table
-
-
-def _none(points: int, budget: Sequence[int]) -> Counts:
-    """A table without a pipeline; what is long lies together in memory."""
-    shape = (points, *(count + 1 for count in budget))
-    return np.full(shape, _NEVER, dtype=np.int16, order="F" if points > shape[-1] else "C")
 
 
 def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -94,29 +101,33 @@ def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
             yield int(stages[start]), start, end
 
 
-def _with(table: Counts, held: Counts, seats: Sequence[Seat]) -> Counts:
-    """One more stage on whichever seat makes most of it."""
-    grown = np.full_like(table, _NEVER)
-    for seat, row in zip(seats, held, strict=True):
-        if row.max(initial=0) < 1:
-            continue
+def _with(table: Counts, held: Counts, seats: Sequence[Seat], least: int = 0) -> Counts:
+    """One more stage on whichever seat makes most of it; for so many units and more."""
+    units = table.shape[-2] - 1
+    grown = np.full((*table.shape[:-2], units + 1 - least, table.shape[-1]), _NEVER, dtype=np.int16)
+    for seat, rows in zip(seats, held, strict=True):
         into, source = _shifted(seat, table.ndim)
-        layers = np.where(row > 0, row, _NEVER).reshape(-1, *[1] * (table.ndim - 1))
-        np.maximum(grown[into], table[source] + layers, out=grown[into])
+        for taken, row in enumerate(rows):
+            if row.max(initial=0) < 1 or (taken and not (row > rows[taken - 1]).any()):
+                continue
+            into[-2] = slice(max(0, taken - least), None)
+            source[-2] = slice(max(0, least - taken), units + 1 - taken)
+            layers, better = np.where(row > 0, row, _NEVER), grown[tuple(into)]
+            np.maximum(better, table[tuple(source)] + layers, out=better)
     return np.maximum(grown, _NEVER)
 
 
-def _shifted(seat: Seat, dimensions: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def _shifted(seat: Seat, dimensions: int) -> tuple[list[slice], list[slice]]:
     """Where a stage on a seat can be added, and what it is added to."""
     into = [slice(None)] * dimensions
     source = list(into)
-    into[1 + seat.pool], source[1 + seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
-    return tuple(into), tuple(source)
+    into[seat.pool], source[seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
+    return into, source
 
 
-def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: int) -> list[int]:
-    """The seats, from the first stage to the last, of a pipeline that holds ``most_layers`` at the only point of ``holds``."""
-    tables = [_nothing(1, budget)]
+def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: int) -> list[tuple[int, int]]:
+    """The seats and the units they take, first stage to last, of a pipeline that holds ``most_layers`` at the only point."""
+    tables = [_nothing(1, budget, holds.units)]
     if stages == 1:
         return _walked(tables, [holds.only], seats, budget)
     rows = [*[holds.inner] * (stages - 2), holds.first, holds.last]
@@ -128,22 +139,24 @@ def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: 
 
 def _walked(
     tables: list[Counts], rows: list[Counts], seats: Sequence[Seat], budget: Sequence[int]
-) -> list[int]:
+) -> list[tuple[int, int]]:
     """Back through the tables: at each the seat that made most of it; in the order in which they were added."""
-    left, found = list(budget), list[int]()
+    units = rows[0].shape[1] - 1
+    left, found = [*budget, units], list[tuple[int, int]]()
     for table, row in zip(tables[::-1], rows[::-1], strict=True):
-        held = [_held_with(seat, table, row[number, 0], left) for number, seat in enumerate(seats)]
-        best = held.index(max(held))
-        left = _without(left, seats[best])
+        ways = [(number, taken) for number in range(len(seats)) for taken in range(units + 1)]
+        held = [_held_with(_without(left, seats[way[0]], way[1]), table, row[(*way, 0)]) for way in ways]
+        best = ways[held.index(max(held))]
+        left = _without(left, seats[best[0]], best[1])
         found.append(best)
     return found[::-1]
 
 
-def _held_with(seat: Seat, table: Counts, layers: int, left: Sequence[int]) -> int:
-    """Layers of the devices that are left where a seat takes its part of them."""
-    rest = _without(left, seat)
-    return int(table[(0, *rest)]) + int(layers) if min(rest) >= 0 and layers > 0 else 2 * int(_NEVER)
+def _held_with(rest: Sequence[int], table: Counts, layers: int) -> int:
+    """Layers of a stage and of what is left of the devices and units beside it."""
+    return int(table[(*rest, 0)]) + int(layers) if min(rest) >= 0 and layers > 0 else 2 * int(_NEVER)
 
 
-def _without(left: Sequence[int], seat: Seat) -> list[int]:
-    return [count - seat.tp * (place == seat.pool) for place, count in enumerate(left)]
+def _without(left: Sequence[int], seat: Seat, taken: int) -> list[int]:
+    *devices, units = left
+    return [*(count - seat.tp * (place == seat.pool) for place, count in enumerate(devices)), units - taken]

@@ -64,8 +64,10 @@ def goal_words(goal: Goal) -> str:
 def topology_words(topology: Topology) -> str:
     """A topology in short: ``A100 TP4@bf16``; kinds of mixed ones joined by ``+``."""
     kinds = "+".join(dict.fromkeys(stage.kind for stage in topology.stages))
-    formats = "+".join(dict.fromkeys(stage.precision.weights for stage in topology.stages))
-    return f"{kinds} {topology.shape}@{formats}"
+    formats = dict.fromkeys(
+        stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers
+    )
+    return f"{kinds} {topology.shape}@{'+'.join(formats)}"
 
 
 def misses(margin: Margin) -> str:

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from intent.models import Config, Objective
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
+from selector.grid import Grid, Pipeline
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
 from selector.operating import BLOCK_TOKENS, Load, Setting
-from selector.optimum import Grid, Pipeline, Proof, Threshold, device_costs, most_held, solve
+from selector.optimum import Metric, Proof, Threshold, device_costs, most_held, solve
 from selector.pools import dealt, pools_of
 from selector.prediction import candidates
 from selector.priorities import Trade
@@ -61,10 +63,8 @@ class Finder:
         ``other_than`` leaves out all pipelines with as many stages on as many devices of each kind. Of what cannot stand
         together (an engine with one TP degree, machines without a network) each part is searched, and the best of all taken.
         """
-        problem, workload = self.problem, self.problem.workload
-        bounds = thresholds(goals, workload)
-        if problem.limits.max_gpus is not None:
-            bounds.append(Threshold("devices", problem.limits.max_gpus))
+        workload = self.problem.workload
+        bounds = [*thresholds(goals, workload), *self._limits]
         wanted = (*thresholds(objectives, workload), *then)
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         grids = self.grids(wishes)
@@ -101,9 +101,14 @@ class Finder:
     @property
     def holds(self) -> int | None:
         """The most layers that fit anywhere, whatever the goals; None if there is no kind of stage to hold any."""
-        most = self.problem.limits.max_gpus
-        bounds = () if most is None else (Threshold("devices", most),)
-        return max((most_held(grid, bounds) for grid in self.grids(())), default=None)
+        return max((most_held(grid, self._limits) for grid in self.grids(())), default=None)
+
+    @property
+    def _limits(self) -> list[Threshold]:
+        """What holds for all that is searched, the nearest to goals that clash as well."""
+        devices, loss = self.problem.limits.max_gpus, self.ranking.demands.most_quality_loss
+        said: list[tuple[Metric, float | None]] = [("devices", devices), ("quality_loss", loss)]
+        return [Threshold(metric, most) for metric, most in said if most is not None]
 
     def grids(self, wishes: Sequence[Config]) -> Sequence[Grid]:
         """What may be built, in parts that cannot stand together."""
@@ -166,7 +171,7 @@ class Finder:
         """The pipeline on devices: today's first, since what they hold need not move; free ones if it does not fit there."""
         now = frozenset(self.problem.now.devices) if self.problem.now else frozenset[int]()
         every = frozenset(gpu.index for gpu in self.problem.cluster.gpus)
-        wanted = [(kind.pool, kind.tp) for kind, _ in pipeline.stages]
+        wanted = [(parts[0][0].pool, parts[0][0].tp) for parts in pipeline.stages]
         for first in (now, every - now):
             devices = dealt(grid.pools, wanted, first)
             topology = _topology(pipeline, devices) if devices else None
@@ -177,10 +182,13 @@ class Finder:
 
 def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topology:
     stages, start = [], 0
-    for (kind, layers), given in zip(pipeline.stages, devices, strict=True):
-        precision = Precision.named(kind.precision, kind.kind)
-        stages.append(Stage(kind.kind, given, LayerRange(start, start + layers), precision))
-        start += layers
+    for parts, given in zip(pipeline.stages, devices, strict=True):
+        ends = list(accumulate((layers for _, layers in parts), initial=start))
+        ranges = [LayerRange(*bounds) for bounds in pairwise(ends)]
+        precision, *others = [Precision.named(kind.precision, kind.kind) for kind, _ in parts]
+        overrides = tuple(zip(ranges[1:], others, strict=True))
+        stages.append(Stage(parts[0][0].kind, given, LayerRange(start, ends[-1]), precision, overrides))
+        start = ends[-1]
     return Topology(tuple(stages))
 
 

@@ -1,5 +1,6 @@
 """What goals ask of a prediction: which are weighed, what each reads, how far from its bound, how the search takes them. Pure."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -201,7 +202,8 @@ _SEARCHED: Mapping[str, Mapping[str, tuple[Metric, ...]]] = {
     "cost": {"<=": ("usd_per_hour",), "minimize": ("usd_per_hour",)},
     "quality_loss": {},
 }
-"""Metric and operator to what the search bounds; what is not here is only checked."""
+"""Metric and operator to what the search bounds; what is not here is only checked. A hard bound on quality bounds all that is
+searched (``Demands.most_quality_loss``)."""
 
 
 def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str) -> Margin:
@@ -209,6 +211,10 @@ def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str)
     predicted = value_of(goal, candidate.topology, candidate.prediction, workload)
     bound = float(goal.value if goal.value is not None else 0)
     gap = {"<=": bound - predicted, ">=": predicted - bound}.get(goal.op, 0.0 - abs(predicted - bound))
+    if math.isclose(
+        predicted, bound, rel_tol=1e-9
+    ):  # a bound that is used up: the sum differs in the last digit
+        gap = 0.0
     unit = (goal.unit or "") if isinstance(goal, Objective) else ""
     return Margin(words, predicted, bound, unit, gap / abs(bound) if bound else gap)
 

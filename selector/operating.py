@@ -141,9 +141,20 @@ class Times:
             np.floor((most_s - (self.last_s if last else self.inner_s)) / self.layer_s + _CLOSE)
         )
 
+    def shared(self, base: Any, other: Any, most_s: Values, *, last: bool) -> tuple[Values, Values]:
+        """Layers of base kinds that get done within a time that each has at each point, with fractions, and how many fewer
+        for one of another kind; what comes on top is taken to be alike."""
+        extra_s = (self.last_s if last else self.inner_s)[base]
+        return (most_s - extra_s) / self.layer_s[base], self.layer_s[other] / self.layer_s[base]
+
     def taken(self, places: Any) -> "Times":
         """At some of the points."""
         return Times(self.layer_s[:, places], self.inner_s[:, places], self.last_s[:, places])
+
+    def of_kinds(self, kinds: Sequence[int]) -> "Times":
+        """Of some of the kinds."""
+        rows = list(kinds)
+        return Times(self.layer_s[rows], self.inner_s[rows], self.last_s[rows])
 
     def scaled(self, factor: float) -> "Times":
         """All of it times a factor."""
@@ -286,7 +297,8 @@ def capacities(
 ) -> dict[tuple[bool, bool], Values]:
     """Layers that a stage holds with the KV of every sequence, by whether it is the first (embedding) and the last (head).
 
-    One row per kind, one column per point; the arithmetic of ``runtime.footprint``.
+    One row per kind, one column per point; with fractions, for layers of several formats share the memory. The arithmetic of
+    ``runtime.footprint``.
     """
     model = setting.model
     formats = [Precision.named(kind.precision, kind.kind) for kind in kinds]
@@ -300,7 +312,7 @@ def capacities(
     per_layer = weights + kv * tokens
     return {
         (first, last): np.maximum(
-            0.0, np.floor((usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE)
+            0.0, (usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE
         )
         for first in (False, True)
         for last in (False, True)

@@ -1,5 +1,6 @@
 """What a topology will do under a workload: its server, bound to model and devices, and the SLIs of that. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
@@ -7,14 +8,16 @@ import numpy as np
 
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
+from selector.grid import Grid, Pipeline
 from selector.load import SERVING_SHARE
 from selector.models import Candidate, Prediction, Problem, Profile, Source
 from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, STEPS, Load, Setting, StageKind
-from selector.optimum import Grid, Metric, Pipeline, Threshold, latencies_s, running
+from selector.optimum import Metric, Threshold, latencies_s
 from selector.perf import stage_costs
 from selector.pools import pools_of
 from selector.queueing import STATISTICS
 from selector.simulator import Server
+from selector.stages import running
 
 MAX_SEQUENCES = 2048
 """Sequences that may run at once, unless the engine says otherwise; memory is what usually bounds them."""
@@ -61,15 +64,13 @@ def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Prof
 
 
 def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
-    """A stage by the precisions of its layers, that of most of them first."""
-    counts: dict[str, int] = {stage.precision.weights: 0}
+    """A stage by the precisions of its layers, its own first if any layer has it."""
+    counts = dict.fromkeys([stage.precision.weights], 0)
     for layer in stage.layers:
         name = stage.precision_of(layer).weights
         counts[name] = counts.get(name, 0) + 1
     return [
-        (StageKind(pool, stage.kind, stage.tp_size, name), count)
-        for name, count in sorted(counts.items(), key=lambda item: -item[1])
-        if count
+        (StageKind(pool, stage.kind, stage.tp_size, name), count) for name, count in counts.items() if count
     ]
 
 
@@ -110,7 +111,7 @@ def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:
         for stage in topology.stages
         for layer in stage.layers
     ]
-    return sum(lost) / len(lost)
+    return math.fsum(lost) / len(lost)
 
 
 def confidence(topology: Topology, profiles: Mapping[str, Profile]) -> tuple[Source, float]:

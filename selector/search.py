@@ -1,5 +1,6 @@
 """The choice: the best topology for the goals, or why there is none. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -99,7 +100,7 @@ def _barred(finder: Finder) -> str:
 
 
 def _precisions(demands: Demands, problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
-    """The weight formats to search: by the rules, and any that a bound on quality leaves."""
+    """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
     running = weights_of(problem.now) if problem.now else set[str]()
     chosen = precisions_for(demands.rules, running, available)
@@ -108,7 +109,8 @@ def _precisions(demands: Demands, problem: Problem, profiles: Mapping[str, Profi
         return chosen
     ruled_out = set(available) - set(precisions_for(demands.rules, set(available), available))
     losses = dict.fromkeys(FULL, 0.0) | dict(problem.limits.quality_loss)
-    return tuple(name for name in available if losses.get(name, 1.0) <= most and name not in ruled_out)
+    in_all = most * problem.model.num_layers
+    return tuple(name for name in available if losses.get(name, math.inf) <= in_all and name not in ruled_out)
 
 
 def _available(problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from runtime.footprint import blocks
 from runtime.models import LayerRange, Precision, Stage, Topology
+from selector.grid import Parts
 from selector.load import SERVING_SHARE
 from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Setting, StageKind
 from selector.optimum import DEVIATIONS, Threshold
@@ -17,7 +18,7 @@ from selector.perf import Step, stage_costs
 from selector.pools import Pool
 from selector.queueing import UTILISATIONS, waits
 
-Layers = tuple[tuple[StageKind, int], ...]
+Layers = tuple[Parts, ...]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class BruteForce:
     kinds: Sequence[StageKind]
     counts: Sequence[int]
     batches: Sequence[int]
+    mixes: Sequence[tuple[StageKind, StageKind]] = ()
+    """Kinds that may share a stage."""
 
     @cached_property
     def overlaps(self) -> dict[tuple[StageKind, int, int], float]:
@@ -58,17 +61,22 @@ class BruteForce:
 
     def _pipelines(self) -> Iterator[Layers]:
         most = self.setting.model.num_layers
+        alone = [((kind, layers),) for kind in self.kinds for layers in range(1, most + 1)]
+        shared = [
+            ((base, layers), (other, others))
+            for base, other in self.mixes
+            for layers in range(1, most)
+            for others in range(1, most + 1 - layers)
+        ]
         for count in self.counts:
-            for kinds in itertools.product(self.kinds, repeat=count):
-                if any(self._used(kinds, place) > pool.size for place, pool in enumerate(self.pools)):
-                    continue
-                for layers in itertools.product(range(1, most + 1), repeat=count):
-                    if sum(layers) <= most:
-                        yield tuple(zip(kinds, layers, strict=True))
+            for stages in itertools.product([*alone, *shared], repeat=count):
+                fits = all(self._used(stages, place) <= pool.size for place, pool in enumerate(self.pools))
+                if fits and _layers(stages) <= most:
+                    yield stages
 
     @staticmethod
-    def _used(kinds: Sequence[StageKind], pool: int) -> int:
-        return sum(kind.tp for kind in kinds if kind.pool == pool)
+    def _used(stages: Layers, pool: int) -> int:
+        return sum(parts[0][0].tp for parts in stages if parts[0][0].pool == pool)
 
     def _option(self, stages: Layers, batch: int) -> Option | None:
         """Its times, or nothing if its KV does not fit."""
@@ -96,7 +104,7 @@ class BruteForce:
             (more * passes / len(chunks) + step * (passes + count / 2)) / SERVING_SHARE
             for more, step in zip(added, plain, strict=True)
         ]
-        overlaps = [self._overlap(kind, count, batch) for kind, _ in stages]
+        overlaps = [max(self._overlap(kind, count, batch) for kind, _ in parts) for parts in stages]
         return Option(stages, batch, busy_s / SERVING_SHARE, tuple(zip(firsts, overlaps, strict=True)))
 
     def _overlap(self, kind: StageKind, count: int, batch: int) -> float:
@@ -112,7 +120,7 @@ class BruteForce:
         def layer_s(step: Step) -> float:
             one, two = (
                 stage_costs(
-                    self._topology(((kind, layers),)),
+                    self._topology((((kind, layers),),)),
                     self.setting.model,
                     self.setting.cluster,
                     self.setting.profiles,
@@ -141,21 +149,31 @@ class BruteForce:
     def _topology(self, stages: Layers) -> Topology:
         free = [list(itertools.chain.from_iterable(pool.nodes)) for pool in self.pools]
         found, start = [], 0
-        for kind, layers in stages:
+        for parts in stages:
+            (kind, _), layers = parts[0], sum(layers for _, layers in parts)
             devices = tuple(free[kind.pool].pop(0) for _ in range(kind.tp))
-            precision = Precision.named(kind.precision, kind.kind)
-            found.append(Stage(kind.kind, devices, LayerRange(start, start + layers), precision))
+            precision, *others = [Precision.named(one.precision, kind.kind) for one, _ in parts]
+            overrides = tuple((LayerRange(start + parts[0][1], start + layers), other) for other in others)
+            found.append(Stage(kind.kind, devices, LayerRange(start, start + layers), precision, overrides))
             start += layers
         return Topology(tuple(found))
 
     def reading(self, option: Option, wanted: Threshold) -> float:
         """What an objective reads, smaller is better: a rate is its negative."""
         counted = {
-            "devices": sum(kind.tp for kind, _ in option.stages),
-            "usd_per_hour": sum(kind.tp * self.pools[kind.pool].usd_per_hour for kind, _ in option.stages),
+            "devices": sum(parts[0][0].tp for parts in option.stages),
+            "usd_per_hour": sum(
+                parts[0][0].tp * self.pools[parts[0][0].pool].usd_per_hour for parts in option.stages
+            ),
             "rate": -1 / option.busy_s,
+            "quality_loss": self._quality_loss(option),
         }
         return counted[wanted.metric] if wanted.metric in counted else self._latency_s(option, wanted)
+
+    def _quality_loss(self, option: Option) -> float:
+        losses = self.setting.quality_loss
+        lost = (losses.get(kind.precision, 0.0) * layers for parts in option.stages for kind, layers in parts)
+        return sum(lost) / self.setting.model.num_layers
 
     def _latency_s(self, option: Option, wanted: Threshold) -> float:
         load = self.setting.load
@@ -185,7 +203,7 @@ class BruteForce:
         left = [
             option
             for option in self.options
-            if sum(layers for _, layers in option.stages) == self.setting.model.num_layers
+            if _layers(option.stages) == self.setting.model.num_layers
             and all(self.holds(option, bound) for bound in bounds)
         ]
         found = []
@@ -203,12 +221,16 @@ class BruteForce:
         """The most layers of a pipeline that holds the bounds and is better than ``beyond``."""
         limit = -beyond.value if beyond.metric == "rate" else beyond.value
         held = (
-            sum(layers for _, layers in option.stages)
+            _layers(option.stages)
             for option in self.options
             if self.reading(option, beyond) < limit - 1e-8 * abs(limit)
             and all(self.holds(option, bound) for bound in bounds)
         )
         return max(held, default=0)
+
+
+def _layers(stages: Layers) -> int:
+    return sum(layers for parts in stages for _, layers in parts)
 
 
 def _chunks(tokens: int, room: float) -> Iterator[tuple[float, float]]:

@@ -126,6 +126,14 @@ def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(
     assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
 
 
+def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate: Candidate) -> None:
+    goal = Objective("quality_loss", "<=", "x", value=0.3, unit="ratio")
+    used_up = replace(candidate, prediction=replace(PREDICTION, quality_loss=0.1 + 0.2))
+    assert used_up.prediction.quality_loss > 0.3
+    assert holds(goal, used_up, WORKLOAD)
+    assert not holds(goal, replace(used_up, prediction=replace(PREDICTION, quality_loss=0.3001)), WORKLOAD)
+
+
 @pytest.fixture
 def problem(laptop: Cluster, counting: ModelSpec) -> Problem:
     return Problem(laptop, counting, WORKLOAD, None)

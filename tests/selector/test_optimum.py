@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
+from selector.grid import Grid, Pipeline
 from selector.operating import Load, Setting, StageKind
-from selector.optimum import Grid, Pipeline, Threshold, most_held, reading, running, solve
+from selector.optimum import Threshold, most_held, reading, solve
 from selector.pools import pools_of
+from selector.stages import running
 from selector.testing import BruteForce
 
 GB = 10**9
@@ -107,7 +109,7 @@ def check(one: Instance) -> bool:
     if found is None or expected is None:
         return False
     assert readings(one, found, one.objectives) == pytest.approx(expected, rel=1e-6)
-    assert sum(layers for _, layers in found.stages) == one.setting.model.num_layers
+    assert sum(layers for parts in found.stages for _, layers in parts) == one.setting.model.num_layers
     held = list(one.bounds)
     for proof, value in zip(prove([one.grid]), expected, strict=True):
         if math.isfinite(value):
@@ -202,9 +204,7 @@ def test_what_is_found_reads_as_the_search_said() -> None:
     grid, goal = seventy(cluster_of(4, 4)), Threshold("ttft", 0.8, "p99")
     found, _ = solve(grid, [goal], [Threshold("usd_per_hour", 0.0)])
     assert found is not None
-    again = next(
-        one for one in running(grid, [[stage] for stage in found.stages]) if one.batch == found.batch
-    )
+    again = next(one for one in running(grid, found.stages) if one.batch == found.batch)
     assert again.busy_s == pytest.approx(found.busy_s)
     assert np.array(again.firsts) == pytest.approx(np.array(found.firsts))
     assert reading(again, goal, grid) <= 0.8
@@ -214,13 +214,13 @@ def test_a_barred_shape_is_left_out_for_the_next_best() -> None:
     grid, wanted = seventy(cluster_of(4, 4)), Threshold("devices", 0.0)
     best, _ = solve(grid, (), [wanted])
     assert best is not None
-    used = [sum(kind.tp for kind, _ in best.stages if kind.pool == pool) for pool in (0, 1)]
+    used = [sum(parts[0][0].tp for parts in best.stages if parts[0][0].pool == pool) for pool in (0, 1)]
     second, _ = solve(replace(grid, barred=(len(best.stages), tuple(used))), (), [wanted])
     assert second is not None
     assert reading(second, wanted, grid) >= reading(best, wanted, grid)
-    assert [sum(kind.tp for kind, _ in second.stages if kind.pool == pool) for pool in (0, 1)] != used or len(
-        second.stages
-    ) != len(best.stages)
+    assert [
+        sum(parts[0][0].tp for parts in second.stages if parts[0][0].pool == pool) for pool in (0, 1)
+    ] != used or len(second.stages) != len(best.stages)
 
 
 def test_without_an_answer_it_says_how_much_would_fit() -> None:

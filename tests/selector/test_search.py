@@ -321,6 +321,21 @@ def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose: Choose, large:
     assert {stage.precision.weights for stage in plan_of(bare).target.stages} <= {"bf16", "fp16", "fp8"}
 
 
+def test_what_a_bound_on_quality_leaves_is_spent_on_some_layers(choose: Choose, large: Problem) -> None:
+    stated = replace(large, limits=Limits(quality_loss={"int4": 0.04}))
+    fast = Objective("tpot", "minimize", "x", unit="s")
+    bound = Objective("quality_loss", "<=", "x", value=0.01, unit="ratio")
+    plan, full = plan_of(choose(stated, bound, fast)), plan_of(choose(stated, fast))
+    assert plan.prediction.tpot_s["mean"] < full.prediction.tpot_s["mean"]
+    assert 0.005 < plan.prediction.quality_loss <= 0.01
+    formats = [[stage.precision_of(layer).weights for layer in stage.layers] for stage in plan.target.stages]
+    assert all(names == sorted(names) for names in formats), "full layers come first"
+    assert {name for names in formats for name in names} == {"bf16", "int4"}
+    assert parse_topology(str(plan.target), large.cluster, 80, "bf16") == plan.target
+    uniform = replace(stated, capabilities=Capabilities((1, 2, 4), 4, ("bf16", "int4"), False, False))
+    assert plan_of(choose(uniform, bound, fast)).prediction.quality_loss == 0
+
+
 def test_priorities_decide_between_cost_and_latency(choose: Choose, large: Problem) -> None:
     quiet = replace(large, workload=Workload(1.0, 800, 250, 8))
     goals = (ttft(4.0), PrecisionRule("allow", "int4", "x"))
