@@ -65,11 +65,13 @@ class Finder:
         """
         workload = self.problem.workload
         bounds = [*thresholds(goals, workload), *self._limits]
-        wanted = (*thresholds(objectives, workload), *then)
+        wanted = thresholds(objectives, workload) or then[:1]
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         grids = self.grids(wishes)
         answers = [
-            answer for grid in grids if (answer := self._on(grid, (bounds, wanted), (grids, other_than)))
+            answer
+            for grid in grids
+            if (answer := self._on(grid, (bounds, wanted, then), (grids, other_than)))
         ]
         if not answers:
             return None
@@ -136,7 +138,7 @@ class Finder:
     def _on(
         self,
         grid: Grid,
-        asked: tuple[Sequence[Threshold], Sequence[Threshold]],
+        asked: tuple[Sequence[Threshold], Sequence[Threshold], Sequence[Threshold]],
         beside: tuple[Sequence[Grid], Topology | None],
     ) -> Answer | None:
         """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free.

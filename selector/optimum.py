@@ -26,14 +26,12 @@ Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd
 
 DEVIATIONS = {"p90": 1.2816, "p95": 1.6449, "p99": 2.3263, "p99.9": 3.0902}
 """Statistic to its distance from the mean in standard deviations, of how many sequences run (a Poisson number)."""
-_LIKELY = 0.97
-"""Where layers say that less can be tightened, bisection is as good."""
+_LIKELY = 0.9
+"""How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
 """How near bisection comes before the search goes on from one pipeline to the next better one."""
 _LESS = 1 - 1e-9
 _BEYOND = 1 - 1e-8
-_WITHOUT_END = (1e9, 0.0)
-"""The loosest bound of a latency (seconds), and of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,11 @@ class Threshold:
     def tightened(self, factor: float) -> "Threshold":
         """Harder to hold, by a factor below 1."""
         return replace(self, value=self.value / factor if self.metric == "rate" else self.value * factor)
+
+    @property
+    def time(self) -> float:
+        """In seconds; of a rate, between two."""
+        return 1 / self.value if self.metric == "rate" else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +65,28 @@ Prove = Callable[[Sequence[Grid]], tuple[Proof, ...]]
 
 
 def solve(
-    grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]
+    grid: Grid,
+    bounds: Sequence[Threshold],
+    objectives: Sequence[Threshold],
+    then: Sequence[Threshold] = (),
 ) -> tuple[Pipeline | None, Prove]:
     """The pipeline that holds the bounds and, of those, has the first objective lowest, of those the second, and so on.
 
-    The values of the objectives do not count, only what they measure. None if no pipeline holds the bounds. What is returned
-    beside it computes the proofs: of each objective or, without a pipeline, of what the first bound leaves room for.
+    The values of the objectives do not count, only what they measure; ``then`` decides among equals. None if no pipeline holds
+    the bounds. What is returned beside it computes the proofs: of each objective or, without a pipeline, of what the first bound
+    leaves room for.
     """
-    dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
     grid = _rationed(grid, bounds)
-    search = _Search.begin(_within_reach(grid, bounds).dealt() if dealt else grid, bounds)
+    dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
+    search = _Search.opened(_within_reach(grid, bounds).dealt() if dealt else grid, bounds, objectives)
     if not search.feasible:
         return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
     reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
-    for objective in objectives:
+    for objective in (*objectives, *then):
         counted = objective.metric in {"devices", "usd_per_hour"}
         search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
         reached.append((bound, search.bounds_but(objective)))
-    return search.pipeline(), lambda grids: tuple(_proof(grids, *one) for one in reached)
+    return search.pipeline(), lambda grids: tuple(_proof(grids, *one) for one in reached[: len(objectives)])
 
 
 def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
@@ -149,6 +156,17 @@ class _Search:
             layers[(grid.points.stages == grid.barred[0], *grid.barred[1])] = -1
         return cls(grid, tuple(bounds), cells, limits, np.where(cells, layers, np.int16(-1)))
 
+    @classmethod
+    def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_Search":
+        """Under the bounds, and as loose a one on the first objective if anything holds that."""
+        first = [one for one in map(_loosest, objectives[:1]) if math.isfinite(one.value)]
+        said = [(bound.metric, bound.stat) for bound in bounds]
+        if first and (first[0].metric, first[0].stat) not in said:
+            search = cls.begin(grid, (*bounds, *first))
+            if search.feasible:
+                return search
+        return cls.begin(grid, bounds)
+
     @property
     def most(self) -> int:
         return max(0, int(self.layers.max(initial=0)))
@@ -165,16 +183,11 @@ class _Search:
         return self.further(bound), bound
 
     def with_lowest(self, objective: Threshold) -> tuple["_Search", Threshold]:
-        """Only what has the latency lowest, or the rate highest: bisected, then from one pipeline to the next better one."""
-        search = self.further(replace(objective, value=_WITHOUT_END[objective.metric == "rate"]))
+        """Only what has the latency lowest, or the rate highest: from one pipeline to a better one, until there is none."""
+        search = self if self.bounds_but(objective) != self.bounds else self.further(_loosest(objective))
         if not search.feasible:  # requests pile up on all there is: as good as any
             return self, replace(objective, value=math.inf)
-        bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
-        low, high = 0.0, 1.0  # of the bound
-        while high - low > _CLOSE * high:
-            middle = search.likely(low / high) * high
-            tried = search.further(bound.tightened(middle))
-            low, high, search = (low, middle, tried) if tried.feasible else (middle, high, search)
+        low, few = 0.0, 0  # a bound that is out of reach, as a time, and the layers that fit into it
         while True:
             bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
             tried = search.further(bound.tightened(_LESS))
@@ -183,12 +196,26 @@ class _Search:
                     bound
                 )  # an E2E dealt otherwise than the shares may not be met to the last digit
                 return (held if held.feasible else search), bound
-            search = tried
+            search, low, few = tried.narrowed(bound, low, few)
 
-    def likely(self, low: float) -> float:
-        """By what to tighten: layers that fit are about in proportion to time; where that says nothing, half way to ``low``."""
-        guess = self.grid.setting.model.num_layers / self.most
-        return guess if low < guess * _LIKELY and guess < _LIKELY else (low + 1) / 2
+    def narrowed(self, bound: Threshold, low: float, few: int) -> tuple["_Search", float, int]:
+        """Under a bound about as tight as holds all layers, looked for between the given one and a time that few fit into."""
+        search, high = self, bound.time
+        while high - low > _CLOSE * high:
+            middle = low + search.likely(few) * (high - low)
+            tried = search.further(bound.tightened(middle / bound.time))
+            if not tried.feasible:
+                low, few = middle, tried.most
+                continue
+            search, high = tried, middle
+            if search.most == self.grid.setting.model.num_layers:
+                break
+        return search, low, few
+
+    def likely(self, few: int) -> float:
+        """How far up from a bound into which few layers fit all of them will: layers go about in proportion to time."""
+        wanted = self.grid.setting.model.num_layers + 0.5
+        return min(_LIKELY, max(1 - _LIKELY, (wanted - few) / max(1, self.most - few)))
 
     def bounds_but(self, objective: Threshold) -> tuple[Threshold, ...]:
         """The bounds on everything else."""
@@ -213,6 +240,14 @@ class _Search:
         holds = holds_of(one, limits, layers_by_kinds)
         seats = fullest(holds, one.seats, counts, int(one.points.stages[0]))
         return built(one, seats, limits)
+
+
+def _loosest(objective: Threshold) -> Threshold:
+    """The loosest bound of a latency or a rate; none of what is counted."""
+    return replace(
+        objective,
+        value={"rate": 0.0, "devices": math.inf, "usd_per_hour": math.inf}.get(objective.metric, 1e9),
+    )
 
 
 def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:

@@ -158,9 +158,12 @@ def _trimmed(grid: Grid, fillings: Sequence[Sequence[_Filling]]) -> list[Numbere
         return float(_stage_s(grid.busy, parts_for(place, layers), last=place == end)[0])
 
     counts = [max(max(one.held) for one in ways) for ways in fillings]
-    for _ in range(sum(counts) - grid.setting.model.num_layers):
-        left = [place for place, count in enumerate(counts) if count > 1]
-        counts[max(left, key=lambda place: busy_s(place, counts[place]))] -= 1
+    while (more := sum(counts) - grid.setting.model.num_layers) > 0:
+        slowest = max(
+            (place for place, count in enumerate(counts) if count > 1),
+            key=lambda place: busy_s(place, counts[place]),
+        )
+        counts[slowest] -= min(counts[slowest] - 1, max(1, more // (2 * len(counts))))
     return [parts_for(place, count) for place, count in enumerate(counts)]
 
 
