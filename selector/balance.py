@@ -10,18 +10,20 @@ Beside devices a stage may take *units* of one thing more (``selector.quality``)
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 Counts = np.ndarray[Any, np.dtype[np.int16]]
+Rows = np.ndarray[Any, np.dtype[np.intp]]
 
 MOST_STAGES = 8
 _NEVER = np.int16(-3000)
 """Layers of what cannot be; eight of them still fit into 16 bits."""
-_BLOCK = 2**17
-"""Values of a table that is worked on at a time: so much stays in the cache."""
+_BLOCK = 2**19
+"""Values of a table that is worked on at a time, once for every way to add a stage: a few MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +62,73 @@ def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stag
     ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts), and
     times the square of the units.
     """
-    values = math.prod(count + 1 for count in budget) * (holds.units + 1)
-    size = max(1, _BLOCK // values)
+    room = _Room(tuple(seats), tuple(budget), holds.units)
+    size = max(1, _BLOCK // room.rows)
     parts = [slice(start, start + size) for start in range(0, len(stages), size)]
-    tables = [_most_layers(holds.taken(part), seats, budget, stages[part]) for part in parts]
-    none = np.empty((*(count + 1 for count in budget), 0), dtype=np.int16)
-    return np.moveaxis(np.concatenate([none, *tables], axis=-1), -1, 0)
+    tables = [_most_layers(holds.taken(part), room, stages[part]) for part in parts]
+    none = np.empty((len(room.final), 0), dtype=np.int16)
+    found = np.concatenate([none, *tables], axis=-1)
+    return np.moveaxis(found.reshape(*room.shape[:-1], len(stages)), -1, 0)
 
 
-def _most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: Sequence[int]) -> Counts:
-    """By device counts, then point."""
-    found = np.full((*(count + 1 for count in budget), len(stages)), _NEVER, dtype=np.int16)
-    inner, units = _nothing(len(stages), budget, holds.units), holds.units
-    depth = 0
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The rows of a table: device counts and units, and one last row for what cannot be."""
+
+    seats: tuple[Seat, ...]
+    budget: tuple[int, ...]
+    units: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*(count + 1 for count in self.budget), self.units + 1)
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def final(self) -> Rows:
+        """The rows with all units."""
+        return np.arange(self.units, self.rows, self.units + 1)
+
+    def nothing(self, points: int) -> Counts:
+        """No stage yet: no layers on no devices, whatever units are left. By row and point."""
+        table = np.full((self.rows + 1, points), _NEVER, dtype=np.int16)
+        table[: self.units + 1] = 0
+        return table
+
+
+@lru_cache(maxsize=64)
+def _sources(room: _Room) -> Rows:
+    """The row that a stage is added to, by seat and units taken, and by the row that it makes."""
+    rows = np.arange(room.rows).reshape(room.shape)
+    found = np.full((len(room.seats), room.units + 1, *room.shape), room.rows)
+    for number, seat in enumerate(room.seats):
+        for taken in range(room.units + 1):
+            into, source = [slice(None)] * rows.ndim, [slice(None)] * rows.ndim
+            into[seat.pool], source[seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
+            into[-1], source[-1] = slice(taken, None), slice(None, room.units + 1 - taken)
+            found[number, taken][tuple(into)] = rows[tuple(source)]
+    return found.reshape(-1, room.rows)
+
+
+def _most_layers(holds: Holds, room: _Room, stages: Sequence[int]) -> Counts:
+    """By row with all units, then point."""
+    found = np.full((len(room.final), len(stages)), _NEVER, dtype=np.int16)
+    inner, depth, final = room.nothing(len(stages)), 0, room.final
     for number, start, end in _runs(stages):
         here = slice(start, end)
         if number == 1:
-            found[..., here] = _with(inner[..., here], holds.only[..., here], seats, units)[..., 0, :]
+            found[:, here] = _with(inner[:, here], holds.only[..., here], room, final)
             continue
         while depth < number - 2:
-            inner[..., start:] = _with(inner[..., start:], holds.inner[..., start:], seats)
+            inner[:-1, start:] = _with(inner[:, start:], holds.inner[..., start:], room)
             depth += 1
-        begun = _with(inner[..., here], holds.first[..., here], seats)
-        found[..., here] = _with(begun, holds.last[..., here], seats, units)[..., 0, :]
+        begun = inner[:, here].copy()
+        begun[:-1] = _with(begun, holds.first[..., here], room)
+        found[:, here] = _with(begun, holds.last[..., here], room, final)
     return found
-
-
-def _nothing(points: int, budget: Sequence[int], units: int) -> Counts:
-    """No stage yet: no layers on no devices, whatever units are left. By device counts, units and point."""
-    table = np.full((*(count + 1 for count in budget), units + 1, points), _NEVER, dtype=np.int16)
-    table[(0,) * len(budget)] = 0
-    return table
 
 
 def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -101,62 +139,39 @@ def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
             yield int(stages[start]), start, end
 
 
-def _with(table: Counts, held: Counts, seats: Sequence[Seat], least: int = 0) -> Counts:
-    """One more stage on whichever seat makes most of it; for so many units and more."""
-    units = table.shape[-2] - 1
-    grown = np.full((*table.shape[:-2], units + 1 - least, table.shape[-1]), _NEVER, dtype=np.int16)
-    for seat, rows in zip(seats, held, strict=True):
-        into, source = _shifted(seat, table.ndim)
-        for taken, row in enumerate(rows):
-            if row.max(initial=0) < 1 or (taken and not (row > rows[taken - 1]).any()):
-                continue
-            into[-2] = slice(max(0, taken - least), None)
-            source[-2] = slice(max(0, least - taken), units + 1 - taken)
-            layers, better = np.where(row > 0, row, _NEVER), grown[tuple(into)]
-            np.maximum(better, table[tuple(source)] + layers, out=better)
-    return np.maximum(grown, _NEVER)
-
-
-def _shifted(seat: Seat, dimensions: int) -> tuple[list[slice], list[slice]]:
-    """Where a stage on a seat can be added, and what it is added to."""
-    into = [slice(None)] * dimensions
-    source = list(into)
-    into[seat.pool], source[seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
-    return into, source
+def _with(table: Counts, held: Counts, room: _Room, rows: Any = slice(None)) -> Counts:
+    """One more stage on whichever seat, with whatever units, makes most of it; at some of the rows."""
+    gained = np.diff(held, axis=1, prepend=0) > 0  # more units for no more layers are of no use
+    ways = np.flatnonzero(gained.any(axis=-1))
+    if not len(ways):
+        return np.full((len(table[:-1][rows]), table.shape[-1]), _NEVER, dtype=np.int16)
+    layers = held.reshape(-1, held.shape[-1])[ways, None]
+    grown = table[_sources(room)[ways][:, rows]]
+    grown += np.where(layers > 0, layers, _NEVER)
+    return np.asarray(np.maximum(grown.max(axis=0), _NEVER))
 
 
 def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: int) -> list[tuple[int, int]]:
     """The seats and the units they take, first stage to last, of a pipeline that holds ``most_layers`` at the only point."""
-    tables = [_nothing(1, budget, holds.units)]
+    room = _Room(tuple(seats), tuple(budget), holds.units)
+    tables = [room.nothing(1)]
     if stages == 1:
-        return _walked(tables, [holds.only], seats, budget)
-    rows = [*[holds.inner] * (stages - 2), holds.first, holds.last]
-    for row in rows[:-1]:
-        tables.append(_with(tables[-1], row, seats))
-    *inner, first, last = _walked(tables, rows, seats, budget)
+        return _walked(tables, [holds.only], room)
+    parts = [*[holds.inner] * (stages - 2), holds.first, holds.last]
+    for held in parts[:-1]:
+        tables.append(np.concatenate([_with(tables[-1], held, room), tables[0][-1:]]))
+    *inner, first, last = _walked(tables, parts, room)
     return [first, *inner, last]
 
 
-def _walked(
-    tables: list[Counts], rows: list[Counts], seats: Sequence[Seat], budget: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Back through the tables: at each the seat that made most of it; in the order in which they were added."""
-    units = rows[0].shape[1] - 1
-    left, found = [*budget, units], list[tuple[int, int]]()
-    for table, row in zip(tables[::-1], rows[::-1], strict=True):
-        ways = [(number, taken) for number in range(len(seats)) for taken in range(units + 1)]
-        held = [_held_with(_without(left, seats[way[0]], way[1]), table, row[(*way, 0)]) for way in ways]
-        best = ways[held.index(max(held))]
-        left = _without(left, seats[best[0]], best[1])
-        found.append(best)
+def _walked(tables: list[Counts], parts: list[Counts], room: _Room) -> list[tuple[int, int]]:
+    """Back through the tables: at each the way that made most of it; in the order in which they were added."""
+    row, found = room.rows - 1, list[tuple[int, int]]()
+    sources = _sources(room)
+    for table, held in zip(tables[::-1], parts[::-1], strict=True):
+        layers = held[..., 0].reshape(-1)
+        made = np.where(layers > 0, table[sources[:, row], 0] + layers, 2 * _NEVER)
+        way = int(made.argmax())
+        row = int(sources[way, row])
+        found.append(divmod(way, room.units + 1))
     return found[::-1]
-
-
-def _held_with(rest: Sequence[int], table: Counts, layers: int) -> int:
-    """Layers of a stage and of what is left of the devices and units beside it."""
-    return int(table[(*rest, 0)]) + int(layers) if min(rest) >= 0 and layers > 0 else 2 * int(_NEVER)
-
-
-def _without(left: Sequence[int], seat: Seat, taken: int) -> list[int]:
-    *devices, units = left
-    return [*(count - seat.tp * (place == seat.pool) for place, count in enumerate(devices)), units - taken]

@@ -51,6 +51,10 @@ class Finder:
         """What is to be solved."""
         return self.ranking.problem
 
+    def on(self, cluster: Cluster) -> "Finder":
+        """The same on a part of the devices."""
+        return replace(self, ranking=replace(self.ranking, problem=replace(self.problem, cluster=cluster)))
+
     def best(
         self,
         goals: Sequence[Bound],

@@ -1,6 +1,7 @@
 """What a switch moves, how long that takes, and when it has paid for itself. Pure; the arithmetic of pieces is the runtime's."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from runtime.footprint import owned, transfer
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
@@ -25,7 +26,8 @@ def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
     return round(sum(_lacking(now, target, model).values()))
 
 
-def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> dict[int, float]:
+@lru_cache(maxsize=8)
+def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> Mapping[int, float]:
     """Bytes of weights that each device of the target has to load."""
     held = owned(now, model) if now else {}
     sizes = dict.fromkeys(target.devices, 0.0)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from intent.models import Goal, Objective, TenantException
+from intent.models import Goal, Objective, Relative, TenantException
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
@@ -14,7 +14,7 @@ from selector.fleet import Fleets
 from selector.infeasible import why_infeasible
 from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Switch, Ticket
 from selector.moves import bytes_to_move, switch
-from selector.objectives import FULL, Bound, Demands, margin_of, precisions_for, sort_goals
+from selector.objectives import FULL, Bound, Demands, margin_of, precisions_for, sort_goals, value_of
 from selector.placement import places
 from selector.prediction import candidates
 from selector.priorities import FIRST, SECOND, objective
@@ -22,6 +22,7 @@ from selector.ranking import Ranking
 from selector.relatives import absolute
 from selector.space import obstacle, weights_of
 
+_ABOUT = 1.5
 LONGEST_PAYBACK_S = 3600.0
 """A switch that takes longer to pay for itself is not made: by then the load is another."""
 
@@ -36,18 +37,18 @@ def select(
     """
     where = places(goals, problem)
     here = replace(problem, cluster=where.allowed)
-    settled = absolute(goals, _as_it_runs(problem, profiles), problem.workload)
+    relative = [goal for goal in goals if isinstance(goal, Relative)]
+    settled = absolute(goals, _as_it_runs(problem, profiles) if relative else None, problem.workload)
     demands = sort_goals(settled, here)
     finder = Finder(
         Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles), problem.cluster
     )
-    relative = [new for old, new in zip(goals, settled, strict=True) if new is not old]
-    notes = (*where.notes, *map(explain.relative_to_today, relative), *_notes(finder, goals))
+    beside_today = [new for old, new in zip(goals, settled, strict=True) if new is not old]
+    notes = (*where.notes, *map(explain.relative_to_today, beside_today), *_notes(finder, goals))
     today = _today(finder)
     if where.frozen:
         return _stays(finder, today, (notes, ticket), where.frozen)
-    first = replace(finder.ranking, problem=replace(here, cluster=where.preferred or here.cluster))
-    answer = _with_wishes(replace(finder, ranking=first))
+    answer = _with_wishes(finder.on(where.preferred) if where.preferred else finder)
     if answer is None and where.preferred:
         answer, notes = (
             _with_wishes(finder),
@@ -184,8 +185,7 @@ def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
         if rest and (place in hopeless or not hopeless):
             found += best(place, rest)
     if len(bounds) > 2 and not hopeless:
-        for place, rest in others.items():
-            found += [one for other in rest for one in best(place, [other])]
+        found += [one for place, other in combinations(others, 2) for one in best(place, [bounds[other]])]
     return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
 
 
@@ -289,9 +289,20 @@ def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | N
     if answer.best.topology != best.topology:
         return answer.best
     goals = [goal for goal in (*demands.bounds, *demands.wishes) if not finder.ranking.missed([goal], best)]
-    second = finder.best(goals, demands.optimised, best.topology)
-    second = second or finder.best((), demands.optimised, best.topology)
-    return second.best if second else None
+    near = [bound for goal in demands.optimised[:1] if (bound := _about(goal, best, finder.problem))]
+    for held in ([*goals, *near], goals, ()) if near else (goals, ()):
+        if second := finder.best(held, demands.optimised, best.topology):
+            return second.best
+    return None
+
+
+def _about(goal: Bound, best: Candidate, problem: Problem) -> Objective | None:
+    """An objective as a bound that what is about as good as the best holds: there the next best is found sooner."""
+    reached = value_of(goal, best.topology, best.prediction, problem.workload)
+    if not isinstance(goal, Objective) or not math.isfinite(reached):
+        return None
+    op, value = (">=", reached / _ABOUT) if goal.op == "maximize" else ("<=", reached * _ABOUT)
+    return replace(goal, op=op, value=value)  # type: ignore[arg-type]  # one of two
 
 
 def _becomes_of_today(ranking: Ranking, finder: Finder) -> list[str]:
