@@ -148,7 +148,7 @@ class _Search:
         limits, stages = _limits(grid, bounds), grid.points.stages.astype(int)
         layers = most_layers(holds_of(grid, limits, bound_by_kinds), grid.seats, budget, stages.tolist())
         if grid.rations.shared:  # dealt out only where there would be enough if no stage had to share
-            held = np.where(cells, layers, 0).reshape(len(layers), -1).max(axis=1, initial=0)
+            held = np.where(cells, layers, 0).max(axis=tuple(range(1, layers.ndim)), initial=0)
             near = np.flatnonzero(held >= grid.setting.model.num_layers)
             holds = holds_of(grid.taken(near), at(limits, near), layers_by_kinds)
             layers[near] = most_layers(holds, grid.seats, budget, stages[near].tolist())
@@ -230,7 +230,7 @@ class _Search:
     def within_reach(self) -> Grid:
         """The points at which all layers fit somewhere."""
         fits = self.layers >= self.grid.setting.model.num_layers
-        return self.grid.taken(fits.reshape(len(self.layers), -1).any(axis=1))
+        return self.grid.taken(fits.any(axis=tuple(range(1, fits.ndim))))
 
     def pipeline(self) -> Pipeline:
         """The one with most room to spare."""

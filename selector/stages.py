@@ -19,6 +19,8 @@ Role = tuple[bool, bool]
 """Whether a stage is the first (embedding), and the last (head)."""
 Limits = tuple[Values, Values]
 """The longest *busy* at each point, and the longest *first* of each kind there."""
+_CROWDED = 1e-6
+"""Layers of a format that fit where there is no room for one."""
 _ROLES: list[Role] = [(False, False), (True, False), (False, True), (True, True)]
 
 
@@ -63,11 +65,11 @@ def _alone(grid: Grid, role: Role, limits: Limits) -> Values:
 def _room(grid: Grid, role: Role, limits: Limits) -> Room:
     """Of the pairs of kinds in a role within the limits: in the two times, and in memory."""
     base, other = np.array(grid.rations.pairs).T
-    memory, none = grid.capacity[role], grid.capacity[role][base] <= 0
+    memory = np.maximum(_CROWDED, grid.capacity[role])
     lines = [
         grid.busy.shared(base, other, limits[0], last=role[1]),
         grid.first.shared(base, other, np.minimum(limits[1][base], limits[1][other]), last=role[1]),
-        (memory[base], np.where(none, 1.0, memory[base]) / np.where(none, 1.0, memory[other])),
+        (memory[base], memory[base] / memory[other]),
     ]
     start, slope = (np.stack(side) for side in zip(*lines, strict=True))
     return Room(start, slope)

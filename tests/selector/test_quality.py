@@ -192,3 +192,16 @@ def test_of_kinds_alike_in_everything_one_is_left_and_none_that_is_better_in_som
     assert unmatched(kinds, figures) == [0, 3]
     elsewhere = [replace(kind, pool=number) for number, kind in enumerate(kinds)]
     assert unmatched(elsewhere, figures) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("memory", [0.03, 0.1, 0.25])
+def test_where_a_format_has_no_room_at_all_the_others_are_still_searched(memory: float) -> None:
+    grid = seventy(("fp16", "int4"), memory)
+    goals = [Threshold("quality_loss", 0.04), Threshold("e2e", 60.0)]
+    best, _ = solve(grid, goals, [Threshold("tpot", 0.0)])
+    assert (best is not None) == (memory > 0.2)
+
+
+def test_a_bound_on_e2e_that_no_operating_point_can_reach_has_no_answer() -> None:
+    goals = [Threshold("quality_loss", 0.01), Threshold("e2e", 1e-6)]
+    assert solve(seventy(ALL, 1.0), goals, [Threshold("tpot", 0.0)])[0] is None
