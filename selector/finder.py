@@ -13,7 +13,7 @@ from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector.grid import Grid, Pipeline
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
-from selector.operating import BLOCK_TOKENS, Load, Setting
+from selector.operating import BLOCK_TOKENS, Setting
 from selector.optimum import Metric, Proof, Threshold, device_costs, most_held, solve
 from selector.pools import dealt, pools_of
 from selector.prediction import candidates
@@ -130,13 +130,12 @@ class Finder:
 
     def _grids_on(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
         pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in self.profiles])
-        problem = self.problem
-        losses = problem.limits.quality_loss
-        setting = Setting(problem.model, cluster, self.profiles, Load.of(problem.workload), losses)
-        kinds = stage_kinds(pools, self.precisions, problem, self.profiles)
-        kinds, counts = narrowed(kinds, stage_counts(replace(problem, cluster=cluster)), wishes)
+        here = replace(self.problem, cluster=cluster)
+        setting = Setting.of(here, self.profiles)
+        kinds = stage_kinds(pools, self.precisions, self.problem, self.profiles)
+        kinds, counts = narrowed(kinds, stage_counts(here), wishes)
         if kinds and counts:
-            for group in groups(kinds, problem):
+            for group in groups(kinds, here):
                 yield Grid.of(group, counts, pools, setting)
 
     def _on(

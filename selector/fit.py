@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from runtime.models import Cluster, ModelSpec, Precision, Topology
+from runtime.models import USUAL_BATCHING, Cluster, ModelSpec, Precision, Topology
 from selector.errors import SampleError
 from selector.load import period_s
 from selector.models import Profile
-from selector.operating import CHUNK_TOKENS
 from selector.perf import Step, stage_costs
-from selector.prediction import MAX_SEQUENCES
 from selector.simulator import Server
 
 MIN_PREFILLS, MIN_DECODES = 3, 4
@@ -89,7 +87,8 @@ class Running:
             ProfileError: the profile lacks figures for what runs.
         """
         stages = stage_costs(self.topology, self.model, self.cluster, {self.kind: profile})
-        server = Server(stages, MAX_SEQUENCES, kv_tokens=0, chunk_tokens=CHUNK_TOKENS)
+        steps = USUAL_BATCHING
+        server = Server(stages, steps.max_sequences, kv_tokens=0, chunk_tokens=steps.max_step_tokens)
         return tuple(
             period_s(
                 server,

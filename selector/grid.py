@@ -68,7 +68,7 @@ class Grid:
         """
         kinds = sorted(kinds, key=lambda kind: (kind.pool, kind.tp))
         counts = sorted(number for number in stages if number <= setting.model.num_layers)
-        points = Points.all(counts, setting.batches)
+        points = Points.all(counts, setting.batches, setting.batching)
         busy, first, overlap = times_of(kinds, points, setting)
         capacity = capacities(kinds, points, pools, setting)
         seats = tuple(Seat(kind.pool, kind.tp) for kind in kinds)

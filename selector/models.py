@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
-from runtime.models import Capabilities, Cluster, Limits, ModelSpec, Topology
+from runtime.models import USUAL_BATCHING, Batching, Capabilities, Cluster, Limits, ModelSpec, Topology
 from selector.errors import ProfileError
 
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
@@ -248,6 +248,15 @@ class Problem:
     limits: Limits = field(default_factory=Limits)
     capabilities: Capabilities | None = None
     """What the engine can run; None does not narrow."""
+
+    @property
+    def batching(self) -> Batching:
+        """As far as engine and limits allow steps to be filled."""
+        limits, engine = self.limits, self.capabilities.batching if self.capabilities else USUAL_BATCHING
+        return Batching(
+            min(engine.max_sequences, limits.max_sequences or engine.max_sequences),
+            min(engine.max_step_tokens, limits.max_step_tokens or engine.max_step_tokens),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,19 @@ from typing import Any
 import numpy as np
 
 from runtime.footprint import HEADROOM, kv_bytes_per_token
-from runtime.models import BYTES_PER_VALUE, Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.models import (
+    BYTES_PER_VALUE,
+    USUAL_BATCHING,
+    Batching,
+    Cluster,
+    LayerRange,
+    ModelSpec,
+    Precision,
+    Stage,
+    Topology,
+)
 from selector.load import SERVING_SHARE
-from selector.models import Profile, Workload
+from selector.models import Problem, Profile, Workload
 from selector.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
 from selector.pools import Pool
 
@@ -29,8 +39,6 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 BLOCK_TOKENS = 16
 """Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
-CHUNK_TOKENS = 2048
-"""Tokens of one step, decodes included, unless the engine says otherwise: what serving engines default to."""
 BATCHES = tuple(2**power for power in range(12))
 """Sequences that run at once: the batch limits to choose from. A micro-batch takes half a step at most, for prompts to get on."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
@@ -90,21 +98,28 @@ class Points:
 
     stages: Values
     batch: Values
+    step_tokens: int = USUAL_BATCHING.max_step_tokens
+    """Of one step at most, decodes included."""
 
     @classmethod
-    def all(cls, stages: Sequence[int], batches: Sequence[int]) -> "Points":
-        """Every batch with each number of stages, in that order."""
+    def all(cls, stages: Sequence[int], batches: Sequence[int], batching: Batching) -> "Points":
+        """Every batch that is allowed with each number of stages, in that order."""
+        allowed = sorted({min(batch, batching.max_sequences) for batch in batches})
         pairs = [
-            (number, batch) for number in stages for batch in batches if batch <= number * CHUNK_TOKENS / 2
+            (number, batch)
+            for number in stages
+            for batch in allowed
+            if batch <= number * batching.max_step_tokens / 2
         ]
-        return cls(*np.array(pairs, dtype=float).reshape(-1, 2).T)
+        places = np.array(pairs, dtype=float).reshape(-1, 2)
+        return cls(places[:, 0], places[:, 1], batching.max_step_tokens)
 
     def __len__(self) -> int:
         return len(self.stages)
 
     def taken(self, places: Any) -> "Points":
         """Some of them."""
-        return Points(self.stages[places], self.batch[places])
+        return Points(self.stages[places], self.batch[places], self.step_tokens)
 
     @property
     def sequences(self) -> Values:
@@ -114,7 +129,7 @@ class Points:
     @property
     def room(self) -> Values:
         """Tokens that a step has left for prompts."""
-        return CHUNK_TOKENS - self.sequences
+        return self.step_tokens - self.sequences
 
     def chunks(self, input_tokens: int) -> Values:
         """In how many steps a prompt is computed."""
@@ -180,7 +195,16 @@ class Setting:
     quality_loss: Mapping[str, float] = field(default_factory=dict)
     """Weight format to the share of quality lost by a model that is wholly in it."""
     batches: tuple[int, ...] = BATCHES
-    """Of the operating points."""
+    """Of the operating points, as far as the batching allows."""
+    batching: Batching = USUAL_BATCHING
+
+    @classmethod
+    def of(
+        cls, problem: Problem, profiles: Mapping[str, Profile], batches: tuple[int, ...] = BATCHES
+    ) -> "Setting":
+        """That of a problem."""
+        losses, load = problem.limits.quality_loss, Load.of(problem.workload)
+        return cls(problem.model, problem.cluster, profiles, load, losses, batches, problem.batching)
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:
@@ -195,8 +219,6 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     for weight, part, done in _chunks(points, setting.load.input_tokens):
         carrying = costs.times(_step(points, setting.load, part, done))
         added = added.plus(carrying.plus(plain, -1.0), weight)
-    chunks = points.chunks(setting.load.input_tokens)
-    passes = points.stages + chunks - 1
     chunks, alone = points.chunks(setting.load.input_tokens), bubbles(points, setting.load)
     passes = points.stages + chunks - 1
     busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added, alone)

@@ -40,7 +40,8 @@ def simulated(
         ProfileError: a device kind, format or group size without figures.
         TopologyError: two stages on nodes without a network between them.
     """
-    server = replace(server_of(topology, problem.model, problem.cluster, profiles), slots=batch)
+    batching = replace(problem.batching, max_sequences=batch)
+    server = server_of(topology, problem.model, problem.cluster, profiles, batching)
     load, draw, now, arrivals = Load.of(problem.workload), random.Random(0), 0.0, list[Arrival]()
     for _ in range(REQUESTS):
         now += draw.expovariate(load.rate_rps)

@@ -7,11 +7,11 @@ from typing import get_args
 import numpy as np
 
 from runtime.footprint import blocks
-from runtime.models import Cluster, ModelSpec, Stage, Topology
+from runtime.models import USUAL_BATCHING, Batching, Cluster, ModelSpec, Stage, Topology
 from selector.grid import Grid, Pipeline
 from selector.load import SERVING_SHARE
 from selector.models import Candidate, Prediction, Problem, Profile, Source
-from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, STEPS, Load, Setting, StageKind
+from selector.operating import BLOCK_TOKENS, STEPS, Setting, StageKind
 from selector.optimum import Metric, Threshold, latencies_s
 from selector.perf import stage_costs
 from selector.pools import pools_of
@@ -19,12 +19,13 @@ from selector.queueing import STATISTICS
 from selector.simulator import Server
 from selector.stages import running
 
-MAX_SEQUENCES = 2048
-"""Sequences that may run at once, unless the engine says otherwise; memory is what usually bounds them."""
-
 
 def server_of(
-    topology: Topology, model: ModelSpec, cluster: Cluster, profiles: Mapping[str, Profile]
+    topology: Topology,
+    model: ModelSpec,
+    cluster: Cluster,
+    profiles: Mapping[str, Profile],
+    batching: Batching = USUAL_BATCHING,
 ) -> Server:
     """A topology as a server of continuous batches.
 
@@ -34,9 +35,9 @@ def server_of(
     """
     return Server(
         stages=stage_costs(topology, model, cluster, profiles),
-        slots=MAX_SEQUENCES,
+        slots=batching.max_sequences,
         kv_tokens=blocks(topology, model, cluster, BLOCK_TOKENS) * BLOCK_TOKENS,
-        chunk_tokens=CHUNK_TOKENS,
+        chunk_tokens=batching.max_step_tokens,
         share=SERVING_SHARE,
     )
 
@@ -51,15 +52,7 @@ def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Prof
     places = {device: place for place, pool in enumerate(pools) for node in pool.nodes for device in node}
     stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
     kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
-    setting = Setting(
-        problem.model,
-        problem.cluster,
-        profiles,
-        Load.of(problem.workload),
-        problem.limits.quality_loss,
-        STEPS,
-    )
-    grid = Grid.of(kinds, [topology.pp_size], pools, setting)
+    grid = Grid.of(kinds, [topology.pp_size], pools, Setting.of(problem, profiles, STEPS))
     return [Candidate(topology, one, "") for one in _predictions(topology, running(grid, stages), grid)]
 
 

@@ -12,7 +12,7 @@ from runtime.footprint import blocks
 from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.grid import Parts
 from selector.load import SERVING_SHARE
-from selector.operating import BLOCK_TOKENS, CHUNK_TOKENS, Setting, StageKind
+from selector.operating import BLOCK_TOKENS, Setting, StageKind
 from selector.optimum import DEVIATIONS, Threshold
 from selector.perf import Step, stage_costs
 from selector.pools import Pool
@@ -49,6 +49,10 @@ class BruteForce:
         """What was found once, by kind, stages and batch."""
         return {}
 
+    @property
+    def _step_tokens(self) -> int:
+        return self.setting.batching.max_step_tokens
+
     @cached_property
     def options(self) -> list[Option]:
         """All that fit."""
@@ -56,7 +60,7 @@ class BruteForce:
             option
             for stages in self._pipelines()
             for batch in self.batches
-            if batch <= len(stages) * CHUNK_TOKENS / 2 and (option := self._option(stages, batch))
+            if batch <= len(stages) * self._step_tokens / 2 and (option := self._option(stages, batch))
         ]
 
     def _pipelines(self) -> Iterator[Layers]:
@@ -87,7 +91,7 @@ class BruteForce:
             return None
         costs = stage_costs(topology, model, self.setting.cluster, self.setting.profiles)
         count, sequences = len(stages), max(1.0, batch / len(stages))
-        chunks = list(_chunks(load.input_tokens, CHUNK_TOKENS - sequences))
+        chunks = list(_chunks(load.input_tokens, self._step_tokens - sequences))
         plain = [cost.seconds(self._step(sequences, 0, 0)) for cost in costs]
         added = [
             sum(cost.seconds(self._step(sequences, *chunk)) - alone for chunk in chunks)
@@ -115,7 +119,7 @@ class BruteForce:
 
     def _overlap_of_layers(self, kind: StageKind, count: int, batch: int) -> float:
         load, sequences = self.setting.load, max(1.0, batch / count)
-        chunks = list(_chunks(load.input_tokens, CHUNK_TOKENS - sequences))
+        chunks = list(_chunks(load.input_tokens, self._step_tokens - sequences))
 
         def layer_s(step: Step) -> float:
             one, two = (
@@ -134,7 +138,7 @@ class BruteForce:
         arriving = batch / load.decoded * len(chunks)
         alone = max(1.0, count * (1 - math.exp(-arriving)) / arriving)
         passes = count + len(chunks) - 1
-        queue = added + plain * load.input_tokens / (CHUNK_TOKENS - sequences)
+        queue = added + plain * load.input_tokens / (self._step_tokens - sequences)
         return alone * queue / (added * passes / len(chunks) + plain * (passes + count / 2))
 
     def _step(self, sequences: float, part: float, done: float) -> Step:

@@ -240,7 +240,9 @@ def _limits(data: Mapping[str, Any]) -> Limits:
     lists = {
         key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
     }
-    return Limits(max_gpus=data.get("max_gpus"), quality_loss=data.get("quality_loss", {}), **lists)
+    plain = ("max_gpus", "quality_loss", "max_sequences", "max_step_tokens")
+    given: dict[str, Any] = {key: data[key] for key in plain if key in data} | lists
+    return Limits(**given)
 
 
 def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:

@@ -15,7 +15,7 @@ from typing import Any
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
-from runtime.models import Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
+from runtime.models import Batching, Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
 from runtime.torch_engine.messages import (
     DriverConfig,
     KvDigests,
@@ -65,11 +65,16 @@ class TorchEngine:
     @property
     def capabilities(self) -> Capabilities:
         """TP degrees that divide the heads and the MLP; any number of stages up to the layers; float32."""
-        model = self.model
+        model, settings = self.model, self._config.settings
         degrees = range(1, model.num_kv_heads + 1)
         divides = tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n)
         return Capabilities(
-            divides, model.num_layers, ("fp32",), tp_per_stage=True, replicated_kv_heads=False
+            divides,
+            model.num_layers,
+            ("fp32",),
+            tp_per_stage=True,
+            replicated_kv_heads=False,
+            batching=Batching(settings.max_running, settings.max_batch_tokens),
         )
 
     @property

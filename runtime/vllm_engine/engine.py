@@ -94,7 +94,7 @@ class VllmEngine:
     @property
     def capabilities(self) -> Capabilities:
         """One TP degree for all stages, any number of stages up to the layers."""
-        return launch.capabilities(self.cluster, self.model)
+        return launch.capabilities(self.cluster, self.model, self.settings)
 
     @property
     def topology(self) -> Topology:

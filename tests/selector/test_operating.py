@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from runtime.footprint import blocks
-from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.models import (
+    USUAL_BATCHING,
+    Batching,
+    Cluster,
+    LayerRange,
+    ModelSpec,
+    Precision,
+    Stage,
+    Topology,
+)
 from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Profile, Workload
 from selector.operating import (
@@ -78,9 +87,16 @@ def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks() -> No
 
 
 def test_every_batch_leaves_half_a_step_for_prompts() -> None:
-    points = Points.all([1, 2, 4], BATCHES)
+    points = Points.all([1, 2, 4], BATCHES, USUAL_BATCHING)
     assert points.sequences.max() == 1024
     assert set(points.stages.tolist()) == {1, 2, 4}
+
+
+def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them() -> None:
+    points = Points.all([1, 2], BATCHES, Batching(max_sequences=48, max_step_tokens=64))
+    assert points.batch[points.stages == 1].tolist() == [1, 2, 4, 8, 16, 32]
+    assert points.batch[points.stages == 2].tolist() == [1, 2, 4, 8, 16, 32, 48]
+    assert points.chunks(100).max() == 4, "32 tokens are left beside 32 decodes"
 
 
 def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
+from runtime.models import Batching, Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.grid import Grid, Pipeline
 from selector.operating import Load, Setting, StageKind
@@ -65,7 +65,14 @@ def instance(seed: int) -> Instance:
         draw.choice([1, 16, 250]),
         draw.choice([1, 20]),
     )
-    setting = Setting(model, cluster, PROFILES, load, batches=(1, 12, 96))  # so that everything can be tried
+    setting = Setting(
+        model,
+        cluster,
+        PROFILES,
+        load,
+        batches=(1, 12, 96),  # so that everything can be tried
+        batching=Batching(max_step_tokens=draw.choice([2048, 640])),
+    )
     pools = pools_of(cluster, cluster.kinds)
     every = [
         StageKind(place, pool.kind, tp, name)

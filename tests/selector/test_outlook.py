@@ -1,12 +1,14 @@
 """A closer look at a topology: simulated, and at other rates."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from runtime.models import Cluster, ModelSpec, uniform
+from runtime.models import Cluster, Limits, ModelSpec, uniform
 from selector.models import Problem, Profile, Workload
 from selector.outlook import frontier, simulated
+from selector.prediction import candidates
 
 
 @pytest.fixture
@@ -34,6 +36,21 @@ def test_a_batch_limit_below_the_load_makes_requests_wait(
     assert few is not None
     assert many is not None
     assert few.ttft_s["mean"] > 10 * many.ttft_s["mean"]
+
+
+def test_shorter_steps_cut_prompts_into_more_chunks_in_plans_and_in_the_simulator(
+    problem: Problem, known: dict[str, Profile]
+) -> None:
+    short = replace(problem, limits=Limits(max_sequences=64, max_step_tokens=256))
+    topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
+    usual, cut = (simulated(topology, 32, one, known) for one in (problem, short))
+    planned, planned_cut = (candidates(topology, one, known) for one in (problem, short))
+    assert usual is not None
+    assert cut is not None
+    assert cut.ttft_s["mean"] > 1.2 * usual.ttft_s["mean"]
+    assert planned_cut[-1].prediction.batch == 64 < planned[-1].prediction.batch
+    at_64 = next(one.prediction for one in planned if one.prediction.batch == 64)
+    assert planned_cut[-1].prediction.ttft_s["mean"] > 1.2 * at_64.ttft_s["mean"]
 
 
 def test_what_no_request_fits_into_is_not_simulated(problem: Problem, known: dict[str, Profile]) -> None:

@@ -42,6 +42,13 @@ def test_the_local_examples_start_as_pp2_on_four_slots(tmp_path, name):
     assert deployment.limits.allowed_tp == (1, 2, 4)
 
 
+def test_the_limits_say_how_far_steps_are_filled(tmp_path):
+    text = "limits: {max_sequences: 48, max_step_tokens: 512, "
+    limits = load(write_deployment(tmp_path, DEPLOYMENT.replace("limits: {", text))).limits
+
+    assert (limits.max_sequences, limits.max_step_tokens) == (48, 512)
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     deployment = load(write_deployment(tmp_path))
 

@@ -12,7 +12,7 @@ import pytest
 
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import Cluster, Reason, Topology
+from runtime.models import Batching, Cluster, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings
@@ -431,6 +431,7 @@ async def test_closing_ends_every_process(engine_of: Callable) -> None:
 
 async def test_what_can_never_be_served_is_refused(engine_of: Callable, cluster: Cluster) -> None:
     async with engine_of("1x1") as (engine, _):
+        assert engine.capabilities.batching == Batching(SETTINGS.max_running, SETTINGS.max_batch_tokens)
         with pytest.raises(RequestError, match="ask for fewer"):
             await engine.submit(Request("long", (1,) * 3000, SamplingParams(10), 1))
         for shape in ("CPUx3", "CPUx2@bf16"):

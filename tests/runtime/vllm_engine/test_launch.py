@@ -7,6 +7,7 @@ import pytest
 
 from runtime.errors import EngineStartError, SwitchError
 from runtime.models import (
+    Batching,
     Cluster,
     Gpu,
     LayerRange,
@@ -172,11 +173,27 @@ def test_only_engines_on_a_device_count_there() -> None:
 
 
 def test_degrees_divide_heads_and_width() -> None:
-    assert capabilities(cluster_of("cpu"), MODEL).tp_degrees == (1, 2, 4)
-    assert capabilities(cluster_of("cpu"), replace(MODEL, intermediate_size=90)).tp_degrees == (1, 2)
-    assert capabilities(cluster_of("cpu"), replace(MODEL, num_kv_heads=3)).tp_degrees == (1, 3)
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings()).tp_degrees == (1, 2, 4)
+    assert capabilities(
+        cluster_of("cpu"), replace(MODEL, intermediate_size=90), VllmSettings()
+    ).tp_degrees == (1, 2)
+    assert capabilities(cluster_of("cpu"), replace(MODEL, num_kv_heads=3), VllmSettings()).tp_degrees == (
+        1,
+        3,
+    )
+
+
+def test_steps_are_filled_as_the_options_say() -> None:
+    settings = VllmSettings({"max_num_seqs": 24, "max_num_batched_tokens": 256})
+    assert capabilities(cluster_of("cpu"), MODEL, settings).batching == Batching(24, 256)
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings()).batching == Batching()
 
 
 def test_8_bit_and_16_bit_floats_need_gpus() -> None:
-    assert capabilities(cluster_of("cpu"), MODEL).precisions == ("fp32", "bf16")
-    assert capabilities(cluster_of("L40S"), MODEL).precisions == ("fp32", "bf16", "fp16", "fp8")
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings()).precisions == ("fp32", "bf16")
+    assert capabilities(cluster_of("L40S"), MODEL, VllmSettings()).precisions == (
+        "fp32",
+        "bf16",
+        "fp16",
+        "fp8",
+    )
