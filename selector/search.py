@@ -169,7 +169,10 @@ def _today(finder: Finder) -> list[Candidate]:
 
 
 def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
-    """What comes near: the best there is for each goal, alone and beside the others; beside single ones if each holds alone."""
+    """What comes near: the best there is for each goal that nothing near holds yet, and the best for it beside the others.
+
+    If each goal is held by something, pairs of them are looked at as well.
+    """
     bounds = finder.ranking.demands.bounds
     others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
 
@@ -177,10 +180,14 @@ def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
         answer = finder.best(held, (bounds[place],), then=FEWEST[:1])
         return [answer.best] if answer else []
 
-    found = [*today, *(one for place in others for one in best(place, ()))]
-    hopeless = [
-        place for place, goal in enumerate(bounds) if all(finder.ranking.missed([goal], one) for one in found)
-    ]
+    def missed(place: int) -> bool:
+        return all(finder.ranking.missed([bounds[place]], one) for one in found)
+
+    found = list(today)
+    for place in others:
+        if missed(place):
+            found += best(place, ())
+    hopeless = list(filter(missed, others))
     for place, rest in others.items():
         if rest and (place in hopeless or not hopeless):
             found += best(place, rest)
