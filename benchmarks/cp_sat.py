@@ -1,6 +1,6 @@
 """OR-tools CP-SAT on the model of the search: the pipeline whose slowest stage is busy for least, over operating points.
 
-Times are whole nanoseconds there. ``selector.optimum`` answers the same as ``solve(grid, (), [Threshold("rate", 0.0)])``.
+Times are whole nanoseconds there. ``pipelines.optimum`` answers the same as ``solve(grid, (), [Threshold("rate", 0.0)])``.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selector.grid import Grid
+from selector.pipelines.grid import Grid
 
 NS = 1e9
 WORKERS = 2

@@ -15,7 +15,7 @@ from benchmarks.published import rows
 from intentctl.curves import Pair, SplitCurve, split_curve, within
 from intentctl.plots import draw_pairs, draw_splits
 from intentctl.status import CommandError
-from selector.load import Lengths
+from selector.performance.load import Lengths
 
 KINDS = ("A100", "L40S")
 MODEL = "qwen2.5-32b"

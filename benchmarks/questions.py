@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from intent.models import Goal, Metric, Objective, Op, PrecisionRule, Stat
+from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
-from runtime.models import Capabilities, Cluster, Gpu, Link, Node, Topology
+from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
 from selector import profiles
 from selector.models import Problem, Workload

@@ -23,11 +23,11 @@ from benchmarks import cp_sat
 from benchmarks.cp_sat import Found, OrToolsMissingError
 from benchmarks.provenance import provenance
 from benchmarks.questions import MODEL, PRECISIONS, PROFILES, SEED, Question, cluster_of, questions
-from selector.grid import Grid, Pipeline
 from selector.models import Plan, Problem, Ticket, Workload
-from selector.operating import BATCHES, Load, Setting
-from selector.optimum import Threshold, solve
-from selector.pools import pools_of
+from selector.pipelines.grid import Grid, Pipeline
+from selector.pipelines.operating import BATCHES, Load, Setting
+from selector.pipelines.optimum import Threshold, solve
+from selector.pipelines.pools import pools_of
 from selector.search import select
 from selector.space import stage_counts, stage_kinds
 

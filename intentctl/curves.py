@@ -11,7 +11,7 @@ from typing import Any, Literal
 from intentctl.predict import case
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
-from selector.load import Lengths, saturation_tok_s
+from selector.performance.load import Lengths, saturation_tok_s
 from selector.shapes import shape
 
 

@@ -14,13 +14,13 @@ from runtime.footprint import HEADROOM
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.errors import SelectorError
-from selector.load import Lengths, Slis, closed_loop, open_loop, reading_of, static_batch
 from selector.models import Profile
+from selector.performance.load import Lengths, Slis, closed_loop, open_loop, reading_of, static_batch
+from selector.performance.simulator import Server, simulate
+from selector.performance.traces import Trace, read_trace
 from selector.prediction import confidence, server_of
 from selector.profiles import load
 from selector.shapes import shape, shape_of
-from selector.simulator import Server, simulate
-from selector.traces import Trace, read_trace
 
 Document = dict[str, Any]
 

@@ -22,9 +22,9 @@ from runtime.footprint import blocks
 from runtime.models import Cluster, Gpu, ModelSpec, Node
 from runtime.notation import parse_topology
 from selector.errors import SelectorError
-from selector.fit import Fit, Running, Sample, figure, fit
 from selector.models import Profile
-from selector.operating import BLOCK_TOKENS
+from selector.performance.fit import Fit, Running, Sample, figure, fit
+from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import available, load
 
 Document = dict[str, Any]

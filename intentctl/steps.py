@@ -19,7 +19,7 @@ from intentctl.measure import Interval, Stream, gaps_within
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
 from runtime.models import ModelSpec
-from selector.fit import Sample
+from selector.performance.fit import Sample
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

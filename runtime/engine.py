@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from runtime.models import Capabilities, CutTimings, Reason, Topology
+from runtime.capabilities import Capabilities
+from runtime.models import CutTimings, Reason, Topology
 
 
 @dataclass(frozen=True, slots=True)

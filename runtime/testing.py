@@ -9,18 +9,10 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from runtime.capabilities import Capabilities
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import (
-    Capabilities,
-    CutTimings,
-    LayerRange,
-    Phase,
-    Precision,
-    Reason,
-    Stage,
-    Topology,
-)
+from runtime.models import CutTimings, LayerRange, Phase, Precision, Reason, Stage, Topology
 
 
 def topology(*degrees: int, num_layers: int = 8) -> Topology:

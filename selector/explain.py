@@ -7,7 +7,7 @@ from intent.models import UNITS, Config, Goal, Objective, Relative, TenantExcept
 from runtime.models import Topology
 from selector.models import Candidate, Margin, Switch
 from selector.objectives import WORKLOAD_RATE
-from selector.optimum import Proof
+from selector.pipelines.optimum import Proof
 
 LABELS = {
     "ttft": "TTFT",

@@ -10,12 +10,12 @@ import numpy as np
 from intent.models import Config, Objective
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
-from selector.grid import Grid, Pipeline
 from selector.models import Candidate, Problem, Profile
 from selector.objectives import Bound, thresholds, value_of
-from selector.operating import BLOCK_TOKENS, Setting
-from selector.optimum import Metric, Proof, Threshold, device_costs, most_held, solve
-from selector.pools import dealt, pools_of
+from selector.pipelines.grid import Grid, Pipeline
+from selector.pipelines.operating import BLOCK_TOKENS, Setting
+from selector.pipelines.optimum import Metric, Proof, Threshold, device_costs, most_held, solve
+from selector.pipelines.pools import dealt, pools_of
 from selector.prediction import candidates
 from selector.priorities import Trade
 from selector.ranking import Ranking

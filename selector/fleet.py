@@ -17,9 +17,9 @@ from runtime.models import Cluster, Topology
 from selector.finder import FEWEST, Answer, Finder
 from selector.models import Candidate, Prediction, Problem
 from selector.objectives import Bound, thresholds
-from selector.optimum import device_costs, feasible_counts
+from selector.pipelines.optimum import device_costs, feasible_counts
+from selector.pipelines.pools import Pool, pools_of
 from selector.placement import only
-from selector.pools import Pool, pools_of
 from selector.space import no_room
 
 COUNTS = (2, 4, 8)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
-from runtime.models import USUAL_BATCHING, Batching, Capabilities, Cluster, Limits, ModelSpec, Topology
+from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
+from runtime.models import Cluster, ModelSpec, Topology
 from selector.errors import ProfileError
 
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]

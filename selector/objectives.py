@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, TenantException
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector.models import Candidate, Margin, Prediction, Problem, Workload
-from selector.optimum import Metric, Threshold
+from selector.pipelines.optimum import Metric, Threshold
 from selector.placement import concerns
 from selector.priorities import sides, weighed
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runtime.models import Topology
-from selector.load import Reading, reading_of
 from selector.models import Candidate, Problem, Profile
-from selector.operating import Load
+from selector.performance.load import Reading, reading_of
+from selector.performance.simulator import Arrival, simulate
+from selector.pipelines.operating import Load
 from selector.prediction import candidates, server_of
-from selector.simulator import Arrival, simulate
 
 REQUESTS = 4000
 """Simulated; the first tenth, which meet an empty server, do not count."""

@@ -6,18 +6,19 @@ from typing import get_args
 
 import numpy as np
 
+from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
-from runtime.models import USUAL_BATCHING, Batching, Cluster, ModelSpec, Stage, Topology
-from selector.grid import Grid, Pipeline
-from selector.load import SERVING_SHARE
+from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Prediction, Problem, Profile, Source
-from selector.operating import BLOCK_TOKENS, STEPS, Setting, StageKind
-from selector.optimum import Metric, Threshold, latencies_s
-from selector.perf import stage_costs
-from selector.pools import pools_of
-from selector.queueing import STATISTICS
-from selector.simulator import Server
-from selector.stages import running
+from selector.performance.load import SERVING_SHARE
+from selector.performance.perf import stage_costs
+from selector.performance.simulator import Server
+from selector.pipelines.grid import Grid, Pipeline
+from selector.pipelines.operating import BLOCK_TOKENS, STEPS, Setting, StageKind
+from selector.pipelines.optimum import Metric, Threshold, latencies_s
+from selector.pipelines.pools import pools_of
+from selector.pipelines.queueing import STATISTICS
+from selector.pipelines.stages import running
 
 
 def server_of(

@@ -10,10 +10,10 @@ from intent.models import Config
 from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
 from runtime.models import Topology
-from selector.balance import MOST_STAGES
 from selector.models import Problem, Profile
-from selector.operating import BLOCK_TOKENS, Load, StageKind
-from selector.pools import Pool
+from selector.pipelines.balance import MOST_STAGES
+from selector.pipelines.operating import BLOCK_TOKENS, Load, StageKind
+from selector.pipelines.pools import Pool
 
 _COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 

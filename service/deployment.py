@@ -15,8 +15,9 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
+from runtime.capabilities import Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
-from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node, Topology
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload

@@ -8,10 +8,10 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from selector.calibrate import KIND as CPU
-from selector.calibrate import fit_cpu
 from selector.errors import ProfileError
 from selector.models import CpuSamples, Profile
+from selector.performance.calibrate import KIND as CPU
+from selector.performance.calibrate import fit_cpu
 from selector.profiles import load
 from service.deployment import Deployment
 from service.errors import DeploymentError

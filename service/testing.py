@@ -17,8 +17,8 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from runtime.testing import Script, ScriptedEngine
 from runtime.tokenizer import Tokenizer
-from selector.calibrate import fit_cpu
 from selector.models import CpuSamples
+from selector.performance.calibrate import fit_cpu
 from service.composition import Composition, assemble, smallest
 from service.deployment import load
 from service.server import Server, bind

@@ -16,7 +16,8 @@ from intent.messages import Language, say
 from intent.models import Finding, Goal, Intent, LlmSettings, Outcome, TranslatorInfo
 from intent.translate import MAX_CHARACTERS
 from intent.translate import translate as translate_text
-from runtime.models import Capabilities, Topology
+from runtime.capabilities import Capabilities
+from runtime.models import Topology
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket
 from service.deployment import Deployment
 from service.documents import infeasible_document

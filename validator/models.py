@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from intent.models import Window
-from runtime.models import Cluster, Limits, ModelSpec
+from runtime.capabilities import Limits
+from runtime.models import Cluster, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from intent.models import Finding, Goal, PrecisionRule
-from runtime.models import BYTES_PER_VALUE, Limits
+from runtime.capabilities import Limits
+from runtime.models import BYTES_PER_VALUE
 from validator.intervals import covers, together
 from validator.models import Site
 from validator.overlap import defined

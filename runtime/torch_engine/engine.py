@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from runtime.capabilities import Batching, Capabilities
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError
-from runtime.models import Batching, Capabilities, Cluster, CutTimings, ModelSpec, Reason, Topology
+from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
 from runtime.torch_engine.messages import (
     DriverConfig,
     KvDigests,

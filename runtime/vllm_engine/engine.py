@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from runtime.capabilities import Capabilities
 from runtime.engine import EngineStats, Finish, Moved, Output, Request, Token
 from runtime.errors import CheckpointError, EngineLostError, EngineStartError, RuntimeFault, SwitchError
 from runtime.footprint import weight_bytes
-from runtime.models import Capabilities, Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.messages import DriverConfig

@@ -7,7 +7,7 @@ import pytest
 from intentctl.curves import Bound, Curve, Pair, SplitCurve, bounds, frontiers, split_curve, within
 from intentctl.predict import case
 from intentctl.status import CommandError
-from selector.load import Lengths, saturation_tok_s
+from selector.performance.load import Lengths, saturation_tok_s
 
 KINDS = ("A100", "L40S")
 

@@ -14,8 +14,8 @@ from intentctl.demo import started_service
 from intentctl.profile import Subject, find_subject, profile_text, report
 from intentctl.status import CommandError
 from intentctl.steps import Design, Point, Reading, Readings
-from selector.fit import Running, Sample
 from selector.models import Profile
+from selector.performance.fit import Running, Sample
 from selector.profiles import load
 from service import deployment, profiles
 from service.testing import DEPLOYMENT, ScriptedService

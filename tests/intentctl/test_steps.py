@@ -21,7 +21,7 @@ from intentctl.steps import (
 )
 from intentctl.streams import Recording
 from runtime.models import ModelSpec
-from selector.fit import Sample
+from selector.performance.fit import Sample
 
 SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=2)
 """One stream at a time: several at once need an engine that is slower than its client, as real ones are."""

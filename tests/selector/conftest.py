@@ -4,8 +4,8 @@ import pytest
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
-from selector.calibrate import fit_cpu
 from selector.models import CpuSamples, Profile, Ticket, Workload
+from selector.performance.calibrate import fit_cpu
 
 GB = 10**9
 

@@ -7,7 +7,7 @@ from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
 from selector import explain
 from selector.models import Candidate, Margin, Prediction
-from selector.optimum import Proof, Threshold
+from selector.pipelines.optimum import Proof, Threshold
 
 
 @pytest.mark.parametrize(

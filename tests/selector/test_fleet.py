@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Goal, Objective
-from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node
+from runtime.capabilities import Capabilities, Limits
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector.fleet import cheapest, combined, divided
 from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
-from selector.pools import pools_of
+from selector.pipelines.pools import pools_of
 from selector.search import select
 
 Choose = Callable[..., Plan | Infeasible]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Config, Goal, Objective
-from runtime.models import Cluster, Limits, ModelSpec, Topology
+from runtime.capabilities import Limits
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from selector.finder import Finder
 from selector.infeasible import why_infeasible

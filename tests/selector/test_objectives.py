@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Config, Objective, PrecisionRule, Priority, TenantException
-from runtime.models import Cluster, Limits, ModelSpec, uniform
+from runtime.capabilities import Limits
+from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Workload
 from selector.objectives import (
@@ -17,7 +18,7 @@ from selector.objectives import (
     thresholds,
     value_of,
 )
-from selector.optimum import Threshold
+from selector.pipelines.optimum import Threshold
 
 WORKLOAD = Workload(rate_rps=2.0, input_tokens=100, output_tokens=100, concurrency=8)
 PREDICTION = Prediction(

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.models import Cluster, Limits, ModelSpec, uniform
+from runtime.capabilities import Limits
+from runtime.models import Cluster, ModelSpec, uniform
 from selector.models import Problem, Profile, Workload
 from selector.outlook import frontier, simulated
 from selector.prediction import candidates

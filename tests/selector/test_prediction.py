@@ -8,7 +8,7 @@ import pytest
 from runtime.footprint import blocks
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology, uniform
 from selector.models import Candidate, Problem, Profile, Workload
-from selector.operating import BLOCK_TOKENS
+from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import candidates, confidence, server_of
 
 

@@ -17,13 +17,14 @@ from intent.models import (
     Relative,
     TenantException,
 )
-from runtime.models import Capabilities, Cluster, Gpu, Limits, Link, ModelSpec, Node, uniform
+from runtime.capabilities import Capabilities, Limits
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
 from selector import moves, search
 from selector.finder import Finder
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.objectives import holds, sort_goals, thresholds
-from selector.optimum import Threshold, most_held
+from selector.pipelines.optimum import Threshold, most_held
 from selector.prediction import candidates
 from selector.ranking import Ranking
 from selector.search import select

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Config
-from runtime.models import Capabilities, Cluster, Limits, ModelSpec, uniform
+from runtime.capabilities import Capabilities, Limits
+from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
 from selector.models import Problem, Profile, Workload
-from selector.operating import StageKind
-from selector.pools import pools_of
+from selector.pipelines.operating import StageKind
+from selector.pipelines.pools import pools_of
 from selector.space import groups, narrowed, no_room, obstacle, stage_counts, stage_kinds, why_never
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from runtime.models import ModelSpec, Phase
 from runtime.testing import Script
-from selector.calibrate import fit_cpu
 from selector.models import Profile
+from selector.performance.calibrate import fit_cpu
 from service.testing import DEPLOYMENT, SAMPLES, ScriptedService
 
 TEXT = "keep P99 TTFT < 2s at peak"

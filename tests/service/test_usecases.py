@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from intent.models import DatedWindow, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
-from selector.calibrate import fit_cpu
+from selector.performance.calibrate import fit_cpu
 from service import usecases
 from service.deployment import load
 from service.errors import Code, RefusedError

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from intent.models import Goal, Intent, RecurringWindow, TranslatorInfo
-from runtime.models import Cluster, Gpu, Limits, Link, ModelSpec, Node
+from runtime.capabilities import Limits
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from validator.models import Site, Speed
 from validator.testing import CATALOGUE
 from validator.validate import validate

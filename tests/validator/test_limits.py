@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Config, Objective, PrecisionRule
-from runtime.models import Limits
+from runtime.capabilities import Limits
 from validator.limits import check
 
 

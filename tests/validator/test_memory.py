@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Config, Objective, Placement, PrecisionRule
-from runtime.models import Limits
+from runtime.capabilities import Limits
 from validator.memory import check
 
 

@@ -4,7 +4,8 @@ from itertools import permutations
 import pytest
 
 from intent.models import Objective, PrecisionRule
-from runtime.models import BYTES_PER_VALUE, Limits
+from runtime.capabilities import Limits
+from runtime.models import BYTES_PER_VALUE
 from validator.precisions import check, left_by, left_for
 
 

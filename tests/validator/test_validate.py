@@ -15,7 +15,7 @@ from intent.models import (
     RecurringWindow,
 )
 from intent.translate import translate
-from runtime.models import Limits
+from runtime.capabilities import Limits
 from validator.schema import check
 from validator.testing import CATALOGUE, any_goals, goal_sets
 from validator.validate import validate

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import Batching, Cluster, Reason, Topology
+from runtime.models import Cluster, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings

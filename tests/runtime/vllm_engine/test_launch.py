@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.errors import EngineStartError, SwitchError
 from runtime.models import (
-    Batching,
     Cluster,
     Gpu,
     LayerRange,

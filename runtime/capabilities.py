@@ -1,0 +1,48 @@
+"""What an engine can run, and what a deployment allows to run. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How far an engine fills its steps; the defaults are what serving engines default to, or more than memory allows."""
+
+    max_sequences: int = 2048
+    """Sequences that run at once."""
+    max_step_tokens: int = 2048
+    """Tokens of one step, decodes included; prompts are computed in chunks of what is left."""
+
+
+USUAL_BATCHING = Batching()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can run; the selector narrows its space by it and apply refuses by it."""
+
+    tp_degrees: tuple[int, ...]
+    max_pp: int
+    precisions: tuple[str, ...]
+    tp_per_stage: bool
+    """Stages may differ in their TP degree."""
+    replicated_kv_heads: bool
+    """TP may exceed the number of KV heads."""
+    max_replicas: int = 1
+    """Pipelines of the model at once."""
+    batching: Batching = USUAL_BATCHING
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the deployment allows to run; None is no limit."""
+
+    max_gpus: int | None = None
+    allowed_tp: tuple[int, ...] | None = None
+    allowed_pp: tuple[int, ...] | None = None
+    allowed_precisions: tuple[str, ...] | None = None
+    quality_loss: Mapping[str, float] = field(default_factory=dict)
+    """Weight format to the share of quality that a model wholly in it loses; full formats lose nothing."""
+    max_sequences: int | None = None
+    max_step_tokens: int | None = None
+    """As in ``Batching``."""

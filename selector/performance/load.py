@@ -1,0 +1,140 @@
+"""SLIs of a server under a load, in closed form: a static batch, a closed loop, Poisson arrivals, saturation. Pure.
+
+The steady states are those of ``crowd`` (so many requests at any time) and ``latency`` (Poisson arrivals); both
+stand on what prompts cost beside sequences that decode (``work``), and are held to ``simulator`` by the tests.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from selector.errors import WorkloadError
+from selector.performance.crowd import crowd, slots_for
+from selector.performance.latency import latencies
+from selector.performance.lengths import LONGEST, Lengths
+from selector.performance.perf import Step
+from selector.performance.simulator import Server
+from selector.performance.spread import PERCENTILES, Reading, reading_of
+from selector.performance.work import times
+
+__all__ = [
+    "LONGEST",
+    "PERCENTILES",
+    "SERVING_SHARE",
+    "Lengths",
+    "Reading",
+    "Slis",
+    "closed_loop",
+    "closed_loop_means",
+    "open_loop",
+    "period_s",
+    "reading_of",
+    "saturation_tok_s",
+    "slots_for",
+    "static_batch",
+]
+
+SERVING_SHARE = 0.93
+"""What continuous batching keeps of the step rate beside a static batch; fitted to saturated 7B and 8B rows of TensorRT-LLM."""
+_CLOSE = 1e-3
+"""How near to saturation a queue has no steady state to speak of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slis:
+    """What a load gets. Latencies in seconds."""
+
+    ttft_s: Reading | None
+    """None beyond saturation, where the queue has no steady state."""
+    tpot_s: Reading | None
+    """None where not one request fits."""
+    e2e_s: Reading | None
+    throughput_tok_s: float
+    """Output tokens per second."""
+    saturated: bool = False
+
+
+def static_batch(server: Server, batch: int, lengths: Lengths) -> Slis:
+    """Every sequence prefilled together, then decoded together, as offline benchmarks do; no queue, no mixing."""
+    groups = min(len(server.stages), batch)
+    prompt, context = round(lengths.input_tokens), round(lengths.context_tokens)
+    stages = times(server, Step.of(math.ceil(batch / groups), prompt, 0))
+    ttft_s = sum(stages) + (groups - 1) * max(stages)
+    tpot_s = period_s(server, batch, Step.of(math.ceil(batch / groups), 1, context))
+    e2e_s = ttft_s + (lengths.output_tokens - 1) * tpot_s
+    return Slis({"mean": ttft_s}, {"mean": tpot_s}, {"mean": e2e_s}, batch * lengths.output_tokens / e2e_s)
+
+
+def period_s(server: Server, sequences: float, part: Step) -> float:
+    """Time in which every micro-batch advances once: each passes all stages, and the slowest stage serves them all."""
+    stages = times(server, part)
+    return max(sum(stages), min(len(server.stages), sequences) * max(stages))
+
+
+def saturation_tok_s(server: Server, lengths: Lengths) -> float:
+    """Output tokens per second with every slot taken and requests always waiting; 0 if not one fits."""
+    return _overloaded(server, lengths).throughput_tok_s
+
+
+def closed_loop_means(server: Server, concurrency: int, lengths: Lengths) -> Slis:
+    """``concurrency`` clients, each sending its next request when the last one ends; means alone, in a millisecond."""
+    if slots_for(server, lengths) < 1:
+        return _overloaded(server, lengths)
+    found = crowd(server, lengths, concurrency)
+    e2e_s = concurrency / found.rate_rps
+    ttft_s = e2e_s - (lengths.output_tokens - 1) * found.tpot_s
+    throughput = found.rate_rps * lengths.output_tokens
+    beyond = concurrency > slots_for(server, lengths)
+    return Slis({"mean": ttft_s}, {"mean": found.tpot_s}, {"mean": e2e_s}, throughput, saturated=beyond)
+
+
+def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
+    """The same with percentiles: the spread of Poisson arrivals around these means, without a client's own part.
+
+    They arrive as often as the loop's requests do, but not so often that their queue would be longer than the loop: with ``n``
+    clients no more than ``n / (n + 1)`` of saturation; and what they wait longer on the mean narrows the spread in proportion.
+    """
+    means = closed_loop_means(server, concurrency, lengths)
+    if means.ttft_s is None or means.tpot_s is None or means.e2e_s is None:
+        return means
+    clients = min(float(concurrency), slots_for(server, lengths))
+    full = crowd(server, lengths, server.slots)
+    rate_rps = min(means.throughput_tok_s / lengths.output_tokens, full.rate_rps * clients / (clients + 1))
+    spread = latencies(server, lengths, rate_rps, full)
+    others = 1 - 1 / clients
+
+    def around(mean: Reading, reading: Reading) -> Reading:
+        scale = others * min(1.0, mean["mean"] / reading["mean"]) if reading["mean"] else 0.0
+        return {name: mean["mean"] + scale * (value - reading["mean"]) for name, value in reading.items()}
+
+    return replace(
+        means,
+        ttft_s=around(means.ttft_s, spread.ttft_s),
+        tpot_s=around(means.tpot_s, spread.tpot_s),
+        e2e_s=around(means.e2e_s, spread.e2e_s),
+    )
+
+
+def open_loop(server: Server, rate_rps: float, lengths: Lengths) -> Slis:
+    """Poisson arrivals at a rate: means and percentiles; beyond saturation no latencies but the throughput there.
+
+    Raises:
+        WorkloadError: the rate is not positive.
+    """
+    if not rate_rps > 0:
+        raise WorkloadError(f"a rate of {rate_rps:g} requests/s is no load; it has to be more than 0")
+    if slots_for(server, lengths) < 1:
+        return _overloaded(server, lengths)
+    full = crowd(server, lengths, server.slots)
+    if rate_rps > full.rate_rps * (1 - _CLOSE):
+        return _overloaded(server, lengths)
+    found = latencies(server, lengths, rate_rps, full)
+    return Slis(found.ttft_s, found.tpot_s, found.e2e_s, rate_rps * lengths.output_tokens)
+
+
+def _overloaded(server: Server, lengths: Lengths) -> Slis:
+    """No steady state: what it gets done is what it does with every slot taken."""
+    if slots_for(server, lengths) < 1:
+        return Slis(None, None, None, 0.0, saturated=True)
+    full = crowd(server, lengths, server.slots)
+    tpot = {"mean": full.tpot_s} if lengths.output_tokens > 1 else None
+    return Slis(None, tpot, None, full.rate_rps * lengths.output_tokens, saturated=True)

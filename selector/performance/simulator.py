@@ -1,0 +1,179 @@
+"""A serving engine in virtual time: arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
+
+Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
+and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
+much prefill as the chunk leaves room for. With several pipeline stages as many micro-batches are in flight, and a stage is one
+server that they pass in order. What a step takes is ``StageCost``'s.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from selector.performance.perf import StageCost, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request of a load."""
+
+    at_s: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A topology as a server: its stages, and what may be in flight."""
+
+    stages: tuple[StageCost, ...]
+    slots: int
+    """Sequences that may run at once."""
+    kv_tokens: int
+    """Tokens whose KV fits."""
+    chunk_tokens: int
+    """Tokens of one step, decodes included."""
+    share: float = 1.0
+    """Share of the step rate that scheduling and ragged batches leave; 1 is a step model alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What became of one request, in seconds."""
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+
+
+@dataclass(slots=True)
+class _Group:
+    """One micro-batch: the sequences that step together."""
+
+    ready_s: float = 0.0
+    steps: int = 0
+    decoding: int = 0
+    context: float = 0.0
+    """KV tokens of the decoding sequences."""
+    prefilling: deque[list[float]] = field(default_factory=deque)
+    """Request number, tokens left and tokens done of each."""
+    ending: list[tuple[int, int]] = field(default_factory=list)
+    """Heap of the step after which a sequence has all its tokens, and its number."""
+
+    @property
+    def size(self) -> int:
+        return self.decoding + len(self.prefilling)
+
+
+def simulate(server: Server, arrivals: Sequence[Arrival]) -> list[Served | None]:
+    """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
+
+    The results are in the order of the arrivals. Time grows with the number of steps, not of tokens.
+    """
+    run = _Run(server, arrivals)
+    while run.advance():
+        pass
+    return run.served
+
+
+class _Run:
+    def __init__(self, server: Server, arrivals: Sequence[Arrival]) -> None:
+        self.server, self.arrivals = server, arrivals
+        self.served: list[Served | None] = [None] * len(arrivals)
+        self.groups = [_Group() for _ in server.stages]
+        self.free = [0.0] * len(server.stages)
+        self.first = [0.0] * len(arrivals)
+        self.waiting: deque[int] = deque()
+        self.next = 0
+        self.running = 0
+        self.reserved = 0
+
+    def advance(self) -> bool:
+        """Do what comes first, an arrival that an idle group can take or the step of a group; False when nothing is left."""
+        busy = [group for group in self.groups if group.size]
+        group = min(busy, key=lambda one: one.ready_s, default=None)
+        arrival_s = self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
+        if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
+            self._admit(group.ready_s)
+            self._run(group)
+            return True
+        if self.waiting and group is None:  # what kept them out has just ended
+            self._admit(max(one.ready_s for one in self.groups))
+            return True
+        self._admit(arrival_s)
+        return group is not None or arrival_s < math.inf
+
+    def _admit(self, now: float) -> None:
+        while self.next < len(self.arrivals) and self.arrivals[self.next].at_s <= now:
+            self.waiting.append(self.next)
+            self.next += 1
+        while self.waiting:
+            one = self.arrivals[self.waiting[0]]
+            length = one.input_tokens + one.output_tokens
+            if length > self.server.kv_tokens:
+                self.waiting.popleft()  # never
+                continue
+            if self.running >= self.server.slots or self.reserved + length > self.server.kv_tokens:
+                return
+            number = self.waiting.popleft()
+            group = min(self.groups, key=lambda one: one.size)
+            if not group.size:
+                group.ready_s = max(group.ready_s, now)
+            group.prefilling.append([number, one.input_tokens, 0])
+            self.running += 1
+            self.reserved += length
+
+    def _run(self, group: _Group) -> None:
+        step, completed = self._compose(group)
+        end = group.ready_s
+        for place, stage in enumerate(self.server.stages):
+            end = max(end, self.free[place]) + stage.seconds(step) / self.server.share
+            self.free[place] = end
+        group.ready_s = end
+        group.steps += 1
+        group.context += group.decoding
+        while group.ending and group.ending[0][0] <= group.steps:
+            self._finish(group, heapq.heappop(group.ending)[1], end)
+        for number in completed:
+            self.first[number] = end
+            one = self.arrivals[number]
+            if one.output_tokens <= 1:
+                self._release(one)
+                self.served[number] = Served(end - one.at_s, 0.0, end - one.at_s)
+                continue
+            group.decoding += 1
+            group.context += one.input_tokens + 1
+            heapq.heappush(group.ending, (group.steps + one.output_tokens - 1, number))
+
+    def _compose(self, group: _Group) -> tuple[Step, list[int]]:
+        """The step of a group, and the requests whose prefill it completes."""
+        tokens, attended, kv = group.decoding, group.context, group.context
+        completed: list[int] = []
+        room = max(1, self.server.chunk_tokens - group.decoding)
+        while group.prefilling and room > 0:
+            head = group.prefilling[0]
+            part = int(min(room, head[1]))
+            attended += part * (head[2] + (part + 1) / 2)
+            kv += head[2] + part
+            tokens += part
+            room -= part
+            head[1] -= part
+            head[2] += part
+            if head[1] <= 0:
+                completed.append(int(group.prefilling.popleft()[0]))
+        return Step(tokens, attended, kv, group.decoding + len(completed)), completed
+
+    def _finish(self, group: _Group, number: int, end: float) -> None:
+        one, first = self.arrivals[number], self.first[number]
+        group.decoding -= 1
+        group.context -= one.input_tokens + one.output_tokens
+        self._release(one)
+        self.served[number] = Served(
+            ttft_s=first - one.at_s, tpot_s=(end - first) / (one.output_tokens - 1), e2e_s=end - one.at_s
+        )
+
+    def _release(self, one: Arrival) -> None:
+        self.running -= 1
+        self.reserved -= one.input_tokens + one.output_tokens

@@ -1,0 +1,332 @@
+"""What stages of a pipeline cost and hold, at every operating point at once. Pure.
+
+A pipeline is taken to move in lock-step, at the pace of its slowest stage: ``P`` stages pass on ``P`` micro-batches of ``B / P``
+sequences, and a pass takes ``P`` times the slowest stage. Then an operating point has to know only two times of a stage:
+
+- *busy*: for how long one request occupies it, with its part of the decode steps and its prompt. The largest over the stages is
+  the reciprocal of the rate that ``B`` sequences sustain, and by Little's law ``B / (outputs - 1)`` of it is the time of a token.
+- *first*: a pass of a step that carries the prompt (in ``C`` chunks: ``P + C - 1`` of them), after one pass of the steps that
+  run already. The largest over the stages is the time to a first token that waits for no other prompt.
+
+Both are affine in the layers of the stage. Every hop is taken to cross the network where the cluster has one.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from runtime.capabilities import USUAL_BATCHING, Batching
+from runtime.footprint import HEADROOM, kv_bytes_per_token
+from runtime.models import BYTES_PER_VALUE, Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
+from selector.models import Problem, Profile, Workload
+from selector.performance.load import SERVING_SHARE
+from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
+from selector.pipelines.pools import Pool
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+BLOCK_TOKENS = 16
+"""Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
+BATCHES = tuple(2**power for power in range(12))
+"""Sequences that run at once: the batch limits to choose from. A micro-batch takes half a step at most, for prompts to get on."""
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+"""The batches at which what was chosen is predicted."""
+_PARTS = 8
+"""Places in a long prompt at which its chunks are costed."""
+_CLOSE = 1e-10
+_IDLE_RPS = 1e-9
+"""What no requests at all are taken for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageKind:
+    """One way to build a stage: devices of which pool, how many, and the weight format."""
+
+    pool: int
+    kind: str
+    tp: int
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A workload as operating points see it: every request of its mean length."""
+
+    rate_rps: float
+    input_tokens: int
+    output_tokens: int
+    held: int
+    """Requests in flight whose KV has to fit."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Load":
+        """The load of a workload."""
+        outputs, held = max(1, workload.output_tokens), max(1, workload.concurrency)
+        return cls(max(workload.rate_rps, _IDLE_RPS), workload.input_tokens, outputs, held)
+
+    @property
+    def decoded(self) -> int:
+        """Tokens of an answer that decode steps make; an answer of one token is taken to need one."""
+        return max(1, self.output_tokens - 1)
+
+    @property
+    def context_tokens(self) -> float:
+        """KV tokens of a sequence that decodes, on the mean."""
+        return self.input_tokens + self.output_tokens / 2
+
+    @property
+    def blocks(self) -> int:
+        """KV blocks of a request at its full length."""
+        return math.ceil((self.input_tokens + self.output_tokens) / BLOCK_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Operating points, one for each place of the arrays: stages ``P`` and batch ``B``."""
+
+    stages: Values
+    batch: Values
+    step_tokens: int = USUAL_BATCHING.max_step_tokens
+    """Of one step at most, decodes included."""
+
+    @classmethod
+    def all(cls, stages: Sequence[int], batches: Sequence[int], batching: Batching) -> "Points":
+        """Every batch that is allowed with each number of stages, in that order."""
+        allowed = sorted({min(batch, batching.max_sequences) for batch in batches})
+        pairs = [
+            (number, batch)
+            for number in stages
+            for batch in allowed
+            if batch <= number * batching.max_step_tokens / 2
+        ]
+        places = np.array(pairs, dtype=float).reshape(-1, 2)
+        return cls(places[:, 0], places[:, 1], batching.max_step_tokens)
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def taken(self, places: Any) -> "Points":
+        """Some of them."""
+        return Points(self.stages[places], self.batch[places], self.step_tokens)
+
+    @property
+    def sequences(self) -> Values:
+        """In a micro-batch."""
+        return np.asarray(np.maximum(1.0, self.batch / self.stages))
+
+    @property
+    def room(self) -> Values:
+        """Tokens that a step has left for prompts."""
+        return self.step_tokens - self.sequences
+
+    def chunks(self, input_tokens: int) -> Values:
+        """In how many steps a prompt is computed."""
+        return np.asarray(np.ceil(input_tokens / self.room))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of stages of each kind (rows) at each operating point (columns): affine in the layers."""
+
+    layer_s: Values
+    inner_s: Values
+    """What comes on top where the stage is not the last."""
+    last_s: Values
+    """What comes on top where it is: the output head, and no hop."""
+
+    def of(self, kind: int, layers: int, *, last: bool) -> Values:
+        """Of one stage, at each point."""
+        return np.asarray((self.last_s if last else self.inner_s)[kind] + layers * self.layer_s[kind])
+
+    def layers_within(self, most_s: Values, *, last: bool) -> Values:
+        """How many layers get done within a time that each point allows."""
+        return np.asarray(
+            np.floor((most_s - (self.last_s if last else self.inner_s)) / self.layer_s + _CLOSE)
+        )
+
+    def shared(self, base: Any, other: Any, most_s: Values, *, last: bool) -> tuple[Values, Values]:
+        """Layers of base kinds that get done within a time that each has at each point, with fractions, and how many fewer
+        for one of another kind; what comes on top is taken to be alike."""
+        extra_s = (self.last_s if last else self.inner_s)[base]
+        return (most_s - extra_s) / self.layer_s[base], self.layer_s[other] / self.layer_s[base]
+
+    def taken(self, places: Any) -> "Times":
+        """At some of the points."""
+        return Times(self.layer_s[:, places], self.inner_s[:, places], self.last_s[:, places])
+
+    def of_kinds(self, kinds: Sequence[int]) -> "Times":
+        """Of some of the kinds."""
+        rows = list(kinds)
+        return Times(self.layer_s[rows], self.inner_s[rows], self.last_s[rows])
+
+    def scaled(self, factor: float) -> "Times":
+        """All of it times a factor."""
+        return Times(self.layer_s * factor, self.inner_s * factor, self.last_s * factor)
+
+    def plus(self, other: "Times", factor: Values | float = 1.0) -> "Times":
+        """The sum with a multiple of another."""
+        return Times(
+            self.layer_s + factor * other.layer_s,
+            self.inner_s + factor * other.inner_s,
+            self.last_s + factor * other.last_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What stages are built for: the model, on a cluster, under a load."""
+
+    model: ModelSpec
+    cluster: Cluster
+    profiles: Mapping[str, Profile]
+    load: Load
+    quality_loss: Mapping[str, float] = field(default_factory=dict)
+    """Weight format to the share of quality lost by a model that is wholly in it."""
+    batches: tuple[int, ...] = BATCHES
+    """Of the operating points, as far as the batching allows."""
+    batching: Batching = USUAL_BATCHING
+
+    @classmethod
+    def of(
+        cls, problem: Problem, profiles: Mapping[str, Profile], batches: tuple[int, ...] = BATCHES
+    ) -> "Setting":
+        """That of a problem."""
+        losses, load = problem.limits.quality_loss, Load.of(problem.workload)
+        return cls(problem.model, problem.cluster, profiles, load, losses, batches, problem.batching)
+
+
+def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:
+    """*busy* and *first* of every kind at every point.
+
+    Raises:
+        ProfileError: a format or group size without figures.
+    """
+    costs = _Costs.of(kinds, setting)
+    plain = costs.times(_step(points, setting.load, 0.0, 0.0))
+    added = plain.plus(plain, -1.0)
+    for weight, part, done in _chunks(points, setting.load.input_tokens):
+        carrying = costs.times(_step(points, setting.load, part, done))
+        added = added.plus(carrying.plus(plain, -1.0), weight)
+    chunks, alone = points.chunks(setting.load.input_tokens), bubbles(points, setting.load)
+    passes = points.stages + chunks - 1
+    busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added, alone)
+    first = plain.plus(plain, passes + points.stages / 2 - 1).plus(added, passes / chunks)
+    queue = added.plus(plain, setting.load.input_tokens / points.room)
+    overlap = alone * queue.layer_s / first.layer_s
+    return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE), overlap
+
+
+def bubbles(points: Points, load: Load) -> Values:
+    """How many stages a prompt keeps from work at each point: all of them where it is alone, fewer with the prompts beside it.
+
+    A micro-batch with a prompt is slower than the others, which wait for it stage by stage. Prompts that arrive while it is
+    computed (``B / (outputs - 1)`` in a pass, by Little's law) share the wait.
+    """
+    arriving = points.batch / load.decoded * points.chunks(load.input_tokens)
+    return np.asarray(np.maximum(1.0, points.stages * -np.expm1(-arriving) / arriving))
+
+
+def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values, Values]]:
+    """The chunks of a prompt: how many like this, tokens, and tokens before. Those of a long prompt go by equal parts."""
+    room = points.room
+    whole = np.floor(input_tokens / room)
+    most = int(whole.max(initial=0))
+    for number in range(min(most, _PARTS)):
+        if most <= _PARTS:
+            yield (number < whole).astype(float), room, number * room
+        else:
+            yield whole / _PARTS, room, room * ((number + 0.5) * whole / _PARTS - 0.5)
+    rest = input_tokens - whole * room
+    yield (rest > 0).astype(float), np.maximum(rest, 1.0), whole * room
+
+
+def _step(points: Points, load: Load, part: Values | float, done: Values | float) -> Step:
+    """A micro-batch of decodes beside a part of a prompt, behind what of the prompt is done."""
+    context, carries = points.sequences * load.context_tokens, np.asarray(part) > 0
+    parts: list[Any] = [  # arrays where a step has numbers: the arithmetic is the same
+        points.sequences + part,
+        context + part * (done + part / 2),
+        context + (done + part) * carries,
+        points.sequences + carries,
+    ]
+    return Step(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """The costs of every kind, one per row."""
+
+    layer: LayerCost
+    """With a column of values for each figure."""
+    stages: tuple[StageCost, ...]
+    hops: tuple[tuple[float, float], ...]
+    """Latency and seconds per byte to the next stage."""
+
+    @classmethod
+    def of(cls, kinds: Sequence[StageKind], setting: Setting) -> "_Costs":
+        stages = tuple(_one_layer(kind, setting) for kind in kinds)
+        layers = [stage.layers[0][1] for stage in stages]
+        figures: list[Any] = [
+            np.array([[getattr(one, item.name)] for one in layers]) for item in fields(LayerCost)
+        ]
+        return cls(LayerCost(*figures), stages, tuple(_hop(kind, setting) for kind in kinds))
+
+    def times(self, step: Step) -> Times:
+        """How long stages of one kind are busy with a step."""
+        sizes = [np.asarray(step.tokens * stage.hidden_bytes) for stage in self.stages]
+        reduced = [
+            stage.allreduce_s(size) * ALLREDUCES_PER_LAYER
+            for stage, size in zip(self.stages, sizes, strict=True)
+        ]
+        hops = [latency_s + size * byte_s for (latency_s, byte_s), size in zip(self.hops, sizes, strict=True)]
+        heads = [stage.head_s + stage.row_s * step.rows for stage in self.stages]
+        overhead = np.array([[stage.overhead_s] for stage in self.stages])
+        return Times(
+            self.layer.seconds(step) + np.array(reduced),
+            overhead + np.array(hops),
+            overhead + np.array(heads),
+        )
+
+
+def _one_layer(kind: StageKind, setting: Setting) -> StageCost:
+    gpus = [gpu.index for gpu in setting.cluster.gpus if gpu.kind == kind.kind]
+    precision = Precision.named(kind.precision, kind.kind)
+    stage = Stage(kind.kind, tuple(gpus[: kind.tp]), LayerRange(0, 1), precision)
+    return stage_costs(Topology((stage,)), setting.model, setting.cluster, setting.profiles)[0]
+
+
+def _hop(kind: StageKind, setting: Setting) -> tuple[float, float]:
+    link, profile = setting.cluster.network, setting.profiles[kind.kind]
+    if link is None:
+        return profile.p2p_latency_s, 1 / profile.p2p_bytes_s
+    return link.latency_s, 1 / link.bandwidth_bytes_s
+
+
+def capacities(
+    kinds: Sequence[StageKind], points: Points, pools: Sequence[Pool], setting: Setting
+) -> dict[tuple[bool, bool], Values]:
+    """Layers that a stage holds with the KV of every sequence, by whether it is the first (embedding) and the last (head).
+
+    One row per kind, one column per point; with fractions, for layers of several formats share the memory. The arithmetic of
+    ``runtime.footprint``.
+    """
+    model = setting.model
+    formats = [Precision.named(kind.precision, kind.kind) for kind in kinds]
+    wide = [model.embedding_parameters * max(2.0, BYTES_PER_VALUE[one.activations]) for one in formats]
+    embedding = np.array([[size] for size in wide])
+    tp = np.array([[kind.tp] for kind in kinds])
+    usable = np.array([[pools[kind.pool].memory_bytes * (1 - HEADROOM)] for kind in kinds])
+    weights = np.array([[model.layer_parameters * BYTES_PER_VALUE[one.weights]] for one in formats]) / tp
+    kv = np.array([[kv_bytes_per_token(model, one.kv) / model.num_layers] for one in formats]) / tp
+    tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
+    per_layer = weights + kv * tokens
+    return {
+        (first, last): np.maximum(
+            0.0, (usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE
+        )
+        for first in (False, True)
+        for last in (False, True)
+    }

@@ -1,0 +1,339 @@
+"""The best pipeline for goals and objectives: exact over all stages, splits and batch limits of the operating points. Pure.
+
+A goal leaves each operating point two times, the longest *busy* and the longest *first* (``operating``), and what fits
+into them is a knapsack (``balance``) that answers for all points and device counts at once. An objective is a goal
+whose bound is tightened until nothing holds it: the last pipeline found is the optimum, and what the knapsack holds just
+below is its certificate.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from selector.pipelines.balance import Counts, fullest, most_layers
+from selector.pipelines.grid import Grid, Pipeline
+from selector.pipelines.pools import Pool
+from selector.pipelines.queueing import first_tokens_s, most_first_s
+from selector.pipelines.stages import Limits, at, bound_by_kinds, built, holds_of, layers_by_kinds
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+Cells = np.ndarray[Any, np.dtype[np.bool_]]
+Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd_per_hour", "quality_loss"]
+
+DEVIATIONS = {"p90": 1.2816, "p95": 1.6449, "p99": 2.3263, "p99.9": 3.0902}
+"""Statistic to its distance from the mean in standard deviations, of how many sequences run (a Poisson number)."""
+_LIKELY = 0.9
+"""How far to go at most between two bounds where layers say that the next one is near either."""
+_CLOSE = 2e-2
+"""How near bisection comes before the search goes on from one pipeline to the next better one."""
+_LESS = 1 - 1e-9
+_BEYOND = 1 - 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """At most so many seconds, devices, USD/h or mean quality loss; ``rate`` and ``least_devices`` are at least so many."""
+
+    metric: Metric
+    value: float
+    stat: str = "mean"
+
+    def tightened(self, factor: float) -> "Threshold":
+        """Harder to hold, by a factor below 1."""
+        return replace(self, value=self.value / factor if self.metric == "rate" else self.value * factor)
+
+    @property
+    def time(self) -> float:
+        """In seconds; of a rate, between two."""
+        return 1 / self.value if self.metric == "rate" else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why nothing is better: beyond this bound at most so many layers fit on any pipeline that holds the goals."""
+
+    bound: Threshold
+    layers: int
+
+
+Prove = Callable[[Sequence[Grid]], tuple[Proof, ...]]
+"""Counts, over all grids that were searched, how much fits beyond what was reached."""
+
+
+def solve(
+    grid: Grid,
+    bounds: Sequence[Threshold],
+    objectives: Sequence[Threshold],
+    then: Sequence[Threshold] = (),
+) -> tuple[Pipeline | None, Prove]:
+    """The pipeline that holds the bounds and, of those, has the first objective lowest, of those the second, and so on.
+
+    The values of the objectives do not count, only what they measure; ``then`` decides among equals. None if no pipeline holds
+    the bounds. What is returned beside it computes the proofs: of each objective or, without a pipeline, of what the first bound
+    leaves room for.
+    """
+    grid = _rationed(grid, bounds)
+    dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
+    search = _Search.opened(_within_reach(grid, bounds).dealt() if dealt else grid, bounds, objectives)
+    if not search.feasible:
+        return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
+    reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
+    for objective in (*objectives, *then):
+        counted = objective.metric in {"devices", "usd_per_hour"}
+        search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
+        reached.append((bound, search.bounds_but(objective)))
+    return search.pipeline(), lambda grids: tuple(_proof(grids, *one) for one in reached[: len(objectives)])
+
+
+def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
+    """How much fits on any of the grids beyond a bound."""
+    bounds = (*others, bound.tightened(_BEYOND))
+    dealt = "e2e" in [one.metric for one in bounds]
+    parts = [_rationed(grid, bounds) for grid in grids]
+    return Proof(bound, max(_Search.begin(grid.dealt() if dealt else grid, bounds).most for grid in parts))
+
+
+def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
+    """The grid without points that miss a bound on E2E with the first token alone, or with the other tokens alone."""
+    halves: tuple[tuple[Metric, int], ...] = (("ttft", 1), ("tpot", grid.setting.load.decoded))
+    parts = [
+        replace(bound, metric=metric, value=bound.value / divisor)
+        for bound in bounds
+        if bound.metric == "e2e"
+        for metric, divisor in halves
+    ]
+    looser = [bound for bound in bounds if bound.metric != "e2e"]
+    return _Search.begin(grid, (*looser, *parts)).within_reach() if parts else grid
+
+
+def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
+    """By the number of devices of each pool: whether a pipeline on exactly these holds the bounds."""
+    timed = [bound for bound in bounds if bound.metric not in {"devices", "usd_per_hour"}]
+    search = _Search.begin(_rationed(grid, bounds), timed)
+    return np.asarray((search.layers >= grid.setting.model.num_layers).any(axis=0))
+
+
+def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
+    """The most layers that fit on any pipeline within the bounds."""
+    return _Search.begin(_rationed(grid, bounds), bounds).most
+
+
+def _rationed(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
+    """With stages of several formats, where a bound on quality says how many layers of each there may be."""
+    said = [bound.value for bound in bounds if bound.metric == "quality_loss"]
+    return grid.rationed(min(said)) if said else grid
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is left of the grid under some bounds, and how many layers fit there."""
+
+    grid: Grid
+    bounds: tuple[Threshold, ...]
+    cells: Cells
+    """Device counts that the bounds allow."""
+    limits: Limits
+    layers: Counts
+    """The most that fit, by point and device counts; barred ones have none. No fewer than do, where not all do."""
+
+    @classmethod
+    def begin(cls, grid: Grid, bounds: Sequence[Threshold]) -> "_Search":
+        cells = _cells(grid, bounds)
+        budget = _budget(cells)
+        cells = cells[tuple(slice(count + 1) for count in budget)]
+        limits, stages = _limits(grid, bounds), grid.points.stages.astype(int)
+        layers = most_layers(holds_of(grid, limits, bound_by_kinds), grid.seats, budget, stages.tolist())
+        if grid.rations.shared:  # dealt out only where there would be enough if no stage had to share
+            held = np.where(cells, layers, 0).max(axis=tuple(range(1, layers.ndim)), initial=0)
+            near = np.flatnonzero(held >= grid.setting.model.num_layers)
+            holds = holds_of(grid.taken(near), at(limits, near), layers_by_kinds)
+            layers[near] = most_layers(holds, grid.seats, budget, stages[near].tolist())
+        if grid.barred and all(map(operator.le, grid.barred[1], budget)):
+            layers[(grid.points.stages == grid.barred[0], *grid.barred[1])] = -1
+        return cls(grid, tuple(bounds), cells, limits, np.where(cells, layers, np.int16(-1)))
+
+    @classmethod
+    def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_Search":
+        """Under the bounds, and as loose a one on the first objective if anything holds that."""
+        first = [one for one in map(_loosest, objectives[:1]) if math.isfinite(one.value)]
+        said = [(bound.metric, bound.stat) for bound in bounds]
+        if first and (first[0].metric, first[0].stat) not in said:
+            search = cls.begin(grid, (*bounds, *first))
+            if search.feasible:
+                return search
+        return cls.begin(grid, bounds)
+
+    @property
+    def most(self) -> int:
+        return max(0, int(self.layers.max(initial=0)))
+
+    @property
+    def feasible(self) -> bool:
+        return self.most >= self.grid.setting.model.num_layers
+
+    def with_fewest(self, objective: Threshold) -> tuple["_Search", Threshold]:
+        """Only the device counts that cost least."""
+        cost = device_costs(self.grid.pools, self.cells.shape)[objective.metric]
+        fits = (self.layers >= self.grid.setting.model.num_layers).any(axis=0)
+        bound = replace(objective, value=float(cost[fits].min()))
+        return self.further(bound), bound
+
+    def with_lowest(self, objective: Threshold) -> tuple["_Search", Threshold]:
+        """Only what has the latency lowest, or the rate highest: from one pipeline to a better one, until there is none."""
+        search = self if self.bounds_but(objective) != self.bounds else self.further(_loosest(objective))
+        if not search.feasible:  # requests pile up on all there is: as good as any
+            return self, replace(objective, value=math.inf)
+        low, few = 0.0, 0  # a bound that is out of reach, as a time, and the layers that fit into it
+        while True:
+            bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
+            tried = search.further(bound.tightened(_LESS))
+            if not tried.feasible:
+                held = search.further(
+                    bound
+                )  # an E2E dealt otherwise than the shares may not be met to the last digit
+                return (held if held.feasible else search), bound
+            search, low, few = tried.narrowed(bound, low, few)
+
+    def narrowed(self, bound: Threshold, low: float, few: int) -> tuple["_Search", float, int]:
+        """Under a bound about as tight as holds all layers, looked for between the given one and a time that few fit into."""
+        search, high = self, bound.time
+        while high - low > _CLOSE * high:
+            middle = low + search.likely(few) * (high - low)
+            tried = search.further(bound.tightened(middle / bound.time))
+            if not tried.feasible:
+                low, few = middle, tried.most
+                continue
+            search, high = tried, middle
+            if search.most == self.grid.setting.model.num_layers:
+                break
+        return search, low, few
+
+    def likely(self, few: int) -> float:
+        """How far up from a bound into which few layers fit all of them will: layers go about in proportion to time."""
+        wanted = self.grid.setting.model.num_layers + 0.5
+        return min(_LIKELY, max(1 - _LIKELY, (wanted - few) / max(1, self.most - few)))
+
+    def bounds_but(self, objective: Threshold) -> tuple[Threshold, ...]:
+        """The bounds on everything else."""
+        return tuple(
+            one for one in self.bounds if (one.metric, one.stat) != (objective.metric, objective.stat)
+        )
+
+    def further(self, bound: Threshold) -> "_Search":
+        """Under one more bound; points that hold none of it are left out for good."""
+        return _Search.begin(self.within_reach(), (*self.bounds_but(bound), bound))
+
+    def within_reach(self) -> Grid:
+        """The points at which all layers fit somewhere."""
+        fits = self.layers >= self.grid.setting.model.num_layers
+        return self.grid.taken(fits.any(axis=tuple(range(1, fits.ndim))))
+
+    def pipeline(self) -> Pipeline:
+        """The one with most room to spare."""
+        place, *counts = (int(one) for one in np.unravel_index(int(self.layers.argmax()), self.layers.shape))
+        one = self.grid.taken([place])
+        limits = at(self.limits, [place])
+        holds = holds_of(one, limits, layers_by_kinds)
+        seats = fullest(holds, one.seats, counts, int(one.points.stages[0]))
+        return built(one, seats, limits)
+
+
+def _loosest(objective: Threshold) -> Threshold:
+    """The loosest bound of a latency or a rate; none of what is counted."""
+    return replace(
+        objective,
+        value={"rate": 0.0, "devices": math.inf, "usd_per_hour": math.inf}.get(objective.metric, 1e9),
+    )
+
+
+def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
+    shape = tuple(pool.size + 1 for pool in grid.pools)
+    costs, mask = device_costs(grid.pools, shape), np.ones(shape, dtype=bool)
+    for bound in bounds:
+        if bound.metric in costs:
+            mask &= costs[bound.metric] <= bound.value / _LESS
+        if bound.metric == "least_devices":
+            mask &= costs["devices"] >= bound.value
+    return mask
+
+
+def device_costs(pools: Sequence[Pool], shape: Sequence[int] | None = None) -> dict[str, Values]:
+    """Devices and USD per hour by the number of devices of each pool, from none to all (or up to a shape)."""
+    shape = tuple(shape or (pool.size + 1 for pool in pools))
+    counts = np.indices(shape).reshape(len(shape), -1)
+    prices = np.array([pool.usd_per_hour for pool in pools])
+    return {
+        "devices": counts.sum(axis=0).reshape(shape).astype(float),
+        "usd_per_hour": (prices @ counts).reshape(shape),
+    }
+
+
+def _budget(cells: Cells) -> tuple[int, ...]:
+    """The most devices of each pool that any allowed cell has."""
+    places = np.argwhere(cells)
+    return tuple(int(most) for most in places.max(axis=0)) if len(places) else (0,) * cells.ndim
+
+
+def _limits(grid: Grid, bounds: Sequence[Threshold]) -> Limits:
+    """The longest *busy* that the bounds leave at each point, and the longest *first* of each kind there."""
+    load, points, overlap = grid.setting.load, grid.points, grid.overlap
+    busy_s, first_s = np.full(len(points), np.inf), np.full(overlap.shape, np.inf)
+    for bound in bounds:
+        if bound.metric == "rate":
+            busy_s = np.minimum(busy_s, 1 / max(bound.value, 1e-12))
+        if bound.metric in {"ttft", "tpot", "e2e"}:
+            busy_s = np.minimum(busy_s, staffed_s(points.batch, load.rate_rps, bound))
+        if bound.metric in {"tpot", "e2e"}:
+            tokens_s = bound.value * (load.decoded if bound.metric == "tpot" else grid.shares)
+            busy_s = np.minimum(busy_s, tokens_s / points.batch)
+        if bound.metric in {"ttft", "e2e"}:
+            ttft_s = bound.value * (np.ones(len(points)) if bound.metric == "ttft" else 1 - grid.shares)
+            first_s = np.minimum(first_s, most_first_s(ttft_s, overlap, load.rate_rps, bound.stat))
+    return busy_s, first_s
+
+
+def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:
+    """The longest *busy* at which the batch is enough for the sequences that run, up to the statistic of the bound.
+
+    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer,
+    tokens of the busiest moments would come later than in a full batch, and first tokens would wait for a place.
+    """
+    z = DEVIATIONS.get(bound.stat, 0.0)
+    root = (np.sqrt(z * z + 4 * batch) - z) / 2
+    return np.asarray(root * root / (rate_rps * batch))
+
+
+def reading(pipeline: Pipeline, wanted: Threshold, grid: Grid) -> float:
+    """What a bound or objective reads of a pipeline."""
+    if wanted.metric == "rate":
+        return 1 / pipeline.busy_s
+    if wanted.metric in {"devices", "usd_per_hour"}:
+        prices = [1.0 if wanted.metric == "devices" else pool.usd_per_hour for pool in grid.pools]
+        return sum(parts[0][0].tp * prices[parts[0][0].pool] for parts in pipeline.stages)
+    if wanted.metric == "quality_loss":
+        lost = [
+            layers * grid.setting.quality_loss.get(kind.precision, 0.0)
+            for parts in pipeline.stages
+            for kind, layers in parts
+        ]
+        return sum(lost) / grid.setting.model.num_layers
+    return float(latencies_s([pipeline], wanted, grid)[0])
+
+
+def latencies_s(pipelines: Sequence[Pipeline], wanted: Threshold, grid: Grid) -> Values:
+    """A latency of each of some pipelines with as many stages; infinite where its batch is not enough for the load."""
+    load = grid.setting.load
+    batch = np.array([float(one.batch) for one in pipelines])
+    busy_s = np.array([one.busy_s for one in pipelines])
+    firsts = np.array([one.firsts for one in pipelines])
+    found = np.zeros(len(pipelines))
+    if wanted.metric != "tpot":
+        found = first_tokens_s(firsts[..., 0], firsts[..., 1], load.rate_rps, wanted.stat).max(axis=-1)
+    if wanted.metric != "ttft":
+        found = found + batch * busy_s / (load.decoded if wanted.metric == "tpot" else 1)
+    enough = busy_s <= staffed_s(batch, load.rate_rps, wanted) / _LESS
+    return np.where(enough, found, np.inf)

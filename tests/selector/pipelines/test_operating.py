@@ -1,0 +1,164 @@
+"""What stages cost and hold at operating points: beside the scalar step model, the footprint and the simulator."""
+
+import math
+import random
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from runtime.capabilities import USUAL_BATCHING, Batching
+from runtime.footprint import blocks
+from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.notation import parse_topology
+from selector.models import Candidate, Prediction, Problem, Profile, Workload
+from selector.performance.simulator import Arrival, simulate
+from selector.pipelines.operating import (
+    BATCHES,
+    BLOCK_TOKENS,
+    Load,
+    Points,
+    Setting,
+    StageKind,
+    bubbles,
+    capacities,
+    times_of,
+)
+from selector.pipelines.pools import pools_of
+from selector.prediction import candidates, server_of
+
+
+def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], tokens: int = 800) -> Setting:
+    return Setting(model, cluster, known, Load(2.0, tokens, 250, 8))
+
+
+@pytest.mark.parametrize(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    "kind", [StageKind(0, "A100", 4, "bf16"), StageKind(1, "L40S", 2, "fp8"), StageKind(0, "A100", 1, "int4")]
+)
+def test_a_stage_holds_as_many_layers_as_the_footprint_says(
+    kind: StageKind, first: bool, last: bool, mixed: Cluster, llama: ModelSpec, known: dict[str, Profile]
+) -> None:
+    points = Points(np.array([2.0]), np.array([64.0]))
+    held = int(
+        capacities([kind], points, pools_of(mixed, mixed.kinds), setting_of(mixed, llama, known))[
+            first, last
+        ][0, 0]
+    )
+    needed = 64 * math.ceil(1050 / BLOCK_TOKENS)
+
+    def room(layers: int) -> int:
+        """KV blocks of a topology in which that stage stands first, last, in between or alone."""
+        ids = [gpu.index for gpu in mixed.gpus if gpu.kind == kind.kind]
+        others = [gpu.index for gpu in mixed.gpus if gpu.kind != kind.kind]
+        precision, stages, start = Precision.named(kind.precision, kind.kind), [], 0
+        if not first:
+            stages.append(Stage(mixed.gpu(others[0]).kind, (others[0],), LayerRange(0, 1), precision))
+            start = 1
+        stages.append(Stage(kind.kind, tuple(ids[: kind.tp]), LayerRange(start, start + layers), precision))
+        if not last:
+            stages.append(
+                Stage(
+                    mixed.gpu(others[1]).kind,
+                    (others[1],),
+                    LayerRange(start + layers, start + layers + 1),
+                    precision,
+                )
+            )
+        return blocks(Topology(tuple(stages)), llama, mixed, BLOCK_TOKENS)
+
+    assert room(held) >= needed > room(held + 1)
+
+
+def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks() -> None:
+    points = Points(np.array([1.0, 2.0, 1.0]), np.array([48.0, 96.0, 1024.0]))
+    assert points.chunks(2000).tolist() == [1, 1, 2]
+    assert points.chunks(4000).tolist() == [2, 2, 4]
+
+
+def test_every_batch_leaves_half_a_step_for_prompts() -> None:
+    points = Points.all([1, 2, 4], BATCHES, USUAL_BATCHING)
+    assert points.sequences.max() == 1024
+    assert set(points.stages.tolist()) == {1, 2, 4}
+
+
+def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them() -> None:
+    points = Points.all([1, 2], BATCHES, Batching(max_sequences=48, max_step_tokens=64))
+    assert points.batch[points.stages == 1].tolist() == [1, 2, 4, 8, 16, 32]
+    assert points.batch[points.stages == 2].tolist() == [1, 2, 4, 8, 16, 32, 48]
+    assert points.chunks(100).max() == 4, "32 tokens are left beside 32 decodes"
+
+
+def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(
+    mixed: Cluster, llama: ModelSpec, known: dict[str, Profile]
+) -> None:
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
+    per_token = []
+    for chunks in (8, 9, 16):  # eight are costed one by one, more by parts
+        _, first, _ = times_of(kinds, points, setting_of(mixed, llama, known, tokens=chunks * 2032))
+        per_token.append(float(first.of(0, 80, last=True)[0]) / chunks)
+    growth = [later - earlier for earlier, later in pairwise(per_token)]
+    assert growth[1] == pytest.approx(7 * growth[0], rel=0.05), (
+        "attention grows with the square, chunk by chunk"
+    )
+
+
+def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it() -> None:
+    load = Load(1.0, 800, 250, 1)
+    points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
+    alone, four, shared, full = bubbles(points, load).tolist()
+    assert (alone, full) == (1.0, 1.0)
+    assert four == pytest.approx(4.0, rel=0.01)
+    assert 1.0 < shared < four
+
+
+CASES = [
+    ("A100x4@bf16", 800, 250, 4.5),
+    ("L40Sx4@fp8", 800, 250, 2.4),
+    ("A100x4@bf16", 4000, 100, 1.2),
+    ("A100x4@bf16", 128, 512, 7.0),
+    ("A100x2:0-40@bf16 > A100x2:40-80@bf16", 800, 250, 4.7),
+    ("A100x4:0-52@bf16 > L40Sx4:52-80@fp8", 800, 250, 6.8),
+    ("A100x4:0-40@bf16 > L40Sx4:40-80@fp8", 512, 16, 10.0),
+]
+"""Topology, input and output tokens, and about what rate saturates it."""
+
+
+@pytest.mark.parametrize(("text", "inputs", "outputs", "full_rps"), CASES)
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_the_estimate_is_near_the_simulator(  # noqa: PLR0917 - what a case is
+    text: str,
+    inputs: int,
+    outputs: int,
+    full_rps: float,
+    share: float,
+    mixed: Cluster,
+    llama: ModelSpec,
+    known: dict[str, Profile],
+) -> None:
+    topology, rate_rps = parse_topology(text, mixed, 80, "bf16"), share * full_rps
+    problem = Problem(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
+    found = candidates(topology, problem, known)
+    draw, now, arrivals = random.Random(1), 0.0, []
+    for _ in range(2500):
+        now += draw.expovariate(rate_rps)
+        arrivals.append(Arrival(now, inputs, outputs))
+    served = [one for one in simulate(server_of(topology, llama, mixed, known), arrivals)[300:] if one]
+    ttft_s, tpot_s = ([getattr(one, name) for one in served] for name in ("ttft_s", "tpot_s"))
+    assert _at_least(found, "mean").ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
+    assert _at_least(found, "p99").ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.45)
+    assert _at_least(found, "mean").tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
+
+
+def _at_least(found: list[Candidate], stat: str) -> Prediction:
+    """At the smallest batch that is enough for the load, up to a statistic."""
+    enough = [one.prediction for one in found if math.isfinite(one.prediction.tpot_s[stat])]
+    return min(enough, key=lambda one: one.batch)
+
+
+def test_the_load_of_a_workload_has_at_least_one_token_and_one_request() -> None:
+    load = Load.of(Workload(1.0, 100, 0, 0))
+    assert (load.output_tokens, load.held, load.decoded) == (1, 1, 1)
+    assert replace(load, output_tokens=250).decoded == 249
