@@ -112,6 +112,8 @@ class EngineStats:
     total_blocks: int
     worker_pids: dict[int, int] = field(default_factory=dict)
     """Device index to process id, standby workers included."""
+    standby: tuple[Topology, ...] = ()
+    """Topologies to which a switch would load nothing, the oldest first."""
 
 
 class Shadow(Protocol):

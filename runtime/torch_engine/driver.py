@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,8 @@ class Driver:
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
         self._coming_up: dict[int, Lineup] = {}
+        self._standby: list[Lineup] = []
+        """Lineups that served before, with weights and group, the latest last."""
         self._calls: set[asyncio.Task[None]] = set()
 
     # --- start ---------------------------------------------------------------------------------------------------
@@ -229,8 +232,13 @@ class Driver:
                     Reason.RANK_LOST, f"the worker on device {device} died; {self.active.topology} needs it"
                 )
             )
-        elif self._switch and device in self._switch.devices:
-            self._switch.lose(SwitchError(Reason.RANK_LOST, f"the worker on device {device} died"))
+            return
+        lost = SwitchError(Reason.RANK_LOST, f"the worker on device {device} died")
+        if self._switch and device in self._switch.devices:
+            self._switch.lose(lost)
+        for lineup in [one for one in self._standby if device in one.topology.devices]:
+            lineup.lose(lost)
+            self._spawn(self._disband_standby(lineup))
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +289,38 @@ class Driver:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        self._switch = Switch(self, self._lineup(target))
+        await self._make_room(target)
+        self._switch = Switch(self, self._lineup_of(target))
+
+    def _lineup_of(self, target: Topology) -> Lineup:
+        """The one on standby for this topology, or a new one."""
+        for lineup in self._standby:
+            if lineup.topology == target:
+                self._standby.remove(lineup)
+                return lineup
+        return self._lineup(target)
+
+    async def _make_room(self, target: Topology) -> None:
+        """Disband the oldest on standby until old and new fit beside the others."""
+        needed = self._side_by_side(target)
+        while others := [lineup for lineup in self._standby if lineup.topology != target]:
+            held = Counter[int]()
+            for lineup in others:
+                held.update(footprint.weight_bytes(lineup.topology, self.model))
+            if all(needed.get(device, 0) + size <= self._usable(device) for device, size in held.items()):
+                return
+            await self._disband_standby(others[0])
+
+    async def retire(self, lineup: Lineup) -> None:
+        """What served before keeps weights and group, for the way back; the oldest gives way."""
+        await lineup.stand_by(self.crew, keep=self.active)
+        self._standby.append(lineup)
+        while len(self._standby) > self.settings.num_standby:
+            await self._disband_standby(self._standby[0])
+
+    async def _disband_standby(self, lineup: Lineup) -> None:
+        self._standby.remove(lineup)
+        await lineup.disband(self.crew, keep=self.active)
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -309,7 +348,8 @@ class Driver:
         """A snapshot."""
         scheduler = self.scheduler
         counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
-        return EngineStats(*counts, worker_pids=dict(self.crew.pids))
+        standby = tuple(lineup.topology for lineup in self._standby)
+        return EngineStats(*counts, dict(self.crew.pids), standby)
 
     async def call_digests(self, positions: dict[str, int] | None) -> KvDigests:
         """Digests of each running request's first positions; None takes all it has computed."""
@@ -358,14 +398,21 @@ class Driver:
         return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
 
     def _refuse_switch_memory(self, target: Topology) -> None:
-        now, num_blocks = self.active.topology, self.shape.num_blocks
-        needed = footprint.peak_bytes(now, target, self.model, num_blocks, self.settings.block_size)
-        self._refuse_memory(needed, f"{now.shape} and {target.shape} side by side with {num_blocks}")
+        what = f"{self.active.topology.shape} and {target.shape} side by side with {self.shape.num_blocks}"
+        self._refuse_memory(self._side_by_side(target), what)
+
+    def _side_by_side(self, target: Topology) -> Mapping[int, int]:
+        """Bytes each device needs while what runs and the target stand side by side."""
+        now, size = self.active.topology, self.settings.block_size
+        return footprint.peak_bytes(now, target, self.model, self.shape.num_blocks, size)
+
+    def _usable(self, device: int) -> int:
+        return round(self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
 
     def _refuse_memory(self, needed: Mapping[int, int], what: str) -> None:
         """Refuse what does not leave a device its headroom."""
         for device, size in needed.items():
-            usable = round(self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
+            usable = self._usable(device)
             if size > usable:
                 raise SwitchError(
                     Reason.NO_MEMORY,

@@ -1,6 +1,7 @@
 """A lineup: the ranks of one topology, each with its role, and the group they share."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from runtime.engine import SamplingParams
@@ -36,7 +37,12 @@ class Lineup:
         self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def load(self, crew: Crew) -> None:
-        """Give every worker its role and wait until each has loaded and warmed up alone."""
+        """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
+        if not self._loaded.done():
+            await self._give_roles(crew)
+        await self._loaded
+
+    async def _give_roles(self, crew: Crew) -> None:
         await crew.muster(self.topology.devices)
         last = self.topology.pp_size - 1
         for number, stage in enumerate(self.topology.stages):
@@ -44,7 +50,6 @@ class Lineup:
                 shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
                 order = Load(self.generation, shard, number, self._memory.path, self._memory.shape)
                 crew.broadcast([device], order)
-        await self._loaded
 
     def loaded(self, device: int) -> None:
         """A worker has its role."""
@@ -67,15 +72,19 @@ class Lineup:
         """KV pieces a device holds for this topology."""
         return owned(self.topology, self._model).get(device, frozenset())
 
-    async def disband(self, crew: Crew, keep: "Lineup") -> None:
-        """Forget the roles and give back the KV memory that ``keep`` does not need, a piece at a time."""
+    async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
+        """Give back the KV memory that ``keep`` does not need, a piece at a time. Roles and group stay."""
         for device in self.topology.devices:
-            try:
-                await crew.order(device, lambda number: Drop(number, self.generation, ()))
+            with suppress(WorkerLostError):  # its memory went with it
                 for piece in sorted(self.pieces(device) - keep.pieces(device)):
                     await _drop_piece(crew, device, piece)
-            except WorkerLostError:
-                continue  # its memory went with it
+
+    async def disband(self, crew: Crew, keep: "Lineup") -> None:
+        """The same, and forget the roles and the group."""
+        for device in self.topology.devices:
+            with suppress(WorkerLostError):
+                await crew.order(device, lambda number: Drop(number, self.generation, ()))
+        await self.stand_by(crew, keep)
         self._memory.close()
 
 

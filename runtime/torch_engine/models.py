@@ -22,6 +22,8 @@ class EngineSettings:
     """Bytes a worker copies between two steps."""
     copy_share: float = 0.2
     """Share of the time that copying may take while requests run."""
+    num_standby: int = 1
+    """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
 
     def __post_init__(self) -> None:
         """Every running sequence must fit a step, or some would never decode.

@@ -101,10 +101,10 @@ class Switch:
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={"patch": len(moved)})
 
     async def release(self) -> None:
-        """Give back what only the source needed."""
+        """Give back what only the source needed; it stays on standby."""
         if self._committed and not self._ended:
             self._ended = True
-            await self._source.disband(self._driver.crew, keep=self._target)
+            await self._driver.retire(self._source)
             self._driver.forget(self)
 
     async def abort(self, reason: Reason) -> None:

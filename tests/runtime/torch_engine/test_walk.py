@@ -33,7 +33,12 @@ TOPOLOGIES = (
 """On every number of devices, grown, shrunk and moved: uneven splits and a TP degree of its own for each stage among them."""
 RUNNING = 16
 SETTINGS = EngineSettings(
-    block_size=8, num_blocks=2048, max_running=RUNNING, max_batch_tokens=48, syncing_batch_tokens=32
+    block_size=8,
+    num_blocks=2048,
+    max_running=RUNNING,
+    max_batch_tokens=48,
+    syncing_batch_tokens=32,
+    num_standby=4,  # so that some switches find their target on standby
 )
 
 
