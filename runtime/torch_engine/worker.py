@@ -29,6 +29,8 @@ from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
 
 _PR_SET_PDEATHSIG = 1
+_LOADING_NICENESS = 10
+"""Of the threads that load weights: steps of what runs come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Worker:
             self._roles.pop(order.generation, None)
 
     def _load(self, order: Load) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICENESS)
         try:
             with torch.inference_mode():
                 self._checkpoint = self._checkpoint or Checkpoint(self._config.checkpoint)
