@@ -68,19 +68,14 @@ class Lineup:
         return owned(self.topology, self._model).get(device, frozenset())
 
     async def disband(self, crew: Crew, keep: "Lineup") -> None:
-        """Forget the roles and give back the KV memory that ``keep`` does not need, a piece at a time."""
+        """Forget the roles and give back the KV memory that ``keep`` does not need."""
         for device in self.topology.devices:
             try:
-                await crew.order(device, lambda number: Drop(number, self.generation, ()))
-                for piece in sorted(self.pieces(device) - keep.pieces(device)):
-                    await _drop_piece(crew, device, piece)
+                await crew.order(device, lambda number: Drop(number, self.generation))
+                await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
             except WorkerLostError:
                 continue  # its memory went with it
         self._memory.close()
-
-
-async def _drop_piece(crew: Crew, device: int, piece: Piece) -> None:
-    await crew.order(device, lambda number: Drop(number, None, (piece,)))
 
 
 def load_failed(device: int, detail: str) -> SwitchError:
