@@ -74,6 +74,16 @@ def test_slices_of_no_time_at_all_come_to_an_end() -> None:
     assert store.cache[:, 0, 0, 2:5].all()
 
 
+def test_a_long_run_is_given_back_in_slices_too() -> None:
+    shape = KvShape(1, 1, 768, 32, 32, torch.float32)  # 3 MiB of K
+    store = KvStore(shape)
+    store.cache.fill_(1.0)
+    first = store.give_back([Piece(0, 0)], [(0, 768)], seconds=0)
+    assert (first.rest, first.bytes) == (1 << 20, 1 << 20)
+    last = store.give_back([Piece(0, 0)], [(0, 768)], seconds=60, after=1 << 20)
+    assert (last.rest, last.bytes, store.held_bytes) == (None, 5 << 20, 0)
+
+
 def test_what_was_given_back_can_be_written_at_once() -> None:
     store = filled()
     before = store.held_bytes

@@ -77,14 +77,28 @@ async def test_no_block_comes_back_while_memory_is_being_punched_out(driver: Sim
     shrinking = asyncio.create_task(capacity.resize(4))
     await driver.crew.was_asked.wait()
     growing = asyncio.create_task(capacity.resize(16))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert driver.pool.num_blocks == 4
+    driver.crew.may_answer.set()
+    await asyncio.gather(shrinking, growing)
+    assert driver.pool.num_blocks == 16
+    assert driver.crew.punched() == [[(4, 16)]] * 2
+
+
+async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver: SimpleNamespace) -> None:
+    capacity = Capacity(driver)
+    driver.pool.resize(4)
+    driver.crew.may_answer.clear()
+    giving = asyncio.create_task(capacity.give_back())
+    await driver.crew.was_asked.wait()
     settling = asyncio.create_task(capacity.settle())
     for _ in range(20):
         await asyncio.sleep(0)
     assert driver.pool.num_blocks == 4
     driver.crew.may_answer.set()
-    await asyncio.gather(shrinking, growing, settling)
+    await asyncio.gather(giving, settling)
     assert driver.pool.num_blocks == 16
-    assert driver.crew.punched() == [[(4, 16)]] * 2
 
 
 async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(
