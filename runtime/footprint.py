@@ -143,6 +143,15 @@ def peak_bytes(
     return peak
 
 
+def blocks_beside(
+    now: Topology, target: Topology, model: ModelSpec, cluster: Cluster, block_size: int
+) -> int:
+    """The most KV blocks with which old and new fit side by side: the minimum over devices; negative if weights alone do not."""
+    fixed, one = (peak_bytes(now, target, model, num_blocks, block_size) for num_blocks in (0, 1))
+    usable = {device: cluster.gpu(device).memory_bytes * (1 - HEADROOM) for device in fixed}
+    return min(int((usable[device] - fixed[device]) // (one[device] - fixed[device])) for device in fixed)
+
+
 def _kept_bytes(old: Stage, new: Stage, device: int, model: ModelSpec) -> float:
     """KV bytes per token that a device holds in both stages, in the narrower format of the two."""
     layers = _overlap((old.layers.start, old.layers.end), (new.layers.start, new.layers.end))

@@ -67,6 +67,7 @@ PURE = (
     "runtime/footprint.py",
     "runtime/notation.py",
     "runtime/kv/blocks.py",
+    "runtime/kv/pages.py",
     "runtime/sync/patch.py",
     "runtime/torch_engine/scheduler.py",
     "runtime/vllm_engine/frontier.py",

@@ -1,8 +1,10 @@
 """The block pool: which KV blocks are free, and how often each was written. Pure.
 
-A block id holds for the whole engine; where its bytes live is the topology's business.
+A block id holds for the whole engine; where its bytes live is the topology's business. The pool shrinks by retiring
+free ids, whichever they are, and grows by taking them back, so no live block ever moves.
 """
 
+import heapq
 from collections.abc import Iterable, Sequence
 
 
@@ -14,6 +16,11 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
+        """Blocks in circulation: free, or in a table."""
+        self.capacity = num_blocks
+        """Blocks that shall be in circulation. Fewer than there are while blocks to retire are still in tables."""
+        self.retired: set[int] = set()
+        """Blocks out of circulation until the pool grows."""
         self.versions = [0] * num_blocks
         self._free = list(range(num_blocks - 1, -1, -1))
 
@@ -32,11 +39,25 @@ class BlockPool:
     def reserve(self) -> int:
         """Take a block out of circulation for good."""
         self.num_blocks -= 1
+        self.capacity -= 1
         return self._free.pop(0)
 
     def give_back(self, blocks: Sequence[int]) -> None:
-        """Free blocks, in table order."""
+        """Free blocks, in table order; as many as are too many retire at once."""
         self._free.extend(reversed(blocks))
+        self._retire()
+
+    def resize(self, capacity: int) -> None:
+        """Have ``capacity`` blocks, at most as many as at first.
+
+        Retired blocks come back at once. Free blocks retire at once, and blocks in tables as they come free.
+        """
+        self.capacity = capacity
+        self._retire()
+        back = heapq.nsmallest(capacity - self.num_blocks, self.retired)
+        self.retired.difference_update(back)
+        self.num_blocks += len(back)
+        self._free[:0] = reversed(back)  # cold: taken last
 
     def written(self, blocks: Iterable[int]) -> None:
         """Record a completed write to each block."""
@@ -48,8 +69,17 @@ class BlockPool:
         return self._free[: -count - 1 : -1]
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Every block is either free or in exactly one table; raises AssertionError otherwise."""
+        """Every block is either free, retired or in exactly one table; raises AssertionError otherwise."""
         used = [block for table in tables for block in table]
-        assert len(used + self._free) == len({*used, *self._free}) == self.num_blocks, (
+        assert len(used + self._free) == len({*used, *self._free} - self.retired) == self.num_blocks, (
             "a block is lost or used twice"
         )
+
+    def _retire(self) -> None:
+        """The highest free ids go: they lie together, and whole pages with them."""
+        count = min(self.num_blocks - self.capacity, len(self._free))
+        if count > 0:
+            gone = set(heapq.nlargest(count, self._free))
+            self._free = [block for block in self._free if block not in gone]
+            self.retired |= gone
+            self.num_blocks -= count

@@ -1,13 +1,15 @@
 """The KV memory of one worker: every layer and KV head of the model, of which it touches only what it owns.
 
 The whole cache of the engine is reserved once as a sparse memory file and never remapped. A slab is the memory of one
-(layer, KV head), indexed by block id; a worker gains a slab by writing to it and drops it by punching a hole, so
-that the pages go back to the system. Peers map the file and copy from it (one-sided reads).
+(layer, KV head), indexed by block id; a worker gains a slab by writing to it and drops it, or blocks in it, by punching
+holes, so that the pages go back to the system. Peers map the file and copy from it (one-sided reads).
 """
 
 import hashlib
+import itertools
 import mmap
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
+from runtime.kv.pages import holes
 
 _NUMPY: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32),
@@ -26,6 +29,9 @@ _NUMPY: dict[torch.dtype, np.dtype[Any]] = {
     torch.bfloat16: np.dtype(np.uint16),
 }
 """NumPy moves bytes only, so bfloat16 travels as 16-bit integers."""
+
+_STRIDE = 1 << 20
+"""Bytes punched before the clock is looked at: about 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,17 @@ class KvHandle:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one slice of giving memory back did."""
+
+    rest: int | None
+    """The byte to go on at; None when all is done."""
+    bytes: int
+    """By how much the memory file shrank."""
+    seconds: float
+
+
 class KvStore:
     """One worker's view of the cache."""
 
@@ -81,6 +98,11 @@ class KvStore:
         """What to send to peers; valid while this process lives."""
         return KvHandle(f"/proc/{os.getpid()}/fd/{self._fd}")
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory behind it now."""
+        return os.fstat(self._fd).st_blocks * 512
+
     def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], blocks: Sequence[int]) -> int:
         """Copy whole blocks from peers, one strided copy per block and box. Returns the bytes copied."""
         copied = 0
@@ -96,20 +118,43 @@ class KvStore:
         """Unmap the memory of peers."""
         self._peers.clear()
 
-    def drop(self, pieces: Sequence[Piece]) -> None:
-        """Give the memory of these slabs back to the system; they read as zeros afterwards."""
-        for piece in pieces:
-            for half in (0, 1):
-                slab = (half * self.shape.num_layers + piece.layer) * self.shape.num_kv_heads + piece.head
-                start, end = slab * self.shape.slab_bytes, (slab + 1) * self.shape.slab_bytes
-                start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-                if end > start:
-                    self._map.madvise(mmap.MADV_REMOVE, start, end - start)
+    def give_back(
+        self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
+    ) -> Slice:
+        """Give the whole pages of these runs of blocks back to the system, for about ``seconds``.
+
+        ``runs`` are ascending ranges of block ids. Go on with ``after`` = the ``rest`` of the slice before. What was given
+        back reads as zeros, and can be written at once.
+        """
+        began, before = time.perf_counter(), self.held_bytes
+        rest = self._punch(pieces, runs, after, began + seconds)
+        return Slice(rest, before - self.held_bytes, time.perf_counter() - began)
 
     def digest(self, piece: Piece, block: int, tokens: int) -> str:
         """Digest of K and V of the first ``tokens`` positions of a block, whatever the topology."""
         both = self._bytes[:, piece.layer, piece.head, block, :tokens]
         return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
+
+    def _punch(
+        self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], after: int, until: float
+    ) -> int | None:
+        """Punch holes until the clock says ``until``, one stride at least; the byte to go on at."""
+        for start, end in holes(self._slabs(pieces), runs, mmap.PAGESIZE, after):
+            for at in range(start, end, _STRIDE):
+                upto = min(at + _STRIDE, end)
+                self._map.madvise(mmap.MADV_REMOVE, at, upto - at)
+                if time.perf_counter() >= until:
+                    return upto
+        return None
+
+    def _slabs(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """First byte and bytes per block of K and of V of each piece, ascending."""
+        shape = self.shape
+        numbers = (
+            (half * shape.num_layers + piece.layer) * shape.num_kv_heads + piece.head
+            for half, piece in itertools.product((0, 1), sorted(pieces))
+        )
+        return [(number * shape.slab_bytes, shape.piece_block_bytes // 2) for number in numbers]
 
     def _peer(self, handle: KvHandle) -> NDArray[Any]:
         if handle.path not in self._peers:

@@ -1,6 +1,7 @@
 """The driver's workers: forked on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
+import functools
 import itertools
 import os
 import signal
@@ -9,11 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runtime.channel import AsyncChannel, encode
-from runtime.kv.store import KvHandle
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop
+from runtime.footprint import Piece
+from runtime.kv.store import KvHandle, Slice
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop, GiveBack
 from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
 
-Order = Copy | Drop | Digest
+Order = Copy | Drop | GiveBack | Digest
 
 
 class WorkerLostError(Exception):
@@ -41,6 +43,11 @@ class Crew:
         self._orders: dict[int, tuple[int, asyncio.Future[Any]]] = {}
         self._numbers = itertools.count()
         self.pids: dict[int, int] = {}
+
+    @property
+    def all_blocks(self) -> tuple[tuple[int, int], ...]:
+        """The run of every block of a slab."""
+        return ((0, self._config.shape.num_blocks),)
 
     async def muster(self, devices: Iterable[int]) -> None:
         """Fork what is missing and wait until each has greeted."""
@@ -75,6 +82,22 @@ class Crew:
         self._orders[number] = (device, done)
         self._channels[device].send(make(number))
         return await done
+
+    async def give_back(
+        self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
+    ) -> list[Slice]:
+        """Have a worker give memory back to the system, slice by slice between its steps.
+
+        Raises:
+            WorkerLostError: the worker is or gets lost; its memory went with it.
+        """
+        what, slices = (tuple(sorted(pieces)), tuple(runs)), []
+        after: int | None = 0
+        while after is not None:
+            make = functools.partial(_give_back, what=what, after=after)
+            slices.append(await self.order(device, make))
+            after = slices[-1].rest
+        return slices
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
@@ -119,6 +142,12 @@ class Crew:
         self._channels.pop(device).close()
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _give_back(
+    number: int, what: tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]], after: int
+) -> GiveBack:
+    return GiveBack(number, *what, after)
 
 
 def _close_all_but(descriptor: int) -> None:

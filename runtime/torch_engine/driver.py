@@ -14,8 +14,6 @@ import signal
 import socket
 import sys
 import traceback
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -28,6 +26,7 @@ from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
+from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
@@ -41,7 +40,9 @@ from runtime.torch_engine.messages import (
     Run,
     Started,
 )
+from runtime.torch_engine.models import Resized
 from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
+from runtime.torch_engine.standby import Standby
 from runtime.torch_engine.switch import Switch
 from runtime.torch_engine.worker import WorkerConfig
 
@@ -77,8 +78,6 @@ class Driver:
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
         self._coming_up: dict[int, Lineup] = {}
-        self._standby: list[Lineup] = []
-        """Lineups that served before, with weights and group, the latest last."""
         self._calls: set[asyncio.Task[None]] = set()
 
     # --- start ---------------------------------------------------------------------------------------------------
@@ -96,15 +95,14 @@ class Driver:
             self._service.send(Started(self.model, self.shape.num_blocks))
 
     async def _start(self, config: DriverConfig) -> None:
-        self.settings, self._cluster = config.settings, config.cluster
+        self.settings, self.cluster = config.settings, config.cluster
         self.model = Checkpoint(config.checkpoint).spec
         config.topology.check(config.cluster, self.model)
         size = self.settings.block_size
         num_blocks = self.settings.num_blocks or default_blocks(
             self.model, config.cluster, config.topology, size
         )
-        standing = self._standing_bytes(config.topology, num_blocks)
-        self._refuse_memory(standing, f"{config.topology.shape} with {num_blocks}")
+        refuse_start(config.topology, self.model, config.cluster, num_blocks, size)
         self.shape = KvShape(
             self.model.num_layers, self.model.num_kv_heads, num_blocks, size, self.model.head_dim, DTYPE
         )
@@ -113,8 +111,10 @@ class Driver:
         limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
         limits = ModelLimits(limit, self.model.vocab_size)
         self.scheduler = Scheduler(self.pool, size, self.settings.max_running, limits)
+        self.capacity = Capacity(self)
         worker = WorkerConfig(config.checkpoint, self.shape, self._scratch)
         self.crew = Crew(worker, self._worker_said, self._worker_lost)
+        self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
         await self.active.load(self.crew)
         await self.probe(self.active)
@@ -135,8 +135,10 @@ class Driver:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
-        """Fill the pipeline with micro-batches."""
+    def schedule(self) -> None:
+        """Fill the pipeline with micro-batches; blocks that came free and shall retire do so beside."""
+        if self.capacity.is_owing:
+            self._spawn(self.capacity.give_back())
         stages = self.active.topology.pp_size
         while not self._fenced and len(self._batches) < stages:
             chunks = self.scheduler.next_batch(self._token_budget(), stages)
@@ -168,7 +170,7 @@ class Driver:
                 probe.set_result(None)
             return
         tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
-        self._schedule()
+        self.schedule()
         self.emit(tokens)
         if not self._batches:
             self._drained.set()
@@ -203,7 +205,7 @@ class Driver:
         """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
         self._fenced = False
         self._first_step = asyncio.get_running_loop().create_future()
-        self._schedule()
+        self.schedule()
         if not self._batches:
             self._first_step.set_result(None)
         return self._first_step
@@ -236,9 +238,7 @@ class Driver:
         lost = SwitchError(Reason.RANK_LOST, f"the worker on device {device} died")
         if self._switch and device in self._switch.devices:
             self._switch.lose(lost)
-        for lineup in [one for one in self._standby if device in one.topology.devices]:
-            lineup.lose(lost)
-            self._spawn(self._disband_standby(lineup))
+        self._spawn(self.standby.lose(device, lost))
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -271,56 +271,25 @@ class Driver:
         self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request)
         if late:  # it was sent before the service knew of the cut
             self.emit([Moved(self._epoch, (request.request_id,))])
-        self._schedule()
+        self.schedule()
 
     async def call_cancel(self, request_id: str) -> None:
         """End a request early."""
         self.emit(self.scheduler.cancel(request_id))
-        self._schedule()
+        self.schedule()
 
     async def call_prepare(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
         if self._switch:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
-            target.check(self._cluster, self.model)
-            self._refuse_switch_memory(target)
+            target.check(self.cluster, self.model)
+            self.capacity.make_room(target)
         except SwitchError:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        await self._make_room(target)
-        self._switch = Switch(self, self._lineup_of(target))
-
-    def _lineup_of(self, target: Topology) -> Lineup:
-        """The one on standby for this topology, or a new one."""
-        for lineup in self._standby:
-            if lineup.topology == target:
-                self._standby.remove(lineup)
-                return lineup
-        return self._lineup(target)
-
-    async def _make_room(self, target: Topology) -> None:
-        """Disband the oldest on standby until old and new fit beside the others."""
-        needed = self._side_by_side(target)
-        while others := [lineup for lineup in self._standby if lineup.topology != target]:
-            held = Counter[int]()
-            for lineup in others:
-                held.update(footprint.weight_bytes(lineup.topology, self.model))
-            if all(needed.get(device, 0) + size <= self._usable(device) for device, size in held.items()):
-                return
-            await self._disband_standby(others[0])
-
-    async def retire(self, lineup: Lineup) -> None:
-        """What served before keeps weights and group, for the way back; the oldest gives way."""
-        await lineup.stand_by(self.crew, keep=self.active)
-        self._standby.append(lineup)
-        while len(self._standby) > self.settings.num_standby:
-            await self._disband_standby(self._standby[0])
-
-    async def _disband_standby(self, lineup: Lineup) -> None:
-        self._standby.remove(lineup)
-        await lineup.disband(self.crew, keep=self.active)
+        self._switch = Switch(self, self.standby.take(target) or self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -348,8 +317,11 @@ class Driver:
         """A snapshot."""
         scheduler = self.scheduler
         counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
-        standby = tuple(lineup.topology for lineup in self._standby)
-        return EngineStats(*counts, dict(self.crew.pids), standby)
+        return EngineStats(*counts, dict(self.crew.pids), self.standby.topologies)
+
+    async def call_resize(self, num_blocks: int) -> Resized:
+        """Have so many KV blocks, unless a switch is under way."""
+        return await self.capacity.resize(num_blocks)
 
     async def call_digests(self, positions: dict[str, int] | None) -> KvDigests:
         """Digests of each running request's first positions; None takes all it has computed."""
@@ -360,7 +332,9 @@ class Driver:
         for device in self.active.topology.devices:
             result = await self._digests_of(device, {block: valid for block, (_, _, valid) in wanted.items()})
             found.update({(*wanted[block][:2], piece): digest for (block, piece), digest in result.items()})
-        return KvDigests(positions, found)
+        return KvDigests(
+            positions, found, {(rid, logical): block for block, (rid, logical, _) in wanted.items()}
+        )
 
     def _valid_blocks(self, positions: dict[str, int]) -> dict[int, tuple[str, int, int]]:
         """Block to (request, logical block, valid tokens)."""
@@ -384,40 +358,17 @@ class Driver:
         self._coming_up.pop(switch.target.generation, None)
         if self._switch is switch:
             self._switch = None
-            self._schedule()
+            self.schedule()
+
+    @property
+    def lineups(self) -> tuple[Lineup, ...]:
+        """What holds KV: what is active, and what is coming up beside it."""
+        return (self.active, self._switch.target) if self._switch else (self.active,)
 
     def _current(self) -> Switch:
         if self._switch is None:
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
         return self._switch
-
-    def _standing_bytes(self, topology: Topology, num_blocks: int) -> dict[int, int]:
-        """Bytes each device needs for a topology that stands alone."""
-        weights = footprint.weight_bytes(topology, self.model)
-        per_block = footprint.block_bytes(topology, self.model, self.settings.block_size)
-        return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
-
-    def _refuse_switch_memory(self, target: Topology) -> None:
-        what = f"{self.active.topology.shape} and {target.shape} side by side with {self.shape.num_blocks}"
-        self._refuse_memory(self._side_by_side(target), what)
-
-    def _side_by_side(self, target: Topology) -> Mapping[int, int]:
-        """Bytes each device needs while what runs and the target stand side by side."""
-        now, size = self.active.topology, self.settings.block_size
-        return footprint.peak_bytes(now, target, self.model, self.shape.num_blocks, size)
-
-    def _usable(self, device: int) -> int:
-        return round(self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
-
-    def _refuse_memory(self, needed: Mapping[int, int], what: str) -> None:
-        """Refuse what does not leave a device its headroom."""
-        for device, size in needed.items():
-            usable = self._usable(device)
-            if size > usable:
-                raise SwitchError(
-                    Reason.NO_MEMORY,
-                    f"device {device} has {usable:,} bytes to use but {what} KV blocks needs {size:,}; lower num_blocks",
-                )
 
     # --- end -----------------------------------------------------------------------------------------------------
 

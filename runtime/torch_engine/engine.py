@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from runtime import footprint
 from runtime.capabilities import Batching, Capabilities
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
@@ -22,7 +23,7 @@ from runtime.torch_engine.messages import (
     KvDigests,
     Started,
 )
-from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.models import EngineSettings, Resized
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,18 @@ class TorchEngine:
         """The service's metrics say all there is."""
         return ""
 
+    async def resize(self, num_blocks: int) -> Resized:
+        """Have so many KV blocks while requests run; what is no longer needed goes back to the system.
+
+        No live block moves. Where too few blocks are free, the others retire as they come free.
+
+        Raises:
+            SwitchError: ``busy`` while a switch is under way; ``no_memory`` if devices hold fewer, or a running request may
+                come to need more.
+        """
+        resized: Resized = await self._call("resize", num_blocks)
+        return resized
+
     async def digests(self, positions: dict[str, int] | None = None) -> KvDigests:
         """Byte digests of each running request's KV; pass the positions of an earlier answer to compare with it."""
         found: KvDigests = await self._call("digests", positions)
@@ -222,8 +235,16 @@ class TorchEngine:
         )
         self._live.clear()
         self._fail_calls(EngineLostError(detail))
-        self._config = dataclasses.replace(self._config, topology=self._topology)
+        self._config = dataclasses.replace(self._config, topology=self._topology, settings=self._fitting())
         self._restart = asyncio.create_task(self._relaunch())
+
+    def _fitting(self) -> EngineSettings:
+        """The settings with no more KV blocks than what ran last holds alone; the pool may have given way for it."""
+        settings, cluster = self._config.settings, self._config.cluster
+        if settings.num_blocks is None:
+            return settings
+        held = footprint.blocks(self._topology, self.model, cluster, settings.block_size)
+        return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
 
     async def _relaunch(self) -> None:
         """A driver with the topology that ran last; when it cannot start, nothing more will come."""

@@ -73,23 +73,22 @@ class Lineup:
         return owned(self.topology, self._model).get(device, frozenset())
 
     async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
-        """Give back the KV memory that ``keep`` does not need, a piece at a time. Roles and group stay."""
+        """Give back the KV memory that ``keep`` does not need. Roles and group stay."""
         for device in self.topology.devices:
             with suppress(WorkerLostError):  # its memory went with it
-                for piece in sorted(self.pieces(device) - keep.pieces(device)):
-                    await _drop_piece(crew, device, piece)
+                await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
 
     async def disband(self, crew: Crew, keep: "Lineup") -> None:
         """The same, and forget the roles and the group."""
+        await self.stand_by(crew, keep)
+        await self.dismiss(crew)
+
+    async def dismiss(self, crew: Crew) -> None:
+        """Forget the roles and the group."""
         for device in self.topology.devices:
             with suppress(WorkerLostError):
-                await crew.order(device, lambda number: Drop(number, self.generation, ()))
-        await self.stand_by(crew, keep)
+                await crew.order(device, lambda number: Drop(number, self.generation))
         self._memory.close()
-
-
-async def _drop_piece(crew: Crew, device: int, piece: Piece) -> None:
-    await crew.order(device, lambda number: Drop(number, None, (piece,)))
 
 
 def load_failed(device: int, detail: str) -> SwitchError:

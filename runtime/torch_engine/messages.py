@@ -58,11 +58,21 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Forget a role, if it is still there, and give back the memory of these pieces."""
+    """Forget a role, if it is still there, and the memory of peers."""
 
     order: int
-    generation: int | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice."""
+
+    order: int
     pieces: tuple[Piece, ...]
+    runs: tuple[tuple[int, int], ...]
+    after: int
+    """The byte to go on at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A copy, drop or digest order is done."""
+    """A copy, drop, give-back or digest order is done."""
 
     order: int
     value: Any
@@ -121,3 +131,5 @@ class KvDigests:
     """Request to how many of its first positions were read."""
     digests: dict[tuple[str, int, Piece], str]
     """(request, logical block, piece) to digest."""
+    blocks: dict[tuple[str, int], int]
+    """(request, logical block) to block id."""

@@ -50,6 +50,20 @@ class Span:
     """Block ids, enough for ``start + count`` tokens."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What a change of the number of KV blocks did."""
+
+    num_blocks: int
+    """KV blocks there are now."""
+    owed: int
+    """How many of them will still retire, as they come free."""
+    returned_bytes: int
+    """By how much the workers' memory shrank."""
+    slices_s: tuple[float, ...]
+    """For how long each slice kept a worker from its steps, seconds."""
+
+
 class Sampled(NamedTuple):
     """One chosen token."""
 

@@ -33,6 +33,11 @@ class Sequence:
         return len(self.tokens) - len(self.request.prompt)
 
     @property
+    def most_tokens(self) -> int:
+        """Tokens of the prompt and all that may be generated."""
+        return len(self.request.prompt) + self.request.sampling.max_tokens
+
+    @property
     def num_missing(self) -> int:
         """Tokens whose KV is not in the cache; 1 while decoding."""
         return len(self.tokens) - self.num_computed
@@ -68,6 +73,8 @@ class Scheduler:
         self._block_size, self._max_running, self._limits = block_size, max_running, limits
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self.request_blocks = pool.num_blocks
+        """KV blocks that a request may come to need; the pool may have fewer for the time of a switch."""
 
     @property
     def num_waiting(self) -> int:
@@ -102,8 +109,8 @@ class Scheduler:
                 f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
                 f"model's {self._limits.tokens}; ask for fewer"
             )
-        if self._blocks_for(total) > self.pool.num_blocks:
-            capacity = self.pool.num_blocks * self._block_size
+        if self._blocks_for(total) > self.request_blocks:
+            capacity = self.request_blocks * self._block_size
             raise RequestError(f"{total} tokens do not fit the KV cache of {capacity} tokens; ask for fewer")
         self._waiting.append(Sequence(request, request.epoch, list(request.prompt)))
 
@@ -160,6 +167,17 @@ class Scheduler:
     def tables(self) -> Iterable[list[int]]:
         """Block tables of running sequences, up to the blocks that hold computed tokens."""
         return (s.table[: -(-s.num_computed // self._block_size)] for s in self._running)
+
+    @property
+    def longest_blocks(self) -> int:
+        """KV blocks that the longest of the accepted requests may come to need; with fewer it would never end."""
+        return max((self._blocks_for(s.most_tokens) for s in self.sequences), default=0)
+
+    @property
+    def least_blocks(self) -> int:
+        """Blocks with which all goes on: those in tables with one more per running sequence, or those of the longest request."""
+        held = sum(len(sequence.table) for sequence in self._running)
+        return max(held + len(self._running), self.longest_blocks)
 
     def check_integrity(self) -> None:
         """Every block is free or in one table (for tests and idle moments)."""

@@ -104,7 +104,8 @@ class Switch:
         """Give back what only the source needed; it stays on standby."""
         if self._committed and not self._ended:
             self._ended = True
-            await self._driver.retire(self._source)
+            await self._driver.standby.keep(self._source, self._target)
+            await self._driver.capacity.settle()
             self._driver.forget(self)
 
     async def abort(self, reason: Reason) -> None:
@@ -116,9 +117,14 @@ class Switch:
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
         await self._target.disband(self._driver.crew, keep=self._source)
+        await self._driver.capacity.settle()
         self._driver.forget(self)
 
     async def _build(self) -> None:
+        await self._driver.standby.give_way(
+            self._driver.capacity.beside(self._target.topology), self._target.topology
+        )
+        await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
 

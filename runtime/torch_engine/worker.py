@@ -23,7 +23,18 @@ from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run
+from runtime.torch_engine.messages import (
+    Copy,
+    Digest,
+    Done,
+    Drop,
+    GiveBack,
+    Load,
+    Loaded,
+    LoadFailed,
+    Ran,
+    Run,
+)
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
@@ -31,6 +42,8 @@ from runtime.torch_engine.shard import Shard, ShardSpec
 _PR_SET_PDEATHSIG = 1
 _LOADING_NICENESS = 10
 """Of the threads that load weights: steps of what runs come first."""
+_SLICE_S = 0.002
+"""How long giving memory back may keep a step waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ class Worker:
             for order in self._channel.messages():
                 self._obey(order)
 
-    def _obey(self, order: Load | Run | Copy | Drop | Digest) -> None:
+    def _obey(self, order: Load | Run | Copy | Drop | GiveBack | Digest) -> None:
         match order:
             case Run():
                 self._run(order)
@@ -109,6 +122,8 @@ class Worker:
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
             case Drop():
                 self._drop(order)
+            case GiveBack(number, pieces, runs, after):
+                self._channel.send(Done(number, self._store.give_back(pieces, runs, _SLICE_S, after)))
             case Digest():
                 self._channel.send(Done(order.order, self._digests(order)))
 
@@ -160,11 +175,9 @@ class Worker:
         role.shard.forward(torch.zeros(1, dtype=torch.int64), attention, SoloGroup())
 
     def _drop(self, order: Drop) -> None:
-        if order.generation is not None:
-            with self._turn:
-                self._loading.discard(order.generation)
-                self._roles.pop(order.generation, None)
-        self._store.drop(order.pieces)
+        with self._turn:
+            self._loading.discard(order.generation)
+            self._roles.pop(order.generation, None)
         self._store.forget_peers()
         self._channel.send(Done(order.order, None))
 

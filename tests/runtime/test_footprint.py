@@ -13,6 +13,7 @@ from runtime.footprint import (
     Piece,
     block_bytes,
     blocks,
+    blocks_beside,
     heads_of,
     kv_bytes_per_token,
     owned,
@@ -227,3 +228,21 @@ def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:
     weights = weight_bytes(now, model)[0] + weight_bytes(target, model)[0]
     wide = block_bytes(now, model, BLOCK_TOKENS)[0]
     assert peak_bytes(now, target, model, 10, BLOCK_TOKENS) == {0: weights + 10 * wide}
+
+
+@given(switches(("bf16", "fp32")), st.lists(st.integers(10**4, 10**7), min_size=DEVICES, max_size=DEVICES))
+def test_what_fits_side_by_side_is_the_most_that_leaves_every_device_its_headroom(
+    switch: tuple[Topology, Topology, ModelSpec], memory: list[int]
+) -> None:
+    now, target, model = switch
+    cluster = cluster_of(*memory)
+
+    def fits(number: int) -> bool:
+        peak = peak_bytes(now, target, model, number, BLOCK_TOKENS)
+        return all(size <= memory[device] * (1 - HEADROOM) for device, size in peak.items())
+
+    most = blocks_beside(now, target, model, cluster, BLOCK_TOKENS)
+    assert fits(most)
+    assert not fits(most + 1)
+    for alone in (now, target):
+        assert max(0, most) <= blocks(alone, model, cluster, BLOCK_TOKENS)

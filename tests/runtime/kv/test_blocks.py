@@ -1,6 +1,11 @@
 """The block pool."""
 
+from collections import deque
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.kv.blocks import BlockPool
 
@@ -45,3 +50,92 @@ def test_integrity_notices_a_block_in_two_tables() -> None:
     table = pool.take(1)
     with pytest.raises(AssertionError, match="lost or used twice"):
         pool.check_integrity([table, table])
+
+
+def test_integrity_notices_a_retired_block_in_a_table() -> None:
+    pool = BlockPool(4)
+    pool.resize(3)
+    table = pool.take(3)
+    pool.check_integrity([table])
+    with pytest.raises(AssertionError, match="lost or used twice"):
+        pool.check_integrity([[*table[:2], *pool.retired]])
+
+
+def test_free_blocks_retire_at_once_and_come_back_when_the_pool_grows() -> None:
+    pool = BlockPool(8)
+    table = pool.take(2)
+    pool.resize(3)
+    assert (pool.num_blocks, pool.num_free, len(pool.retired)) == (3, 1, 5)
+    assert not pool.retired & set(table)
+    pool.resize(8)
+    assert (pool.num_blocks, pool.num_free, pool.retired) == (8, 6, set())
+
+
+def test_blocks_in_tables_retire_as_they_come_free() -> None:
+    pool = BlockPool(8)
+    table = pool.take(7)
+    pool.resize(3)
+    assert (pool.num_blocks, pool.num_free) == (7, 0)
+    pool.give_back(table[:2])
+    assert (pool.num_blocks, pool.num_free, len(pool.retired)) == (5, 0, 3)
+    pool.give_back(table[2:])
+    assert (pool.num_blocks, pool.num_free, len(pool.retired)) == (3, 3, 5)
+
+
+def test_what_shall_retire_is_forgiven_when_the_pool_grows_again() -> None:
+    pool = BlockPool(8)
+    table = pool.take(8)
+    pool.resize(3)
+    pool.resize(6)
+    pool.give_back(table)
+    assert (pool.num_blocks, pool.num_free) == (6, 6)
+
+
+def test_blocks_that_lie_together_retire_and_warm_ones_are_taken_first() -> None:
+    pool = BlockPool(8)
+    table = pool.take(3)
+    pool.give_back(table)
+    pool.resize(4)
+    assert pool.retired == {4, 5, 6, 7}
+    pool.resize(6)
+    assert pool.take(6) == [0, 1, 2, 3, 4, 5]
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), st.integers(1, 6)),
+        st.tuples(st.just("give back"), st.integers(0, 20)),
+        st.tuples(st.just("resize"), st.integers(0, 15)),
+    ),
+    max_size=40,
+)
+
+
+@given(OPERATIONS)
+def test_no_block_is_lost_or_used_twice_and_the_capacity_converges(steps: Sequence[tuple[str, int]]) -> None:
+    pool = BlockPool(16)
+    scratch = pool.reserve()
+    tables: deque[list[int]] = deque()
+    for what, amount in steps:
+        live = [list(table) for table in tables]
+        if what == "take" and amount <= pool.num_free:
+            taken = pool.take(amount)
+            assert not {*taken} & (pool.retired | {scratch})
+            tables.append(taken)
+        elif what == "give back" and tables:
+            tables.rotate(amount)
+            pool.give_back(tables.popleft())
+        elif what == "resize":
+            pool.resize(amount)
+            assert [list(table) for table in tables] == live
+        used = sum(map(len, tables))
+        assert not pool.retired & {block for table in tables for block in table}
+        assert pool.num_blocks == max(pool.capacity, used)
+        assert pool.num_free == pool.num_blocks - used
+        assert pool.num_blocks + len(pool.retired) == 15
+        pool.check_integrity(tables)
+    while tables:
+        pool.give_back(tables.pop())
+    assert pool.num_blocks == pool.num_free == pool.capacity
+    pool.resize(15)
+    assert {*pool.take(15), scratch} == set(range(16))

@@ -1,5 +1,6 @@
 """KV memory: copies between stores, digests that ignore the topology, memory that returns."""
 
+import mmap
 import os
 
 import pytest
@@ -41,15 +42,66 @@ def test_a_digest_depends_on_the_valid_positions_only() -> None:
     assert store.digest(piece, 3, 20) != before
 
 
-def test_dropped_pieces_give_their_memory_back_and_read_as_zeros() -> None:
+def test_pieces_give_their_memory_back_and_read_as_zeros() -> None:
     store = filled()
     descriptor = int(store.handle.path.rsplit("/", 1)[1])
     before = os.fstat(descriptor).st_blocks * 512
     kept = store.cache[:, 0, 0].clone()
-    store.drop([Piece(2, 1), Piece(2, 3)])
-    assert before - os.fstat(descriptor).st_blocks * 512 == 4 * SHAPE.slab_bytes
+    done = store.give_back([Piece(2, 3), Piece(2, 1)], [(0, 8)], seconds=60)
+    assert before - os.fstat(descriptor).st_blocks * 512 == done.bytes == 4 * SHAPE.slab_bytes
+    assert done.rest is None
     assert not store.cache[:, 2, [1, 3]].any()
     assert torch.equal(store.cache[:, 0, 0], kept)
+
+
+def test_runs_of_blocks_give_their_memory_back_and_the_other_blocks_stay() -> None:
+    store = filled()
+    before, want = store.held_bytes, store.cache.clone()
+    pieces = [Piece(layer, head) for layer in range(3) for head in range(4)]
+    store.give_back(pieces, [(1, 3), (6, 7)], seconds=60)
+    want[:, :, :, [1, 2, 6]] = 0
+    assert before - store.held_bytes == 3 * 12 * SHAPE.piece_block_bytes
+    assert torch.equal(store.cache, want)
+
+
+def test_slices_of_no_time_at_all_come_to_an_end() -> None:
+    store, pieces = filled(), [Piece(0, 0), Piece(2, 3)]
+    slices = [store.give_back(pieces, [(0, 2), (5, 8)], seconds=0)]
+    while (rest := slices[-1].rest) is not None:
+        slices.append(store.give_back(pieces, [(0, 2), (5, 8)], seconds=0, after=rest))
+    assert len(slices) == 2 * 2 * 2 + 1
+    assert sum(each.bytes for each in slices) == 2 * 5 * SHAPE.piece_block_bytes
+    assert store.cache[:, 0, 0, 2:5].all()
+
+
+def test_a_long_run_is_given_back_in_slices_too() -> None:
+    shape = KvShape(1, 1, 768, 32, 32, torch.float32)  # 3 MiB of K
+    store = KvStore(shape)
+    store.cache.fill_(1.0)
+    first = store.give_back([Piece(0, 0)], [(0, 768)], seconds=0)
+    assert (first.rest, first.bytes) == (1 << 20, 1 << 20)
+    last = store.give_back([Piece(0, 0)], [(0, 768)], seconds=60, after=1 << 20)
+    assert (last.rest, last.bytes, store.held_bytes) == (None, 5 << 20, 0)
+
+
+def test_what_was_given_back_can_be_written_at_once() -> None:
+    store = filled()
+    before = store.held_bytes
+    store.give_back([Piece(1, 1)], [(0, 8)], seconds=60)
+    store.cache[:, 1, 1, 4] = 3.0
+    assert before - store.held_bytes == 7 * SHAPE.piece_block_bytes
+    assert store.cache[:, 1, 1, 4].eq(3.0).all()
+    assert not store.cache[:, 1, 1, 5].any()
+
+
+def test_a_page_that_a_live_block_shares_stays() -> None:
+    shape = KvShape(1, 1, 16, 8, 16, torch.float32)  # eight blocks to a page
+    store = KvStore(shape)
+    store.cache.fill_(1.0)
+    before = store.held_bytes
+    store.give_back([Piece(0, 0)], [(0, 7), (8, 16)], seconds=60)
+    assert before - store.held_bytes == 2 * mmap.PAGESIZE
+    assert store.cache[:, 0, 0, 7].eq(1.0).all()
 
 
 def test_what_is_never_written_takes_no_memory() -> None:

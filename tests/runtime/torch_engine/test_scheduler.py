@@ -134,9 +134,16 @@ ACTIONS = st.lists(
         st.tuples(st.just("batch"), st.integers(1, 24)),
         st.tuples(st.just("complete"), st.integers(0, 1)),
         st.tuples(st.just("cancel"), st.integers(0, 9)),
+        st.tuples(st.just("resize"), st.integers(1, 8)),
     ),
     max_size=80,
 )
+
+
+def is_whole(tokens: list[Token]) -> bool:
+    """Indices from 0 without a gap, and an end that only the last token tells."""
+    ends = [token.finish is not None for token in tokens]
+    return [token.index for token in tokens] == list(range(len(tokens))) and ends.index(True) == len(ends) - 1
 
 
 @settings(deadline=None)
@@ -165,15 +172,36 @@ def test_no_block_and_no_index_is_lost_whatever_happens(actions: list[tuple[str,
                 hear(step(subject, flying.pop(0)))
             case "cancel":
                 hear(subject.cancel(f"r{argument}"))
+            case "resize":
+                subject.pool.resize(argument)
         subject.check_integrity()
 
     for kind, argument in actions:
         turn(kind, argument)
+    subject.pool.resize(max(subject.pool.capacity, subject.longest_blocks))
     for _ in range(40 * (names + 1)):
         turn("batch", 24)
         turn("complete", 0)
     assert len(heard) == names
-    for tokens in heard.values():
-        assert [token.index for token in tokens] == list(range(len(tokens)))
-        assert [token.finish is None for token in tokens] == [True] * (len(tokens) - 1) + [False]
-    assert subject.pool.num_free == 8
+    assert all(is_whole(tokens) for tokens in heard.values())
+    assert subject.pool.num_free == subject.pool.num_blocks == subject.pool.capacity
+
+
+def test_least_blocks_are_those_in_tables_with_a_reserve_or_those_of_the_longest_request() -> None:
+    subject = scheduler()
+    assert subject.least_blocks == subject.longest_blocks == 0
+    subject.submit(request("a", prompt=9, tokens=1))
+    subject.submit(request("b", prompt=6, tokens=1))
+    assert subject.least_blocks == subject.longest_blocks == 3
+    subject.next_batch(40, 1)
+    assert subject.least_blocks == (3 + 1) + (2 + 1)
+    assert subject.longest_blocks == 3
+
+
+def test_a_request_may_need_more_than_the_pool_has_for_the_time_of_a_switch() -> None:
+    subject = scheduler()
+    subject.pool.resize(2)
+    subject.submit(request("a", prompt=20, tokens=3))
+    assert subject.next_batch(40, 1) == []
+    subject.pool.resize(16)
+    assert len(step(subject, subject.next_batch(40, 1))) == 1

@@ -60,9 +60,9 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     assert next(said) == Loaded(7)
     role = subject._roles[7]
     subject._loading.add(8)  # as if a second load were under way
-    subject._obey(Drop(1, 8, ()))
+    subject._obey(Drop(1, 8))
     subject._settle(8, Loaded(8), role)
-    subject._obey(Drop(2, 7, ()))
+    subject._obey(Drop(2, 7))
     assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
     assert subject._roles == {}
 

@@ -1,0 +1,53 @@
+"""Which whole pages a set of blocks fills, and how well blocks fill what a device allocates. Pure.
+
+Memory goes back by the page. A block of one slab may be smaller than a page or lie across two, so only the pages
+wholly inside a run of neighbouring block ids can be returned. Byte ranges are half-open.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+
+def runs(blocks: Iterable[int], touching: Collection[int]) -> list[tuple[int, int]]:
+    """The longest runs ``[start, end)`` of neighbouring ids in ``blocks`` that have an id of ``touching`` in them."""
+    found: list[tuple[int, int]] = []
+    wanted: list[bool] = []
+    for block in sorted(blocks):
+        if found and found[-1][1] == block:
+            found[-1] = found[-1][0], block + 1
+            wanted[-1] |= block in touching
+        else:
+            found.append((block, block + 1))
+            wanted.append(block in touching)
+    return [run for run, is_wanted in zip(found, wanted, strict=True) if is_wanted]
+
+
+def holes(
+    slabs: Sequence[tuple[int, int]], runs: Sequence[tuple[int, int]], page: int, after: int = 0
+) -> Iterator[tuple[int, int]]:
+    """The whole pages of runs of blocks in each slab, ascending, as byte ranges from ``after`` on.
+
+    ``slabs`` are (first byte, bytes of one block), ascending; ``runs`` ascending block ranges; ``after`` a multiple of ``page``.
+    """
+    for base, size in slabs:
+        if base + runs[-1][1] * size <= after:
+            continue
+        for first, last in runs:
+            start = max(after, -(-(base + first * size) // page) * page)
+            end = (base + last * size) // page * page
+            if start < end:
+                yield start, end
+
+
+def smallest_stack(block_bytes: int, granularity: int) -> int:
+    """The fewest layers whose blocks, ``block_bytes`` each, together fill what a device allocates at once."""
+    return -(-granularity // block_bytes)
+
+
+def utilisation(num_layers: int, stack: int, block_bytes: int, granularity: int) -> float:
+    """Share of the allocated bytes that hold KV, where ``stack`` layers' parts of a block are allocated together.
+
+    ``block_bytes`` is one layer's part; allocations are multiples of ``granularity``. A last stack with fewer layers
+    takes as much as a full one, because slabs are alike.
+    """
+    allocated = -(-num_layers // stack) * -(-stack * block_bytes // granularity) * granularity
+    return num_layers * block_bytes / allocated

@@ -1,0 +1,169 @@
+"""How many KV blocks the driver has in circulation, over wishes and switches, and giving back the memory of the others.
+
+Books first, memory after: a block is retired in the pool at once, then its pages are punched out slice by slice between
+steps. Retired blocks come back only while nothing is being punched, so no live block can lose its bytes.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from runtime import footprint
+from runtime.errors import SwitchError
+from runtime.kv.pages import runs
+from runtime.kv.store import Slice
+from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.models import Resized
+
+if TYPE_CHECKING:
+    from runtime.torch_engine.driver import Driver
+
+SCRATCH = 1
+"""Blocks that hold memory on every device and are never in the pool."""
+
+
+class Capacity:
+    """The driver's pool, made to fit what runs and what comes up beside it."""
+
+    def __init__(self, driver: "Driver") -> None:
+        self._driver, self._pool, self._scheduler = driver, driver.pool, driver.scheduler
+        self._wanted = driver.pool.num_blocks
+        self._returned: set[int] = set()
+        """Retired blocks whose memory the system has back."""
+        self._turn = asyncio.Lock()
+        """Held while memory is punched out, and to put blocks back into circulation."""
+
+    @property
+    def is_owing(self) -> bool:
+        """Blocks have retired whose memory nobody is giving back."""
+        return len(self._returned) < len(self._pool.retired) and not self._turn.locked()
+
+    async def resize(self, num_blocks: int) -> Resized:
+        """Have ``num_blocks`` blocks, as far as blocks are free at once, the rest as they come free.
+
+        Raises:
+            SwitchError: a switch is under way, the devices hold fewer, or an accepted request may come to need more.
+        """
+        async with self._turn:
+            self._refuse_size(num_blocks)
+            self._wanted = num_blocks
+            await self._have(num_blocks)
+            slices = await self._punch()
+        returned = sum(each.bytes for each in slices)
+        seconds = tuple(each.seconds for each in slices)
+        return Resized(self._pool.num_blocks, self._pool.num_blocks - self._pool.capacity, returned, seconds)
+
+    def make_room(self, target: Topology) -> None:
+        """Shrink the pool to what fits while ``target`` comes up beside what runs; ``give_back`` does the rest.
+
+        Raises:
+            SwitchError: what lives now would not fit; nothing was touched.
+        """
+        now, least = self._driver.active.topology, max(1, self._scheduler.least_blocks)
+        place = (self._driver.model, self._driver.cluster, self._driver.settings.block_size)
+        fits = footprint.blocks_beside(now, target, *place) - SCRATCH
+        if fits < least:
+            needed = footprint.peak_bytes(now, target, place[0], least + SCRATCH, place[2])
+            _refuse(
+                needed,
+                place[1],
+                f"{now.shape} and {target.shape} side by side with {least + SCRATCH} KV blocks",
+            )
+        self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
+        self._pool.resize(min(self._pool.capacity, fits))
+
+    async def give_back(self) -> None:
+        """Return when the system has the memory of every retired block."""
+        async with self._turn:
+            await self._punch()
+
+    async def settle(self) -> None:
+        """A switch is over: have as many blocks as are wanted, or as what is active now holds."""
+        async with self._turn:
+            await self._have(self._settled(self._driver.active.topology))
+
+    def _settled(self, topology: Topology) -> int:
+        held = footprint.blocks(
+            topology, self._driver.model, self._driver.cluster, self._driver.settings.block_size
+        )
+        return min(self._wanted, held - SCRATCH)
+
+    async def _have(self, num_blocks: int) -> None:
+        active, size = self._driver.active.topology, self._driver.settings.block_size
+        standing = standing_bytes(active, self._driver.model, num_blocks + SCRATCH, size)
+        await self._driver.standby.give_way(standing)
+        self._pool.resize(num_blocks)
+        self._returned &= self._pool.retired
+        self._scheduler.request_blocks = num_blocks
+        self._driver.schedule()
+
+    def beside(self, target: Topology) -> Mapping[int, int]:
+        """Bytes each device needs while ``target`` stands beside what runs, with the blocks that there are."""
+        now, size = self._driver.active.topology, self._driver.settings.block_size
+        return footprint.peak_bytes(now, target, self._driver.model, self._pool.num_blocks + SCRATCH, size)
+
+    async def _punch(self) -> list[Slice]:
+        slices: list[Slice] = []
+        while fresh := self._pool.retired - self._returned:
+            pages = runs(self._pool.retired, fresh)
+            devices = list(self._driver.crew.pids)
+            # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
+            await asyncio.gather(*(self._punch_on(device, []) for device in devices))
+            for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):
+                slices += done
+            self._returned |= fresh
+        return slices
+
+    async def _punch_on(self, device: int, pages: list[tuple[int, int]]) -> list[Slice]:
+        pieces = (
+            {piece for lineup in self._driver.lineups for piece in lineup.pieces(device)} if pages else ()
+        )
+        try:
+            return await self._driver.crew.give_back(device, pieces, pages)
+        except WorkerLostError:
+            return []  # its memory went with it
+
+    def _refuse_size(self, num_blocks: int) -> None:
+        if len(self._driver.lineups) > 1:
+            raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
+        least, most = max(1, self._scheduler.longest_blocks), self._driver.shape.num_blocks - SCRATCH
+        active = self._driver.active.topology
+        held = footprint.blocks(
+            active, self._driver.model, self._driver.cluster, self._driver.settings.block_size
+        )
+        if not least <= num_blocks <= min(most, held - SCRATCH):
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"{num_blocks} KV blocks: {active.shape} holds {held - SCRATCH}, {most} are reserved, and a request "
+                f"that runs or waits may come to need {least}",
+            )
+
+
+def refuse_start(
+    topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int
+) -> None:
+    """Refuse to start with more KV blocks than leave each device its headroom.
+
+    Raises:
+        SwitchError: they do not fit.
+    """
+    needed = standing_bytes(topology, model, num_blocks, block_size)
+    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks")
+
+
+def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> dict[int, int]:
+    """Bytes each device needs for a topology that stands alone."""
+    weights = footprint.weight_bytes(topology, model)
+    per_block = footprint.block_bytes(topology, model, block_size)
+    return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
+
+
+def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str) -> None:
+    for device, size in needed.items():
+        usable = int(cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
+        if size > usable:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"device {device} has {usable:,} bytes to use but {what} needs {size:,}; lower num_blocks",
+            )

@@ -1,0 +1,163 @@
+"""The books of the pool's size: what is punched when, and that nothing comes back meanwhile."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runtime.errors import SwitchError
+from runtime.footprint import Piece
+from runtime.kv.blocks import BlockPool
+from runtime.kv.store import Slice
+from runtime.models import Cluster, ModelSpec
+from runtime.notation import parse_topology
+from runtime.torch_engine.capacity import Capacity, refuse_start
+from runtime.torch_engine.crew import WorkerLostError
+
+MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
+Runs = list[tuple[int, int]]
+
+
+class SlowCrew:
+    """Workers that answer when told to."""
+
+    def __init__(self, devices: list[int]) -> None:
+        self.pids = dict.fromkeys(devices, 1)
+        self.lost: set[int] = set()
+        self.asked: list[tuple[int, Runs]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.was_asked = asyncio.Event()
+
+    async def give_back(self, device: int, pieces: Any, runs: Runs) -> list[Slice]:
+        assert bool(pieces) == bool(runs)
+        self.asked.append((device, runs))
+        self.was_asked.set()
+        await self.may_answer.wait()
+        if device in self.lost:
+            raise WorkerLostError(device)
+        return [Slice(None, 100 * len(runs), 0.001)]
+
+    def punched(self) -> list[Runs]:
+        return [runs for _, runs in self.asked if runs]
+
+
+@pytest.fixture
+def driver(cluster: Cluster) -> SimpleNamespace:
+    pool = BlockPool(17)
+    pool.reserve()
+    active = SimpleNamespace(
+        topology=parse_topology("tp2", cluster, 4, "fp32"), pieces=lambda _: frozenset({Piece(0, 0)})
+    )
+    return SimpleNamespace(
+        pool=pool,
+        scheduler=SimpleNamespace(request_blocks=16, longest_blocks=0, least_blocks=0),
+        crew=SlowCrew([0, 1]),
+        model=MODEL,
+        cluster=cluster,
+        settings=SimpleNamespace(block_size=8),
+        shape=SimpleNamespace(num_blocks=17),
+        active=active,
+        lineups=(active,),
+        schedule=lambda: None,
+    )
+
+
+async def test_all_workers_have_answered_before_any_memory_goes(driver: SimpleNamespace) -> None:
+    done = await Capacity(driver).resize(10)
+    assert driver.crew.asked == [(0, []), (1, []), (0, [(10, 16)]), (1, [(10, 16)])]
+    assert (done.num_blocks, done.owed, done.returned_bytes, done.slices_s) == (10, 0, 200, (0.001,) * 2)
+
+
+async def test_no_block_comes_back_while_memory_is_being_punched_out(driver: SimpleNamespace) -> None:
+    capacity = Capacity(driver)
+    driver.crew.may_answer.clear()
+    shrinking = asyncio.create_task(capacity.resize(4))
+    await driver.crew.was_asked.wait()
+    growing = asyncio.create_task(capacity.resize(16))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert driver.pool.num_blocks == 4
+    driver.crew.may_answer.set()
+    await asyncio.gather(shrinking, growing)
+    assert driver.pool.num_blocks == 16
+    assert driver.crew.punched() == [[(4, 16)]] * 2
+
+
+async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver: SimpleNamespace) -> None:
+    capacity = Capacity(driver)
+    driver.pool.resize(4)
+    driver.crew.may_answer.clear()
+    giving = asyncio.create_task(capacity.give_back())
+    await driver.crew.was_asked.wait()
+    settling = asyncio.create_task(capacity.settle())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert driver.pool.num_blocks == 4
+    driver.crew.may_answer.set()
+    await asyncio.gather(giving, settling)
+    assert driver.pool.num_blocks == 16
+
+
+async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(
+    driver: SimpleNamespace,
+) -> None:
+    capacity, table = Capacity(driver), driver.pool.take(16)
+    driver.pool.give_back(table[8:])
+    driver.crew.may_answer.clear()
+    shrinking = asyncio.create_task(capacity.resize(4))
+    await driver.crew.was_asked.wait()
+    driver.pool.give_back(table[6:8])
+    driver.crew.may_answer.set()
+    assert (await shrinking).owed == 2
+    assert driver.crew.punched() == [[(8, 16)]] * 2 + [[(6, 16)]] * 2
+    assert not capacity.is_owing
+    driver.pool.give_back(table[:6])
+    assert capacity.is_owing
+    await capacity.give_back()
+    assert driver.crew.punched()[4:] == [[(4, 16)]] * 2
+    assert not capacity.is_owing
+
+
+async def test_a_block_that_retires_again_is_punched_again(driver: SimpleNamespace) -> None:
+    capacity = Capacity(driver)
+    for size in (8, 16, 8):
+        await capacity.resize(size)
+    assert driver.crew.punched() == [[(8, 16)]] * 4
+
+
+async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver: SimpleNamespace) -> None:
+    driver.crew.lost.add(1)
+    assert (await Capacity(driver).resize(8)).returned_bytes == 100
+
+
+async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace) -> None:
+    capacity = Capacity(driver)
+    driver.pool.resize(8)
+    driver.crew.may_answer.clear()
+    giving = asyncio.create_task(capacity.give_back())
+    await driver.crew.was_asked.wait()
+    giving.cancel()
+    await asyncio.gather(giving, return_exceptions=True)
+    await asyncio.wait_for(capacity.settle(), 5)
+    assert driver.pool.num_blocks == 16
+    driver.pool.check_integrity([])
+
+
+async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, cluster: Cluster) -> None:
+    driver.cluster = tiny(cluster)
+    with pytest.raises(SwitchError, match="TP2 and 1x1 side by side with 2 KV blocks needs"):
+        Capacity(driver).make_room(parse_topology("1x1", cluster, 4, "fp32"))
+    assert driver.pool.num_blocks == 16
+
+
+def tiny(cluster: Cluster) -> Cluster:
+    (node,) = cluster.nodes
+    return Cluster((replace(node, gpus=tuple(replace(gpu, memory_bytes=1000) for gpu in node.gpus)),))
+
+
+def test_starting_with_more_than_fits_is_refused_with_the_figures(cluster: Cluster) -> None:
+    with pytest.raises(SwitchError, match="TP2 with 5 KV blocks needs"):
+        refuse_start(parse_topology("tp2", cluster, 4, "fp32"), MODEL, tiny(cluster), 5, 8)
