@@ -40,7 +40,7 @@ from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
 
 _PR_SET_PDEATHSIG = 1
-_SLICE_S = 0.002
+_SLICE_S = 0.003
 """How long giving memory back may keep a step waiting."""
 
 
