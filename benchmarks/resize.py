@@ -7,6 +7,7 @@ Prints a table and, with ``-o``, writes everything measured as JSON; docs/benchm
 import argparse
 import asyncio
 import json
+import os
 import re
 import statistics
 import sys
@@ -32,8 +33,11 @@ from runtime.torch_engine.models import EngineSettings
 PROMPT, OUTPUT = 720, 300
 """Tokens of every request; the checkpoint takes 1,024 in all."""
 
-QUIET_TOKENS = 60
+QUIET_TOKENS = 40
 """Tokens of each stream before anything is resized."""
+
+SPARE = 4
+"""Blocks left to each stream, so that none has to wait for one."""
 
 STACKS = (
     (8, 4096, 4096),  # the counting model: K (or V) of 32 tokens, float32; CPU pages
@@ -74,17 +78,17 @@ class Round:
     gap_ms: float
     """The longest wait of a stream for a token while the pool shrank."""
     quiet_gap_ms: float
-    """The same in as long a time just before."""
+    """The same before."""
     live_blocks: int
     moved_blocks: int
     """Live blocks that had another id, or other bytes, afterwards."""
 
 
 class Listener:
-    """When each request's tokens came."""
+    """An engine, and when each request's tokens came."""
 
-    def __init__(self, engine: TorchEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: TorchEngine, block_bytes: int) -> None:
+        self.engine, self.block_bytes = engine, block_bytes
         self.arrivals: dict[str, list[float]] = {}
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._listen())
@@ -107,6 +111,11 @@ class Listener:
         while not condition():
             await self.news()
 
+    async def more(self, names: Sequence[str], count: int) -> None:
+        """Wait for so many more tokens of each request."""
+        enough = {name: len(self.arrivals[name]) + count for name in names}
+        await self.until(lambda: all(len(self.arrivals[name]) >= enough[name] for name in names))
+
     def longest_gap_ms(self, names: Sequence[str], since: float, until: float) -> float:
         """The longest wait for a token that was going on between two moments."""
         gaps = [
@@ -126,12 +135,12 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
         block_size=parameters.block_size,
         num_blocks=num_blocks + 1,  # one is the engine's own
         max_running=num_blocks // -(-PROMPT // parameters.block_size),
-        syncing_batch_tokens=1024,
-        max_batch_tokens=1024,
+        syncing_batch_tokens=4096,
+        max_batch_tokens=4096,  # fills the pool in a few steps
     )
     topology, cluster = subject.topology(parameters.shape), roomy(subject.deployment.cluster, parameters)
     engine = await TorchEngine.start(subject.checkpoint, topology, cluster, settings)
-    listener, tokenizer = Listener(engine), Tokenizer.load(subject.checkpoint)
+    listener, tokenizer = Listener(engine, block_bytes), Tokenizer.load(subject.checkpoint)
     try:
         return [
             await one_round(listener, tokenizer, number, parameters.streams)
@@ -155,17 +164,20 @@ async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, strea
     """Fill, end most, shrink, grow."""
     engine = listener.engine
     kept = await fill(listener, tokenizer, number, streams)
-    before, stats = await engine.digests(), await engine.stats()
+    quiet = time.perf_counter()
+    await listener.more(kept, QUIET_TOKENS)
+    quiet_gap_ms = listener.longest_gap_ms(kept, quiet, time.perf_counter())
+    before = await engine.digests()
+    await listener.more(kept, 1)
+    stats = await engine.stats()
     pids, live = tuple(stats.worker_pids.values()), stats.total_blocks - stats.free_blocks
-    spoken = len(listener.arrivals[kept[-1]])
-    await listener.until(lambda: len(listener.arrivals[kept[-1]]) >= spoken + QUIET_TOKENS)
     held, rss = sum(map(held_bytes, pids)), sum(map(shared_rss_bytes, pids))
     began = time.perf_counter()
-    shrunk = await engine.resize(live + 2 * streams)
+    shrunk = await engine.resize(live + SPARE * streams)
     ended = time.perf_counter()
     rss_fell = rss - sum(map(shared_rss_bytes, pids))
-    said = {name: len(listener.arrivals[name]) for name in kept}
-    await listener.until(lambda: all(len(listener.arrivals[name]) > said[name] for name in kept))
+    await listener.more(kept, 1)
+    gap_ms = listener.longest_gap_ms(kept, began, ended)
     after = await engine.digests(before.positions)
     growing = time.perf_counter()
     await engine.resize(stats.total_blocks)
@@ -178,28 +190,28 @@ async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, strea
     await idle(listener, 0)
     return Round(
         held_bytes=held,
-        free_bytes=held - (live + 1) * held // (stats.total_blocks + 1),
+        free_bytes=held - (live + 1) * listener.block_bytes,
         returned_bytes=shrunk.returned_bytes,
         rss_fell_bytes=rss_fell,
         shrink_s=ended - began,
         grow_s=grown - growing,
         first_token_s=first - grown,
         slices_ms=tuple(seconds * 1000 for seconds in shrunk.slices_s),
-        gap_ms=listener.longest_gap_ms(kept, began, ended),
-        quiet_gap_ms=listener.longest_gap_ms(kept, 2 * began - ended, began),
+        gap_ms=gap_ms,
+        quiet_gap_ms=quiet_gap_ms,
         live_blocks=len(before.blocks),
         moved_blocks=moved(before, after),
     )
 
 
 async def fill(listener: Listener, tokenizer: Tokenizer, number: int, streams: int) -> list[str]:
-    """Take nearly every block, then end all requests but the youngest ``streams`` that speak; those."""
+    """Take most blocks, then end all requests but the youngest ``streams`` that speak; those."""
     engine = listener.engine
     total = (await engine.stats()).total_blocks
     names = [f"{number}-{index}" for index in range(total // (PROMPT // 32))]
     for name in names:
         await submit(listener, tokenizer, name)
-    while (await engine.stats()).free_blocks > total // 50:
+    while (await engine.stats()).free_blocks > total // 16:
         await listener.news()
     kept = [name for name in names if name in listener.arrivals][-streams:]
     for name in names:
@@ -304,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "benchmark": "resize",
         **provenance(),
         "parameters": asdict(parameters),
+        "load_average_after": os.getloadavg(),
         "figures": figures(rounds),
     }
     print(table(document["figures"]))
