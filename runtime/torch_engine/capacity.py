@@ -65,11 +65,8 @@ class Capacity:
         fits = footprint.blocks_beside(now, target, *place) - SCRATCH
         if fits < least:
             needed = footprint.peak_bytes(now, target, place[0], least + SCRATCH, place[2])
-            _refuse(
-                needed,
-                place[1],
-                f"{now.shape} and {target.shape} side by side with {least + SCRATCH} KV blocks",
-            )
+            what = f"{now.shape} and {target.shape} side by side with {least + SCRATCH} KV blocks, which requests need,"
+            _refuse(needed, place[1], f"{what} needs", "wait until some have ended, or take other devices")
         self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
         self._pool.resize(min(self._pool.capacity, fits))
 
@@ -149,7 +146,7 @@ def refuse_start(
         SwitchError: they do not fit.
     """
     needed = standing_bytes(topology, model, num_blocks, block_size)
-    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks")
+    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks needs", "lower num_blocks")
 
 
 def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> dict[int, int]:
@@ -159,11 +156,11 @@ def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_
     return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
 
 
-def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str) -> None:
+def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str, advice: str) -> None:
     for device, size in needed.items():
         usable = int(cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
         if size > usable:
             raise SwitchError(
                 Reason.NO_MEMORY,
-                f"device {device} has {usable:,} bytes to use but {what} needs {size:,}; lower num_blocks",
+                f"device {device} has {usable:,} bytes to use but {what} {size:,}; {advice}",
             )

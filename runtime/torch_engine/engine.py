@@ -132,7 +132,8 @@ class TorchEngine:
     async def resize(self, num_blocks: int) -> Resized:
         """Have so many KV blocks while requests run; what is no longer needed goes back to the system.
 
-        No live block moves. Where too few blocks are free, the others retire as they come free.
+        No live block moves. Where too few blocks are free, the others retire as they come free. It holds over switches, as
+        far as devices have the memory, until the driver ends.
 
         Raises:
             SwitchError: ``busy`` while a switch is under way; ``no_memory`` if devices hold fewer, or a running request may

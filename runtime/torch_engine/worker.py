@@ -42,7 +42,7 @@ from runtime.torch_engine.shard import Shard, ShardSpec
 _PR_SET_PDEATHSIG = 1
 _LOADING_NICENESS = 10
 """Of the threads that load weights: steps of what runs come first."""
-_SLICE_S = 0.002
+_SLICE_S = 0.003
 """How long giving memory back may keep a step waiting."""
 
 

@@ -148,7 +148,7 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace)
 
 async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, cluster: Cluster) -> None:
     driver.cluster = tiny(cluster)
-    with pytest.raises(SwitchError, match="TP2 and 1x1 side by side with 2 KV blocks needs"):
+    with pytest.raises(SwitchError, match="TP2 and 1x1 side by side with 2 KV blocks, which requests need"):
         Capacity(driver).make_room(parse_topology("1x1", cluster, 4, "fp32"))
     assert driver.pool.num_blocks == 16
 

@@ -1,0 +1,330 @@
+"""How fast KV memory gives way: a full pool loses all that nobody uses while streams run, and grows back.
+
+Each round fills the pool with requests, ends all but a few, shrinks the pool to what these need and grows it again.
+Prints a table and, with ``-o``, writes everything measured as JSON; docs/benchmarks.md says what each figure means.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.counting import counting_text
+from benchmarks.engines import Subject
+from benchmarks.provenance import provenance
+from intentctl.arguments import EngineName
+from runtime.engine import Moved, Request, SamplingParams
+from runtime.footprint import kv_bytes_per_token
+from runtime.kv.pages import utilisation
+from runtime.models import Cluster
+from runtime.tokenizer import Tokenizer
+from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.messages import KvDigests
+from runtime.torch_engine.models import EngineSettings
+
+PROMPT, OUTPUT = 720, 300
+"""Tokens of every request; the checkpoint takes 1,024 in all."""
+
+QUIET_TOKENS = 40
+"""Tokens of each stream before anything is resized."""
+
+SPARE = 4
+"""Blocks left to each stream, so that none has to wait for one."""
+
+STACKS = (
+    (8, 4096, 4096),  # the counting model: K (or V) of 32 tokens, float32; CPU pages
+    (32, 8 << 10, 2 << 20),  # 8B: K and V of 16 tokens, one head of 128, bf16; CUDA
+    (80, 64 << 10, 2 << 20),  # 70B: the same of all 8 heads
+)
+"""Layers, bytes of one layer's part of a block, and of what the device allocates at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What is run."""
+
+    shape: str
+    pool_mib: int
+    streams: int
+    """Requests that go on while the pool is resized."""
+    rounds: int
+    block_size: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One shrinking and growing."""
+
+    held_bytes: int
+    """Behind the pool when it was full."""
+    free_bytes: int
+    """Of these, behind blocks that no stream used."""
+    returned_bytes: int
+    rss_fell_bytes: int
+    """By how much the workers' RssShmem fell."""
+    shrink_s: float
+    grow_s: float
+    first_token_s: float
+    """From growing to the first token of a request that takes new blocks."""
+    slices_ms: tuple[float, ...]
+    gap_ms: float
+    """The longest wait of a stream for a token while the pool shrank."""
+    quiet_gap_ms: float
+    """The same before."""
+    live_blocks: int
+    moved_blocks: int
+    """Live blocks that had another id, or other bytes, afterwards."""
+
+
+class Listener:
+    """An engine, and when each request's tokens came."""
+
+    def __init__(self, engine: TorchEngine, block_bytes: int) -> None:
+        self.engine, self.block_bytes = engine, block_bytes
+        self.arrivals: dict[str, list[float]] = {}
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for batch in self.engine.outputs():
+            now = time.perf_counter()
+            for item in batch:
+                if not isinstance(item, Moved) and item.token_id is not None:
+                    self.arrivals.setdefault(item.request_id, []).append(now)
+            self._news.set()
+
+    async def news(self) -> None:
+        """Wait for more tokens."""
+        self._news.clear()
+        await self._news.wait()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look whenever tokens come."""
+        while not condition():
+            await self.news()
+
+    async def more(self, names: Sequence[str], count: int) -> None:
+        """Wait for so many more tokens of each request."""
+        enough = {name: len(self.arrivals[name]) + count for name in names}
+        await self.until(lambda: all(len(self.arrivals[name]) >= enough[name] for name in names))
+
+    def longest_gap_ms(self, names: Sequence[str], since: float, until: float) -> float:
+        """The longest wait for a token that was going on between two moments."""
+        gaps = [
+            after - before
+            for name in names
+            for before, after in zip(self.arrivals[name], self.arrivals[name][1:], strict=False)
+            if after >= since and before <= until
+        ]
+        return 1000 * max(gaps)
+
+
+async def run(parameters: Parameters, subject: Subject) -> list[Round]:
+    """All rounds on one engine."""
+    block_bytes = kv_bytes_per_token(subject.spec, "fp32") * parameters.block_size
+    num_blocks = (parameters.pool_mib << 20) // block_bytes
+    settings = EngineSettings(
+        block_size=parameters.block_size,
+        num_blocks=num_blocks + 1,  # one is the engine's own
+        max_running=num_blocks // -(-PROMPT // parameters.block_size),
+        syncing_batch_tokens=4096,
+        max_batch_tokens=4096,  # fills the pool in a few steps
+    )
+    topology, cluster = subject.topology(parameters.shape), roomy(subject.deployment.cluster, parameters)
+    engine = await TorchEngine.start(subject.checkpoint, topology, cluster, settings)
+    listener, tokenizer = Listener(engine, block_bytes), Tokenizer.load(subject.checkpoint)
+    try:
+        return [
+            await one_round(listener, tokenizer, number, parameters.streams)
+            for number in range(parameters.rounds)
+        ]
+    finally:
+        await engine.close()
+
+
+def roomy(cluster: Cluster, parameters: Parameters) -> Cluster:
+    """The same with devices that hold the pool twice."""
+    memory = max(1 << 30, parameters.pool_mib << 21)
+    nodes = (
+        replace(node, gpus=tuple(replace(gpu, memory_bytes=memory) for gpu in node.gpus))
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=tuple(nodes))
+
+
+async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, streams: int) -> Round:
+    """Fill, end most, shrink, grow."""
+    engine = listener.engine
+    kept = await fill(listener, tokenizer, number, streams)
+    quiet = time.perf_counter()
+    await listener.more(kept, QUIET_TOKENS)
+    quiet_gap_ms = listener.longest_gap_ms(kept, quiet, time.perf_counter())
+    before = await engine.digests()
+    await listener.more(kept, 1)
+    stats = await engine.stats()
+    pids, live = tuple(stats.worker_pids.values()), stats.total_blocks - stats.free_blocks
+    held, rss = sum(map(held_bytes, pids)), sum(map(shared_rss_bytes, pids))
+    began = time.perf_counter()
+    shrunk = await engine.resize(live + SPARE * streams)
+    ended = time.perf_counter()
+    rss_fell = rss - sum(map(shared_rss_bytes, pids))
+    await listener.more(kept, 1)
+    gap_ms = listener.longest_gap_ms(kept, began, ended)
+    after = await engine.digests(before.positions)
+    growing = time.perf_counter()
+    await engine.resize(stats.total_blocks)
+    grown = time.perf_counter()
+    await submit(listener, tokenizer, f"{number}-new")
+    await listener.until(lambda: f"{number}-new" in listener.arrivals)
+    first = time.perf_counter()
+    for name in [*kept, f"{number}-new"]:
+        await engine.cancel(name)
+    await idle(listener, 0)
+    return Round(
+        held_bytes=held,
+        free_bytes=held - (live + 1) * listener.block_bytes,
+        returned_bytes=shrunk.returned_bytes,
+        rss_fell_bytes=rss_fell,
+        shrink_s=ended - began,
+        grow_s=grown - growing,
+        first_token_s=first - grown,
+        slices_ms=tuple(seconds * 1000 for seconds in shrunk.slices_s),
+        gap_ms=gap_ms,
+        quiet_gap_ms=quiet_gap_ms,
+        live_blocks=len(before.blocks),
+        moved_blocks=moved(before, after),
+    )
+
+
+async def fill(listener: Listener, tokenizer: Tokenizer, number: int, streams: int) -> list[str]:
+    """Take most blocks, then end all requests but the youngest ``streams`` that speak; those."""
+    engine = listener.engine
+    total = (await engine.stats()).total_blocks
+    names = [f"{number}-{index}" for index in range(total // (PROMPT // 32))]
+    for name in names:
+        await submit(listener, tokenizer, name)
+    while (await engine.stats()).free_blocks > total // 16:
+        await listener.news()
+    kept = [name for name in names if name in listener.arrivals][-streams:]
+    for name in names:
+        if name not in kept:
+            await engine.cancel(name)
+    await idle(listener, streams)
+    return kept
+
+
+async def submit(listener: Listener, tokenizer: Tokenizer, name: str) -> None:
+    """A request of ``PROMPT`` and ``OUTPUT`` tokens."""
+    number = sum(map(ord, name)) + len(listener.arrivals)
+    prompt = tokenizer.encode(counting_text(number, PROMPT))[:PROMPT]
+    await listener.engine.submit(Request(name, prompt, SamplingParams(OUTPUT), epoch=1))
+
+
+async def idle(listener: Listener, running: int) -> None:
+    """Wait until no more than so many requests are left."""
+    while (stats := await listener.engine.stats()).running + stats.waiting > running:
+        await listener.news()
+
+
+def moved(before: KvDigests, after: KvDigests) -> int:
+    """Live blocks that have another id, or a piece with other bytes, than before."""
+    renamed = {place for place, block in before.blocks.items() if after.blocks.get(place) != block}
+    changed = {key[:2] for key, digest in before.digests.items() if after.digests.get(key) != digest}
+    return len(renamed | changed)
+
+
+def held_bytes(pid: int) -> int:
+    """Bytes behind a worker's KV memory."""
+    files = [path for path in Path(f"/proc/{pid}/fd").iterdir() if "intentctl-kv" in str(path.readlink())]
+    return files[0].stat().st_blocks * 512
+
+
+def shared_rss_bytes(pid: int) -> int:
+    """Shared memory that is resident in a process, in bytes."""
+    (found,) = re.findall(r"RssShmem:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    return int(found) << 10
+
+
+def figures(rounds: Sequence[Round]) -> dict[str, Any]:
+    """What the rounds come to; the worst where a bound is meant."""
+    slices = [slice_ms for one in rounds for slice_ms in one.slices_ms]
+    return {
+        "returned_share_least": min(one.returned_bytes / one.free_bytes for one in rounds),
+        "rss_share_least": min(one.rss_fell_bytes / one.free_bytes for one in rounds),
+        "shrink_s": spread([one.shrink_s for one in rounds]),
+        "grow_s": spread([one.grow_s for one in rounds]),
+        "first_token_s": spread([one.first_token_s for one in rounds]),
+        "slices": len(slices),
+        "slice_ms": spread(slices),
+        "slices_over_5_ms": sum(slice_ms > 5 for slice_ms in slices),
+        "gap_ms": spread([one.gap_ms for one in rounds]),
+        "quiet_gap_ms": spread([one.quiet_gap_ms for one in rounds]),
+        "live_blocks": sum(one.live_blocks for one in rounds),
+        "moved_blocks": sum(one.moved_blocks for one in rounds),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Least, median and most."""
+    return {"least": min(values), "median": statistics.median(values), "most": max(values)}
+
+
+def stacks() -> list[dict[str, Any]]:
+    """Share of the allocated memory that holds KV, by layers to a stack, for blocks that are allocated one by one."""
+    return [
+        {
+            "num_layers": num_layers,
+            "block_bytes": block_bytes,
+            "granularity": granularity,
+            "utilisation": {
+                k: utilisation(num_layers, k, block_bytes, granularity) for k in (1, 2, 4, 8, 16, 32, 64)
+            },
+        }
+        for num_layers, block_bytes, granularity in STACKS
+    ]
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures, one a line."""
+    lines = []
+    for name, value in found.items():
+        texts = value.values() if isinstance(value, dict) else (value,)
+        lines.append(f"{name:22}" + "".join(f"{one:12.4g}" for one in texts))
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; the exit status is 1 when a live block was moved."""
+    found = argparse.ArgumentParser("python -m benchmarks.resize", description=__doc__)
+    found.add_argument("--shape", default="1x1")
+    found.add_argument("--pool-mib", type=int, default=1024)
+    found.add_argument("--streams", type=int, default=8, help="requests that go on while the pool is resized")
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("-o", type=Path, dest="file", metavar="FILE", help="where to write what was measured")
+    options = found.parse_args(arguments)
+    parameters = Parameters(options.shape, options.pool_mib, options.streams, options.rounds)
+    rounds = asyncio.run(run(parameters, Subject.example(EngineName.TORCH)))
+    document = {
+        "benchmark": "resize",
+        **provenance(),
+        "parameters": asdict(parameters),
+        "load_average_after": os.getloadavg(),
+        "figures": figures(rounds),
+    }
+    print(table(document["figures"]))
+    if options.file:
+        document |= {"rounds": [asdict(one) for one in rounds], "stacks": stacks()}
+        options.file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return int(document["figures"]["moved_blocks"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

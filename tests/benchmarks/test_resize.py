@@ -1,0 +1,64 @@
+"""The figures of the resizing benchmark, from rounds that were made up."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.resize import Listener, Round, figures, moved, stacks, table
+from runtime.footprint import Piece
+from runtime.torch_engine.messages import KvDigests
+
+ROUND = Round(
+    held_bytes=1000,
+    free_bytes=800,
+    returned_bytes=780,
+    rss_fell_bytes=760,
+    shrink_s=0.5,
+    grow_s=0.001,
+    first_token_s=0.1,
+    slices_ms=(1.0, 2.0, 6.0),
+    gap_ms=12.0,
+    quiet_gap_ms=9.0,
+    live_blocks=20,
+    moved_blocks=0,
+)
+
+
+def test_bounds_take_the_worst_round() -> None:
+    found = figures([ROUND, replace(ROUND, returned_bytes=600, slices_ms=(3.0,), gap_ms=20.0)])
+    assert found["returned_share_least"] == 0.75
+    assert found["rss_share_least"] == 0.95
+    assert found["slice_ms"] == {"least": 1.0, "median": 2.5, "most": 6.0}
+    assert (found["slices"], found["slices_over_5_ms"]) == (4, 1)
+    assert found["gap_ms"]["most"] == 20.0
+    assert (found["live_blocks"], found["moved_blocks"]) == (40, 0)
+    assert "returned_share_least          0.75" in table(found)
+
+
+def test_a_block_is_moved_when_its_id_or_any_of_its_bytes_changed() -> None:
+    pieces = [Piece(0, 0), Piece(1, 0)]
+    places = [("a", 0), ("a", 1), ("b", 0)]
+    before = KvDigests(
+        {"a": 40, "b": 5},
+        {(*place, piece): "x" for place in places for piece in pieces},
+        {place: number for number, place in enumerate(places)},
+    )
+    assert moved(before, before) == 0
+    assert moved(before, replace(before, digests={**before.digests, ("a", 1, pieces[1]): "y"})) == 1
+    assert moved(before, replace(before, blocks={**before.blocks, ("b", 0): 7})) == 1
+    assert moved(before, KvDigests(before.positions, {}, {})) == 3
+
+
+def test_a_gap_counts_when_it_was_going_on_at_some_moment_between() -> None:
+    listener: Any = SimpleNamespace(arrivals={"a": [0.0, 1.0, 4.0, 4.5, 9.0], "b": [2.0, 2.1]})
+    assert Listener.longest_gap_ms(listener, ["a", "b"], 2.0, 3.0) == 3000
+    assert Listener.longest_gap_ms(listener, ["a"], 4.2, 4.4) == pytest.approx(500)
+
+
+def test_stacks_say_how_much_of_the_allocated_memory_holds_kv() -> None:
+    shares = [row["utilisation"] for row in stacks()]
+    assert shares[0][1] == 1.0
+    assert shares[1][1] == 8 / 2048
+    assert shares[2][32] == pytest.approx(80 / 96)
