@@ -1,4 +1,4 @@
-"""How fast the built-in engine generates beside vLLM: ``python -m benchmarks.engine [--checkpoint NAME] [--streams N] [-o json]``.
+"""How fast the built-in engine generates beside vLLM: ``python -m benchmarks.engine [--checkpoint NAME] [--streams N]``.
 
 Both run one rank with one thread, in float32, and generate for the same prompts by turns, so that one is busy at a time.
 """

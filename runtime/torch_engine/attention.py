@@ -56,6 +56,8 @@ class Attention:
         keys, values = self._cache[0, layer, self._heads], self._cache[1, layer, self._heads]
         keys.flatten(1, 2).index_copy_(1, self._slots, k.transpose(0, 1))
         values.flatten(1, 2).index_copy_(1, self._slots, v.transpose(0, 1))
+        if self._decodes and not self._prefills:
+            return self._decodes.attend(q, keys, values).flatten(1)
         out = torch.empty_like(q)
         if self._decodes:
             out[self._rows] = self._decodes.attend(q[self._rows], keys, values)

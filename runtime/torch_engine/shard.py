@@ -68,7 +68,7 @@ class Shard:
             hidden = F.embedding(tokens, self._embedding)
         else:
             hidden = group.receive((len(tokens), self._model.hidden_size), self._dtype)
-        cos, sin = (table[attention.positions].unsqueeze(1) for table in self._rope)
+        cos, sin = (table[attention.positions].unsqueeze(1).to(self._dtype) for table in self._rope)
         for layer, weights in self._layers.items():
             hidden = hidden + group.all_reduce(self._attend(hidden, layer, weights, (cos, sin), attention))
             hidden = hidden + group.all_reduce(self._mlp(hidden, weights))
@@ -109,15 +109,15 @@ def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.T
     """Rotary embedding in the half-split form of Hugging Face checkpoints; ``x`` is ``[tokens, heads, dim]``."""
     cos, sin = rope
     first, second = x.chunk(2, dim=-1)
-    return x * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
+    return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)
 
 
 def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines, each ``[positions, head_dim]`` float32."""
+    """Cosines, and sines with the sign of what they are multiplied by: each ``[positions, head_dim]`` float32."""
     inverse = checkpoint.rope.inverse_frequencies(checkpoint.spec.head_dim)
     angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def _share(total: int, spec: ShardSpec) -> slice:
