@@ -11,9 +11,9 @@ from runtime.torch_engine.checkpoint import Checkpoint
 
 
 def test_the_ratio_is_the_median_of_the_rounds_not_of_the_rates():
-    found = summary([90.0, 200.0, 30.0], [100.0, 100.0, 60.0])
-    assert found["ratios"] == [0.9, 2.0, 0.5]
-    assert found["ratio"] == 0.9
+    found = summary([90.0, 200.0, 30.0], [100.0, 160.0, 20.0])
+    assert found["ratios"] == [0.9, 1.25, 1.5]
+    assert found["ratio"] == 1.25
     assert (found["torch_tokens_per_s"], found["vllm_tokens_per_s"]) == (90.0, 100.0)
 
 

@@ -135,6 +135,13 @@ def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() 
     assert sorted(rows.ravel().tolist()) == list(range(86)), "every block of every head has a row of its own"
 
 
+def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between() -> None:
+    thin = np.arange(0, 400, 8)
+    stretches, gathered, _ = _reading(thin, 1)
+    assert stretches == []
+    assert torch.cat(gathered).tolist() == thin.tolist()
+
+
 def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width() -> None:
     """Copies of K and V would be allocated anew in each layer: page faults, once they are over malloc's threshold."""
     keys = values = torch.randn(KV_HEADS, 512, 32, 64)
