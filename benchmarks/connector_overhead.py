@@ -5,62 +5,19 @@ Two vLLM engines stay up, one with the connector; they generate by turns, so tha
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engines import Subject
 from benchmarks.provenance import provenance
+from benchmarks.sides import EngineEndedError, Side, by_turns, side
 from intentctl.arguments import EngineName
 
 CONNECTOR = "runtime.vllm_engine.connector:KvConnector"
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "HF_HUB_OFFLINE": "1",
-}
-
-
-class EngineEndedError(Exception):
-    """An engine's process ended; what it said is on stderr."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A vLLM engine in its own process."""
-
-    name: str
-    process: subprocess.Popen[str]
-
-    def hear(self) -> dict[str, float]:
-        """Wait for the next answer.
-
-        Raises:
-            EngineEndedError: there is none.
-        """
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise EngineEndedError(f"the engine {self.name} connector ended; see what it said above")
-        answer: dict[str, float] = json.loads(line)
-        return answer
-
-    def generate(self, first: int, count: int) -> float:
-        """Output tokens per second over the prompts of ``count`` numbers."""
-        assert self.process.stdin is not None
-        print(first, count, file=self.process.stdin, flush=True)
-        answer = self.hear()
-        return answer["tokens"] / answer["seconds"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,41 +62,17 @@ def measure(options: argparse.Namespace) -> tuple[list[float], list[float]]:
         EngineEndedError: one did not start or broke.
     """
     with (
-        _side("without", options, []) as without,
-        _side("with", options, ["--connector", options.connector]) as with_it,
+        _side("without connector", options, []) as without,
+        _side("with connector", options, ["--connector", options.connector]) as with_it,
     ):
-        for side in (without, with_it):
-            side.hear()
-        rates: dict[str, list[float]] = {"without": [], "with": []}
-        for number in range(options.runs + 1):
-            # the order turns each time, so that a machine that drifts favours neither; prompts are new each time
-            for side in (without, with_it)[:: -1 if number % 2 else 1]:
-                rate = side.generate(number * options.streams, options.streams)
-                print(f"run {number} {side.name} connector: {rate:,.0f} tokens/s", file=sys.stderr)
-                rates[side.name].append(rate)
-    return rates["without"][1:], rates["with"][1:]  # the first run of each warms up
+        rates = by_turns([without, with_it], options.runs, options.streams)
+    return rates[without.name], rates[with_it.name]
 
 
-@contextmanager
-def _side(name: str, options: argparse.Namespace, more: list[str]) -> Iterator[Side]:
+def _side(name: str, options: argparse.Namespace, more: list[str]) -> AbstractContextManager[Side]:
+    checkpoint = str(Subject.example(EngineName.VLLM).checkpoint)
     sizes = ["--context", str(options.context), "--output", str(options.output)]
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.vllm_throughput",
-        str(Subject.example(EngineName.VLLM).checkpoint),
-    ]
-    with subprocess.Popen(
-        [*command, *sizes, *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    ) as process:
-        try:
-            yield Side(name, process)
-        finally:
-            process.kill()  # it holds nothing that outlives it: engine and worker are this one process
+    return side(name, "benchmarks.vllm_throughput", [checkpoint, *sizes, *more])
 
 
 def summary(without: Sequence[float], with_it: Sequence[float]) -> dict[str, Any]:

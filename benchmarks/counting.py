@@ -1,4 +1,8 @@
-"""Prompts for the checkpoint that counts, of any length. Pure."""
+"""Prompts for the checkpoint that counts, of any length."""
+
+from pathlib import Path
+
+import tokenizers
 
 
 def counting_text(number: int, length: int) -> str:
@@ -17,3 +21,11 @@ def counting_text(number: int, length: int) -> str:
 def context_tokens(number: int, most: int) -> int:
     """Tokens of a stream's prompt: ``most`` or up to a tenth less, so that streams differ in length."""
     return most - number * 7 % (most // 10 + 1)
+
+
+def prompt_tokens(checkpoint: Path, number: int, most: int) -> list[int]:
+    """The prompt of a stream, by the tokenizer of a checkpoint folder: one token per character."""
+    length = context_tokens(number, most)
+    tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    ids: list[int] = tokenizer.encode(counting_text(number, length)).ids
+    return ids[:length]

@@ -1,4 +1,4 @@
-"""One vLLM engine that generates when told to and says how long it took; ``benchmarks.connector_overhead`` runs two.
+"""One vLLM engine that generates when told to and says how long it took: a side of ``connector_overhead`` and ``engine``.
 
 Reads lines ``FIRST COUNT`` from stdin: generate for the prompts of these numbers. Answers each with a line of JSON
 ``{"tokens": ..., "seconds": ...}``, after one ``{}`` when the engine is up. Ends with stdin.
@@ -11,11 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import tokenizers
-
-from benchmarks.counting import context_tokens, counting_text
+from benchmarks.counting import prompt_tokens
 
 if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -79,11 +78,9 @@ def generate(engine: "LLMEngine", options: argparse.Namespace, numbers: range) -
     """Generate for these prompts at once, to the end."""
     from vllm import SamplingParams
 
-    tokenizer = tokenizers.Tokenizer.from_file(f"{options.checkpoint}/tokenizer.json")
     params = SamplingParams(temperature=0.0, max_tokens=options.output, ignore_eos=True, detokenize=False)
     for number in numbers:
-        length = context_tokens(number, options.context)
-        prompt = tokenizer.encode(counting_text(number, length)).ids[:length]
+        prompt = prompt_tokens(Path(options.checkpoint), number, options.context)
         engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
     started_s = time.perf_counter()
     tokens = 0

@@ -1,26 +1,19 @@
 """Paged attention of one step: write this step's K and V into their blocks, then attend over each sequence's table.
 
-Decodes are batched: their blocks are gathered into one padded tensor per group of similar lengths. Prefill chunks
-attend one by one. Everything that does not depend on the layer is computed once per step.
+Decodes attend together (see ``decodes``), prefill chunks one by one. Everything that does not depend on the layer is
+computed once per step.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
+from runtime.torch_engine.decodes import Decodes, Ids
 from runtime.torch_engine.models import Span
-
-_GROUP = 16  # sequences gathered at once: larger groups cost page faults and padding
-
-
-@dataclass(frozen=True, slots=True)
-class _Decodes:
-    rows: torch.Tensor  # [n] rows of the step
-    blocks: torch.Tensor  # [n * blocks] ids
-    bias: torch.Tensor  # [1, n, 1, positions]: 0 or -inf
-    shape: tuple[int, int]  # n, blocks per sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +28,25 @@ class Attention:
 
     def __init__(self, cache: torch.Tensor, heads: slice, spans: Sequence[Span]) -> None:
         self._cache, self._heads = cache, heads
-        self._block_size, self._dim = cache.shape[4], cache.shape[5]
-        starts = [0]
-        for span in spans:
-            starts.append(starts[-1] + span.count)
-        self.positions = torch.cat([torch.arange(span.start, span.start + span.count) for span in spans])
+        self._block_size = cache.shape[4]
+        counts = np.array([span.count for span in spans])
+        firsts = np.cumsum(counts) - counts
+        starts = np.array([span.start for span in spans])
+        positions = np.repeat(starts - firsts, counts) + np.arange(counts.sum())
+        self.positions = torch.from_numpy(positions)
         """``[tokens]``"""
-        self._slots = torch.cat([self._slots_of(span) for span in spans])
-        placed = list(zip(spans, starts[:-1], strict=True))
-        single = sorted(((s, row) for s, row in placed if s.count == 1), key=lambda item: item[0].start)
-        groups = [single[i : i + _GROUP] for i in range(0, len(single), _GROUP)]
-        self._decodes = [self._decode_group(group) for group in groups]
-        self._prefills = [self._prefill(span, row) for span, row in placed if span.count > 1]
+        self._slots = torch.from_numpy(_slots(spans, counts, positions, self._block_size))
+        singles = [(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count == 1]
+        self._decodes = None
+        if singles:
+            kv_heads = len(range(cache.shape[2])[heads])
+            self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads)
+        self._rows = torch.tensor([row for _, row in singles])
+        self._prefills = [
+            self._prefill(span, row)
+            for span, row in zip(spans, firsts.tolist(), strict=True)
+            if span.count > 1
+        ]
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Write ``k`` and ``v`` ``[tokens, KV heads, dim]``, attend with ``q`` ``[tokens, heads, dim]``.
@@ -56,52 +56,24 @@ class Attention:
         keys, values = self._cache[0, layer, self._heads], self._cache[1, layer, self._heads]
         keys.flatten(1, 2).index_copy_(1, self._slots, k.transpose(0, 1))
         values.flatten(1, 2).index_copy_(1, self._slots, v.transpose(0, 1))
+        if self._decodes and not self._prefills:
+            return self._decodes.attend(q, keys, values).flatten(1)
         out = torch.empty_like(q)
-        for group in self._decodes:
-            out[group.rows] = self._attend_decodes(group, q[group.rows], keys, values)
+        if self._decodes:
+            out[self._rows] = self._decodes.attend(q[self._rows], keys, values)
         for chunk in self._prefills:
             out[chunk.rows] = self._attend_prefill(chunk, q[chunk.rows], keys, values)
         return out.flatten(1)
 
-    def _attend_decodes(
-        self, group: _Decodes, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-    ) -> torch.Tensor:
-        n, blocks = group.shape
-        kv_heads = keys.shape[0]
-        shape = (kv_heads, n, blocks * self._block_size, self._dim)
-        k = keys.index_select(1, group.blocks).view(shape)
-        v = values.index_select(1, group.blocks).view(shape)
-        grouped = q.view(n, kv_heads, -1, self._dim).transpose(0, 1)
-        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=group.bias)
-        return out.transpose(0, 1).reshape(q.shape)
-
     def _attend_prefill(
         self, chunk: _Prefill, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        count, heads = q.shape[0], q.shape[1]
-        k = keys.index_select(1, chunk.blocks).flatten(1, 2)
-        v = values.index_select(1, chunk.blocks).flatten(1, 2)
-        repeat = heads // keys.shape[0]
-        k, v = (x.repeat_interleave(repeat, dim=0) for x in (k, v))
-        out = F.scaled_dot_product_attention(q.transpose(0, 1), k, v, attn_mask=chunk.bias)
-        return out.transpose(0, 1).reshape(count, heads, self._dim)
-
-    def _slots_of(self, span: Span) -> torch.Tensor:
-        at = torch.arange(span.start, span.start + span.count)
-        table = torch.tensor(span.table)
-        return table[at // self._block_size] * self._block_size + at % self._block_size
-
-    def _decode_group(self, group: Sequence[tuple[Span, int]]) -> _Decodes:
-        blocks = max(span.start // self._block_size + 1 for span, _ in group)
-        table = torch.zeros(len(group), blocks, dtype=torch.int64)
-        for row, (span, _) in enumerate(group):
-            used = span.start // self._block_size + 1
-            table[row, :used] = torch.tensor(span.table[:used])
-        lengths = torch.tensor([span.start + 1 for span, _ in group])
-        hidden = torch.arange(blocks * self._block_size) >= lengths.unsqueeze(1)
-        bias = torch.zeros(hidden.shape, dtype=self._cache.dtype).masked_fill_(hidden, float("-inf"))
-        rows = torch.tensor([row for _, row in group])
-        return _Decodes(rows, table.flatten(), bias[None, :, None, :], (len(group), blocks))
+        kv_heads, _, _, dim = keys.shape
+        k, v = (pool.index_select(1, chunk.blocks).view(kv_heads, 1, -1, dim) for pool in (keys, values))
+        grouped = q.view(len(q), kv_heads, -1, dim).permute(1, 2, 0, 3)
+        shape = (-1, grouped.shape[1], -1, -1)  # the query heads of a KV head share it, uncopied
+        out = F.scaled_dot_product_attention(grouped, k.expand(shape), v.expand(shape), attn_mask=chunk.bias)
+        return out.permute(2, 0, 1, 3).reshape(q.shape)
 
     def _prefill(self, span: Span, row: int) -> _Prefill:
         used = -(-(span.start + span.count) // self._block_size)
@@ -109,3 +81,11 @@ class Attention:
         hidden = torch.arange(used * self._block_size).unsqueeze(0) > at
         bias = torch.zeros(hidden.shape, dtype=self._cache.dtype).masked_fill_(hidden, float("-inf"))
         return _Prefill(slice(row, row + span.count), torch.tensor(span.table[:used]), bias)
+
+
+def _slots(spans: Sequence[Span], counts: Ids, positions: Ids, block_size: int) -> Ids:
+    """Where each token's K and V go, counted over all blocks."""
+    sizes = np.array([len(span.table) for span in spans])
+    tables = np.fromiter(itertools.chain.from_iterable(span.table for span in spans), np.int64, sizes.sum())
+    blocks = tables[np.repeat(np.cumsum(sizes) - sizes, counts) + positions // block_size]
+    return blocks * block_size + positions % block_size

@@ -15,6 +15,7 @@ from runtime.models import LayerRange
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, SoloGroup
+from runtime.torch_engine.linear import Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,13 @@ class LayerWeights:
     """One decoder layer's slices; ``qkv`` and ``gate_up`` are fused by output rows."""
 
     input_norm: torch.Tensor
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    o: torch.Tensor
+    qkv: Linear
+    qk_norm: torch.Tensor | None
+    """``[query and KV heads, dim]``: of q and k together."""
+    o: Linear
     post_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Linear
+    down: Linear
 
 
 class Shard:
@@ -55,7 +55,7 @@ class Shard:
         self._layers = {layer: _load_layer(checkpoint, layer, spec, dtype) for layer in spec.layers}
         self._embedding = checkpoint.tensor("model.embed_tokens.weight").to(dtype) if spec.is_first else None
         self._norm = checkpoint.tensor("model.norm.weight").to(dtype) if spec.is_last else None
-        self._head = _load_head(checkpoint, spec).to(dtype) if spec.is_last else None
+        self._head = Linear(_load_head(checkpoint, spec).to(dtype)) if spec.is_last else None
         self._rope = _rope_table(checkpoint)
 
     def forward(self, tokens: torch.Tensor, attention: Attention, group: Group | SoloGroup) -> torch.Tensor:
@@ -68,7 +68,7 @@ class Shard:
             hidden = F.embedding(tokens, self._embedding)
         else:
             hidden = group.receive((len(tokens), self._model.hidden_size), self._dtype)
-        cos, sin = (table[attention.positions].unsqueeze(1) for table in self._rope)
+        cos, sin = (table[attention.positions].unsqueeze(1).to(self._dtype) for table in self._rope)
         for layer, weights in self._layers.items():
             hidden = hidden + group.all_reduce(self._attend(hidden, layer, weights, (cos, sin), attention))
             hidden = hidden + group.all_reduce(self._mlp(hidden, weights))
@@ -80,7 +80,7 @@ class Shard:
         """Logits ``[rows, vocabulary]`` float32 at the given rows of the last stage's hidden state."""
         assert self._norm is not None and self._head is not None, "only the last stage has the head"  # noqa: PT018
         picked = F.rms_norm(hidden[list(rows)], (self._model.hidden_size,), self._norm, self._eps)
-        return group.gather(F.linear(picked, self._head).float())[:, : self._model.vocab_size]
+        return group.gather(self._head(picked).float())[:, : self._model.vocab_size]
 
     def _attend(
         self,
@@ -92,33 +92,32 @@ class Shard:
     ) -> torch.Tensor:
         dim = self._model.head_dim
         normed = F.rms_norm(hidden, (self._model.hidden_size,), weights.input_norm, self._eps)
-        heads = F.linear(normed, weights.qkv, weights.qkv_bias).view(len(hidden), -1, dim)
-        q, k, v = torch.split(heads, [self._num_q, self._num_kv, self._num_kv], dim=1)
-        if weights.q_norm is not None and weights.k_norm is not None:
-            q = F.rms_norm(q, (dim,), weights.q_norm, self._eps)
-            k = F.rms_norm(k, (dim,), weights.k_norm, self._eps)
-        out = attention(layer, _rotate(q, rope), _rotate(k, rope), v)
-        return F.linear(out, weights.o)
+        heads = weights.qkv(normed).view(len(hidden), -1, dim)
+        qk, v = torch.split(heads, [self._num_q + self._num_kv, self._num_kv], dim=1)
+        if weights.qk_norm is not None:
+            qk = F.rms_norm(qk, (dim,), eps=self._eps) * weights.qk_norm
+        q, k = torch.split(_rotate(qk, rope), [self._num_q, self._num_kv], dim=1)
+        return weights.o(attention(layer, q, k, v))
 
     def _mlp(self, hidden: torch.Tensor, weights: LayerWeights) -> torch.Tensor:
         normed = F.rms_norm(hidden, (self._model.hidden_size,), weights.post_norm, self._eps)
-        gate, up = F.linear(normed, weights.gate_up).chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, weights.down)
+        gate, up = weights.gate_up(normed).chunk(2, dim=-1)
+        return weights.down(F.silu(gate) * up)
 
 
 def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding in the half-split form of Hugging Face checkpoints; ``x`` is ``[tokens, heads, dim]``."""
     cos, sin = rope
     first, second = x.chunk(2, dim=-1)
-    return x * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
+    return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)
 
 
 def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines, each ``[positions, head_dim]`` float32."""
+    """Cosines, and sines with the sign of what they are multiplied by: each ``[positions, head_dim]`` float32."""
     inverse = checkpoint.rope.inverse_frequencies(checkpoint.spec.head_dim)
     angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def _share(total: int, spec: ShardSpec) -> slice:
@@ -136,19 +135,21 @@ def _load_layer(checkpoint: Checkpoint, layer: int, spec: ShardSpec, dtype: torc
         return checkpoint.tensor(prefix + name, rows, columns).to(dtype)
 
     parts = (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-    biases = (
-        [load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts] if model.attention_bias else []
-    )
+    bias = qk_norm = None
+    if model.attention_bias:
+        bias = torch.cat([load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts])
+    if model.qk_norm:
+        heads = {"q": model.num_heads // spec.tp_size, "k": model.num_kv_heads // spec.tp_size}
+        norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
+        qk_norm = torch.cat(norms)
     return LayerWeights(
         input_norm=load("input_layernorm.weight"),
-        qkv=torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]),
-        qkv_bias=torch.cat(biases) if biases else None,
-        q_norm=load("self_attn.q_norm.weight") if model.qk_norm else None,
-        k_norm=load("self_attn.k_norm.weight") if model.qk_norm else None,
-        o=load("self_attn.o_proj.weight", columns=q_rows).contiguous(),
+        qkv=Linear(torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias),
+        qk_norm=qk_norm,
+        o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
         post_norm=load("post_attention_layernorm.weight"),
-        gate_up=torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)]),
-        down=load("mlp.down_proj.weight", columns=mlp).contiguous(),
+        gate_up=Linear(torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)])),
+        down=Linear(load("mlp.down_proj.weight", columns=mlp).contiguous()),
     )
 
 

@@ -1,11 +1,13 @@
 """Paged attention equals dense attention, whatever the tables, chunks and neighbours."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.torch_engine.attention import Attention
+from runtime.torch_engine.decodes import Decodes, _reading
 from runtime.torch_engine.models import Span
 
 LAYERS, KV_HEADS, GROUP, BLOCKS, BLOCK_SIZE, DIM = 2, 4, 2, 64, 4, 8
@@ -73,3 +75,80 @@ def test_more_decodes_than_one_gather_holds() -> None:
     for n, span in enumerate(spans):
         alone = Attention(cache.clone(), slice(None), [span])(0, q[n : n + 1], k[n : n + 1], v[n : n + 1])
         assert alone[0].tolist() == pytest.approx(together[n].tolist(), abs=1e-5)
+
+
+CROWDS = {
+    "a sequence of its own": [list(range(20, 60))],
+    "sequences that grew side by side": [list(range(first, 60, 3)) for first in range(3)],
+    "a stretch with strangers in it": [[b for b in range(60) if b % 7 not in (2, 3)]],
+    "far apart": [list(range(0, 60, 20)), list(range(9, 60, 21))],
+    "a stretch, and blocks far from it": [list(range(34, 4, -1)), [63, 50, 48]],
+    "too thin for a stretch": [list(range(0, 64, 8))],
+}
+
+
+@pytest.mark.parametrize("tables", CROWDS.values(), ids=CROWDS.keys())
+@pytest.mark.parametrize("query_heads", [1, 3])
+def test_decodes_equal_dense_attention_wherever_blocks_lie(tables: list[list[int]], query_heads: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
+    spans = [Span(len(table) * BLOCK_SIZE - 2, 1, tuple(table)) for table in tables]
+    q = torch.randn(len(tables), KV_HEADS * query_heads, DIM, generator=generator)
+    got = Decodes(spans, BLOCK_SIZE, KV_HEADS).attend(q, keys, values)
+    for row, span in enumerate(spans):
+        k, v = (
+            pool[:, list(span.table)].flatten(1, 2)[:, : span.start + 1].repeat_interleave(query_heads, dim=0)
+            for pool in (keys, values)
+        )
+        weights = torch.softmax(torch.einsum("hd,hpd->hp", q[row], k) / DIM**0.5, dim=1)
+        assert torch.allclose(got[row], torch.einsum("hp,hpd->hd", weights, v), atol=1e-5)
+
+
+def test_what_a_decode_gets_is_the_same_bits_beside_any_neighbours() -> None:
+    generator = torch.Generator().manual_seed(2)
+    keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
+    spans = [Span(length, 1, tuple(range(n, 60, 3))) for n, length in enumerate((79, 13, 46))]
+    q = torch.randn(3, KV_HEADS * GROUP, DIM, generator=generator)
+    together = Decodes(spans, BLOCK_SIZE, KV_HEADS).attend(q, keys, values)
+    for n, span in enumerate(spans):
+        alone = Decodes([span], BLOCK_SIZE, KV_HEADS).attend(q[n : n + 1], keys, values)
+        assert torch.equal(alone[0], together[n])
+
+
+def test_blocks_of_nobody_may_hold_anything() -> None:
+    generator = torch.Generator().manual_seed(3)
+    keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
+    table = [block for block in range(60) if block % 7 not in (2, 3)]
+    q = torch.randn(1, KV_HEADS * GROUP, DIM, generator=generator)
+    decodes = Decodes([Span(len(table) * BLOCK_SIZE - 1, 1, tuple(table))], BLOCK_SIZE, KV_HEADS)
+    want = decodes.attend(q, keys, values)
+    for pool in (keys, values):
+        pool[:, 2::7] = float("nan")
+    assert torch.equal(decodes.attend(q, keys, values), want)
+
+
+def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() -> None:
+    close, apart = list(range(100, 140)), [3, 700, 1500]
+    stretches, gathered, rows = _reading(np.array([*close, *apart]), 2)
+    assert stretches == [(100, 140)]
+    assert [chunk.tolist() for chunk in gathered] == [apart]
+    assert sorted(rows.ravel().tolist()) == list(range(86)), "every block of every head has a row of its own"
+
+
+def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between() -> None:
+    thin = np.arange(0, 400, 8)
+    stretches, gathered, _ = _reading(thin, 1)
+    assert stretches == []
+    assert torch.cat(gathered).tolist() == thin.tolist()
+
+
+def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width() -> None:
+    """Copies of K and V would be allocated anew in each layer: page faults, once they are over malloc's threshold."""
+    keys = values = torch.randn(KV_HEADS, 512, 32, 64)
+    spans = [Span(4000, 1, tuple(range(first, 512, 4))) for first in range(4)]
+    decodes = Decodes(spans, 32, KV_HEADS)
+    q = torch.randn(4, KV_HEADS, 64)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        decodes.attend(q, keys, values)
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert 0 < largest < keys.nbytes / 16
