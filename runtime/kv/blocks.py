@@ -1,20 +1,26 @@
-"""The block pool: which KV blocks are free, and how often each was written. Pure.
+"""The block pool: which KV blocks are free, and what is written in the others. Pure.
 
 A block id holds for the whole engine; where its bytes live is the topology's business.
 """
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 
 class BlockPool:
-    """Free ids (last freed is taken first, so warm memory is reused) and a version per block.
+    """Free ids (last freed is taken first, so warm memory is reused), and per block a version and how far it is filled.
 
-    A version rises on allocation and on each completed write; the copier compares it with what it copied.
+    A block is filled slot by slot. While its version stays, slots that are filled keep their bytes: who copied them
+    has them. The version rises when that ends: on allocation, and on a write to a slot that was filled.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.versions = [0] * num_blocks
+        self.versions = np.zeros(num_blocks, np.int64)
+        """Per block."""
+        self.filled = np.zeros(num_blocks, np.int64)
+        """Per block: slots, from its first on, that hold a completed write; 0 for free blocks."""
         self._free = list(range(num_blocks - 1, -1, -1))
 
     @property
@@ -26,7 +32,7 @@ class BlockPool:
         """Allocate ``count`` blocks; the caller has checked ``num_free``."""
         assert count <= len(self._free), f"{count} blocks asked, {len(self._free)} free"
         taken = [self._free.pop() for _ in range(count)]
-        self.written(taken)
+        self.versions[taken] += 1
         return taken
 
     def reserve(self) -> int:
@@ -36,12 +42,14 @@ class BlockPool:
 
     def give_back(self, blocks: Sequence[int]) -> None:
         """Free blocks, in table order."""
+        self.filled[list(blocks)] = 0
         self._free.extend(reversed(blocks))
 
-    def written(self, blocks: Iterable[int]) -> None:
-        """Record a completed write to each block."""
-        for block in blocks:
+    def written(self, block: int, start: int, stop: int) -> None:
+        """Record a completed write to the slots from ``start`` to before ``stop`` of a block."""
+        if start < self.filled[block]:
             self.versions[block] += 1
+        self.filled[block] = stop
 
     def next_free(self, count: int) -> list[int]:
         """The ids that the next ``count`` allocations will get."""

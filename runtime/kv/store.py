@@ -6,6 +6,7 @@ that the pages go back to the system. Peers map the file and copy from it (one-s
 """
 
 import hashlib
+import itertools
 import mmap
 import os
 from collections.abc import Sequence
@@ -20,12 +21,8 @@ from numpy.typing import NDArray
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
 
-_NUMPY: dict[torch.dtype, np.dtype[Any]] = {
-    torch.float32: np.dtype(np.float32),
-    torch.float16: np.dtype(np.float16),
-    torch.bfloat16: np.dtype(np.uint16),
-}
-"""NumPy moves bytes only, so bfloat16 travels as 16-bit integers."""
+_GATHERED_SLOTS = 16
+"""Runs shorter than this are gathered and scattered together, longer ones are copied one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +47,14 @@ class KvShape:
         return self.num_blocks * self.block_size * self.head_dim * self.dtype.itemsize
 
     @property
-    def piece_block_bytes(self) -> int:
-        """Bytes of K and V in one block of one layer and one head."""
-        return 2 * self.block_size * self.head_dim * self.dtype.itemsize
+    def half_slot_bytes(self) -> int:
+        """Bytes of K (or V) of one token in one layer and one head."""
+        return self.head_dim * self.dtype.itemsize
+
+    @property
+    def piece_slot_bytes(self) -> int:
+        """Bytes of K and V of one token in one layer and one head."""
+        return 2 * self.half_slot_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class KvStore:
         self._map = mmap.mmap(self._fd, size)
         self.cache = torch.frombuffer(self._map, dtype=shape.dtype).view(shape.dims)
         """``[2, layers, KV heads, blocks, block size, head dim]``."""
-        self._bytes = _numpy_view(self._map, shape)
+        self._slots = _slots_view(self._map, shape)
         self._peers: dict[str, NDArray[Any]] = {}
 
     @property
@@ -81,16 +83,25 @@ class KvStore:
         """What to send to peers; valid while this process lives."""
         return KvHandle(f"/proc/{os.getpid()}/fd/{self._fd}")
 
-    def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], blocks: Sequence[int]) -> int:
-        """Copy whole blocks from peers, one strided copy per block and box. Returns the bytes copied."""
+    def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], runs: NDArray[np.int64]) -> int:
+        """Copy slots from peers: ``runs`` is ``[runs, 2]``, first slot and the one after the last. Returns the bytes copied."""
+        lengths = runs[:, 1] - runs[:, 0]
+        long, short = runs[lengths >= _GATHERED_SLOTS], runs[lengths < _GATHERED_SLOTS]
+        scattered = np.concatenate([np.arange(*run) for run in short]) if len(short) else None
         copied = 0
         for box, handle in boxes:
-            source = self._peer(handle)
-            layers, heads = slice(*box.layers), slice(*box.heads)
-            for block in blocks:
-                self._bytes[:, layers, heads, block] = source[:, layers, heads, block]
-            copied += len(box.pieces) * len(blocks) * self.shape.piece_block_bytes
+            source, layers, heads = self._peer(handle), slice(*box.layers), slice(*box.heads)
+            for start, stop in long:
+                self._slots[:, layers, heads, start:stop] = source[:, layers, heads, start:stop]
+            if scattered is not None:
+                self._copy_scattered(box, source, scattered)
+            copied += len(box.pieces) * int(lengths.sum()) * self.shape.piece_slot_bytes
         return copied
+
+    def _copy_scattered(self, box: Transfer, source: NDArray[Any], slots: NDArray[np.int64]) -> None:
+        """One gather and one scatter per layer, head and half: numpy is slower with all of them in one."""
+        for half, layer, head in itertools.product((0, 1), range(*box.layers), range(*box.heads)):
+            self._slots[half, layer, head][slots] = source[half, layer, head][slots]
 
     def forget_peers(self) -> None:
         """Unmap the memory of peers."""
@@ -108,7 +119,8 @@ class KvStore:
 
     def digest(self, piece: Piece, block: int, tokens: int) -> str:
         """Digest of K and V of the first ``tokens`` positions of a block, whatever the topology."""
-        both = self._bytes[:, piece.layer, piece.head, block, :tokens]
+        first = block * self.shape.block_size
+        both = self._slots[:, piece.layer, piece.head, first : first + tokens]
         return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
 
     def _peer(self, handle: KvHandle) -> NDArray[Any]:
@@ -118,10 +130,11 @@ class KvStore:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except OSError as error:
                 raise TopologyError(f"the KV memory of a peer is gone ({handle.path}): {error}") from error
-            self._peers[handle.path] = _numpy_view(mapped, self.shape)
+            self._peers[handle.path] = _slots_view(mapped, self.shape)
         return self._peers[handle.path]
 
 
-def _numpy_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
-    flat: NDArray[Any] = np.frombuffer(memory, dtype=_NUMPY[shape.dtype])
-    return flat.reshape(shape.dims)
+def _slots_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
+    """``[2, layers, KV heads, slots]``: each entry is the bytes of one token, whatever their type."""
+    flat: NDArray[Any] = np.frombuffer(memory, dtype=np.dtype((np.void, shape.half_slot_bytes)))
+    return flat.reshape(2, shape.num_layers, shape.num_kv_heads, shape.num_blocks * shape.block_size)

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +73,7 @@ class Driver:
         self._probes: dict[int, asyncio.Future[None]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
+        self._fenced_s: float | None = None
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
@@ -164,6 +166,8 @@ class Driver:
             if not probe.done():
                 probe.set_result(None)
             return
+        if self._fenced and self._fenced_s is None:
+            self._fenced_s = time.perf_counter()
         tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
         self._schedule()
         self.emit(tokens)
@@ -178,12 +182,20 @@ class Driver:
             outputs: list[Output] = items
             self._service.send(Outputs(outputs))
 
-    def fence(self) -> None:
-        """Schedule nothing new."""
-        self._fenced = True
+    async def fence(self) -> tuple[float, float]:
+        """Schedule nothing new, and wait for the micro-batches in flight.
+
+        The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
+        last one had ended, as ``time.perf_counter``.
+        """
+        self._fenced, self._fenced_s = True, None
         self._drained.clear()
         if not self._batches:
+            self._fenced_s = time.perf_counter()
             self._drained.set()
+        await self._drained.wait()
+        assert self._fenced_s is not None, "it fell before the last one ended"
+        return self._fenced_s, time.perf_counter()
 
     def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
         """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
@@ -191,10 +203,6 @@ class Driver:
         moved = self.scheduler.move(epoch)
         self.emit([Moved(epoch, moved)])
         return moved
-
-    async def drained(self) -> None:
-        """Wait for the micro-batches in flight."""
-        await self._drained.wait()
 
     def resume(self) -> asyncio.Future[None]:
         """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""

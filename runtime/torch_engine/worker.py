@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run
+from runtime.torch_engine.messages import Copied, Copy, Digest, Done, Drop, Load, Loaded, LoadFailed, Ran, Run
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
@@ -101,7 +102,7 @@ class Worker:
             case Run():
                 self._run(order)
             case Copy():
-                self._channel.send(Done(order.order, self._store.copy(order.boxes, order.blocks)))
+                self._channel.send(Done(order.order, self._copy(order)))
             case Load():
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
@@ -124,6 +125,11 @@ class Worker:
                     )
         except GroupAborted:
             self._roles.pop(order.generation, None)
+
+    def _copy(self, order: Copy) -> Copied:
+        began_s = time.perf_counter()
+        num_bytes = self._store.copy(order.boxes, order.runs)
+        return Copied(num_bytes, time.perf_counter() - began_s)
 
     def _load(self, order: Load) -> None:
         try:
