@@ -66,6 +66,9 @@ def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block
 class Driver:
     """Schedules, and answers the service's calls."""
 
+    switch_class = Switch
+    """How it brings requests to another topology."""
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
@@ -289,7 +292,7 @@ class Driver:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        self._switch = Switch(self, self._lineup(target))
+        self._switch = self.switch_class(self, self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -393,17 +396,17 @@ class Driver:
         os._exit(status)
 
 
-async def _serve(sock: socket.socket) -> None:
-    driver = Driver(sock)
+async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
+    driver = driver_class(sock)
     await asyncio.Event().wait()
     del driver
 
 
-def main() -> None:
+def main(driver_class: type[Driver] = Driver) -> None:
     """Serve the socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
     torch.set_num_threads(1)
-    asyncio.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    asyncio.run(_serve(driver_class, socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

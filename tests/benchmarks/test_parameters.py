@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.parameters import Parameters, UsageError, parse_pair
+from benchmarks.parameters import Parameters, UsageError, parse_active, parse_pair
 from intentctl.arguments import EngineName
 from runtime.errors import TopologyError
 
@@ -13,16 +13,19 @@ def parameters(**more) -> Parameters:
 
 def test_what_can_be_run_passes(subject):
     parameters().check(subject)
-    parameters(engine=EngineName.VLLM, modes=("patch", "follow", "replay", "drain"), context=1000).check(
-        subject
-    )
+    parameters(
+        engine=EngineName.VLLM, modes=("patch", "follow", "replay", "restart", "drain"), context=1000
+    ).check(subject)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"modes": ("follow",)}, "--mode follow: the torch engine switches by patch only"),
-        ({"streams": 0}, "--streams"),
+        (
+            {"modes": ("follow",)},
+            "--mode follow: the torch engine switches by patch, stop-and-copy, gather-scatter only",
+        ),
+        ({"active": (5, 0)}, "--active"),
         ({"switches": 0}, "--switches"),
         ({"context": 5}, "--context 5: the shortest prompt has 21 tokens"),
         ({"output": 169}, "--output 169: .* at least 170 tokens"),
@@ -41,8 +44,14 @@ def test_a_topology_that_cannot_be_is_refused(subject, there):
 
 
 def test_streams_to_be_drained_are_of_all_ages():
-    assert parameters(streams=4, output=400).first_tokens("drain") == [100, 200, 300, 400]
-    assert parameters(streams=4, output=400).first_tokens("replay") == [400] * 4
+    assert parameters(output=400).first_tokens("drain", 4) == [100, 200, 300, 400]
+    assert parameters(output=400).first_tokens("replay", 4) == [400] * 4
+
+
+def test_active_is_numbers_and_commas():
+    assert parse_active("10, 200") == (10, 200)
+    with pytest.raises(UsageError, match="--active '10;50'"):
+        parse_active("10;50")
 
 
 def test_a_pair_is_two_topologies_and_a_dash():
