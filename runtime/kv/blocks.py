@@ -3,9 +3,8 @@
 A block id holds for the whole engine; where its bytes live is the topology's business.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
-
-import numpy as np
 
 
 class BlockPool:
@@ -17,9 +16,9 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.versions = np.zeros(num_blocks, np.int64)
-        """Per block."""
-        self.filled = np.zeros(num_blocks, np.int64)
+        self.versions = array("q", [0]) * num_blocks
+        """Per block. Arrays: a step writes them one by one, a copier reads them whole."""
+        self.filled = array("q", [0]) * num_blocks
         """Per block: slots, from its first on, that hold a completed write; 0 for free blocks."""
         self._free = list(range(num_blocks - 1, -1, -1))
 
@@ -32,7 +31,8 @@ class BlockPool:
         """Allocate ``count`` blocks; the caller has checked ``num_free``."""
         assert count <= len(self._free), f"{count} blocks asked, {len(self._free)} free"
         taken = [self._free.pop() for _ in range(count)]
-        self.versions[taken] += 1
+        for block in taken:
+            self.versions[block] += 1
         return taken
 
     def reserve(self) -> int:
@@ -42,7 +42,8 @@ class BlockPool:
 
     def give_back(self, blocks: Sequence[int]) -> None:
         """Free blocks, in table order."""
-        self.filled[list(blocks)] = 0
+        for block in blocks:
+            self.filled[block] = 0
         self._free.extend(reversed(blocks))
 
     def written(self, block: int, start: int, stop: int) -> None:

@@ -20,7 +20,7 @@ class Pace:
         return max(self._least, int(self._saved_s * self._slots_per_s))
 
     def copied(self, slots: int, copying_s: float, elapsed_s: float) -> float:
-        """Book a copy that took ``copying_s`` out of ``elapsed_s`` since the last one. Returns how long to pause, in seconds."""
+        """Book a copy that took ``copying_s`` out of ``elapsed_s`` since it was ordered. Returns the seconds to pause."""
         if slots and copying_s > 0:
             self._slots_per_s = slots / copying_s
         allowed_s = elapsed_s * self._share

@@ -33,9 +33,9 @@ class PatchSync:
 
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool, self._block_size = pool, block_size
-        self._versions = np.full_like(pool.versions, -1)
-        self._copied = np.zeros_like(pool.filled)
-        self._is_warm = np.zeros(pool.filled.shape, np.bool_)
+        self._versions = np.full(len(pool.versions), -1)
+        self._copied = np.zeros(len(pool.filled), np.int64)
+        self._is_warm = np.zeros(len(pool.filled), np.bool_)
 
     def lag(self, upcoming: Sequence[int] = ()) -> int:
         """Slots to copy."""
@@ -51,21 +51,26 @@ class PatchSync:
         if most is not None:
             count = int(np.searchsorted(np.cumsum(stops - starts), most)) + 1
             blocks, starts, stops = blocks[:count], starts[:count], stops[:count]
-        self._versions[blocks] = self._pool.versions[blocks]
-        self._copied[blocks] = self._pool.filled[blocks]
+        versions, filled = self._contents()
+        self._versions[blocks] = versions[blocks]
+        self._copied[blocks] = filled[blocks]
         self._is_warm[blocks] = True
         return _joined(blocks * self._block_size + starts, blocks * self._block_size + stops)
 
     def _behind(self, upcoming: Sequence[int]) -> _Parts:
-        pool = self._pool
-        done = np.where(self._versions == pool.versions, self._copied, 0)
-        blocks = np.flatnonzero(pool.filled > done)
+        versions, filled = self._contents()
+        done = np.where(self._versions == versions, self._copied, 0)
+        blocks = np.flatnonzero(filled > done)
         ahead = np.array(upcoming, np.int64)
         blocks = np.concatenate((blocks, ahead[~self._is_warm[ahead]]))
         is_warm = self._is_warm[blocks]
         starts = np.where(is_warm, done[blocks], 0)
-        stops = np.where(is_warm, pool.filled[blocks], self._block_size)
+        stops = np.where(is_warm, filled[blocks], self._block_size)
         return _Parts(blocks, starts, stops)
+
+    def _contents(self) -> tuple[Integers, Integers]:
+        """The pool's versions, and how far its blocks are filled, as they are now."""
+        return np.frombuffer(self._pool.versions, np.int64), np.frombuffer(self._pool.filled, np.int64)
 
 
 def _joined(starts: Integers, stops: Integers) -> Integers:
