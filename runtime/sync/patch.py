@@ -64,9 +64,7 @@ class PatchSync:
         ahead = np.array(upcoming, np.int64)
         blocks = np.concatenate((blocks, ahead[~self._is_warm[ahead]]))
         is_warm = self._is_warm[blocks]
-        starts = np.where(is_warm, done[blocks], 0)
-        stops = np.where(is_warm, filled[blocks], self._block_size)
-        return _Parts(blocks, starts, stops)
+        return _Parts(blocks, done[blocks], np.where(is_warm, filled[blocks], self._block_size))
 
     def _contents(self) -> tuple[Integers, Integers]:
         """The pool's versions, and how far its blocks are filled, as they are now."""

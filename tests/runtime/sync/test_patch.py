@@ -99,6 +99,8 @@ class World:
     """Slots that were ordered and not yet read."""
     clock: itertools.count = field(default_factory=itertools.count)
     names: int = 0
+    tokens: int = 12
+    """That each sequence generates."""
 
     @classmethod
     def of(cls, blocks: int) -> "World":
@@ -110,7 +112,7 @@ class World:
     def turn(self, kind: str, argument: int) -> None:
         match kind:
             case "submit":
-                params = SamplingParams(12)
+                params = SamplingParams(self.tokens)
                 self.scheduler.submit(Request(f"r{self.names}", tuple(range(argument)), params, 1))
                 self.names += 1
             case "batch" if len(self.flying) < 2:
@@ -128,6 +130,12 @@ class World:
                 self.copying = slots_of(self.sync.order(argument, ahead))
             case "read":
                 self.read(argument)
+            case "step":
+                self.step()
+            case "copy":
+                self.read(len(self.copying))
+                self.turn("order", 1000)
+                self.read(len(self.copying))
 
     def step(self) -> None:
         """One token more for every sequence, in two micro-batches."""
@@ -169,20 +177,22 @@ ACTIONS = st.lists(
         st.tuples(st.just("submit"), st.integers(1, 20)),
         st.tuples(st.just("batch"), st.integers(1, 24)),
         st.tuples(st.just("complete"), st.just(0)),
-        st.tuples(st.just("cancel"), st.integers(0, 9)),
+        st.tuples(st.just("cancel"), st.integers(0, 5)),
         st.tuples(st.just("order"), st.integers(1, 12)),
         st.tuples(st.just("read"), st.integers(1, 12)),
+        st.tuples(st.sampled_from(("step", "copy")), st.just(0)),
     ),
     max_size=120,
 )
 
 
 @settings(deadline=None, max_examples=300)
-@given(ACTIONS, st.integers(8, 12))
+@given(ACTIONS, st.integers(7, 12), st.integers(1, 6))
 def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
-    actions: list[tuple[str, int]], blocks: int
+    actions: list[tuple[str, int]], blocks: int, tokens: int
 ) -> None:
     world = World.of(blocks)
+    world.tokens = tokens
     for kind, argument in actions:
         world.turn(kind, argument)
     world.cut()
