@@ -100,17 +100,19 @@ def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[S
 
 async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _Log) -> None:
     here, there = case.pair
-    num_switches, tokens_inside = 2 * case.parameters.switches, 0
+    num_switches, tokens_inside, quiet_s = 2 * case.parameters.switches_at(case.active), 0, 0.0
     for number in range(num_switches):
-        await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS)
-        settled_s = time.time()
-        await load.grow(BEFORE_TOKENS, settled_s)
+        if await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS) or not quiet_s:
+            quiet_s = time.time()
+        before_s = quiet_s  # what came after the last switch is what came before this one
+        await load.grow(BEFORE_TOKENS, before_s)
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(AFTER_TOKENS, interval.end_s)
         # by how far streams must outlive the next switch: new ones begin before it rather than inside
         tokens_inside = load.tokens_within(interval)
-        quiet = (Interval(settled_s, interval.start_s), Interval(interval.end_s, time.time()))
+        quiet_s = interval.end_s
+        quiet = (Interval(before_s, interval.start_s), Interval(quiet_s, time.time()))
         log.measured.append(Measured(here, there, switched, quiet))
         _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_seconds(interval):.2f} s")
         here, there = there, here

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.case import Case, run_case
 from benchmarks.engines import OWN_PATHS, Subject
 from benchmarks.memcpy import memcpy_bytes_s
-from benchmarks.parameters import ANY_ENGINE, MODES, Parameters, UsageError, parse_active, parse_pair
+from benchmarks.parameters import ANY_ENGINE, Mode, Parameters, UsageError, parse_numbers, parse_pair
 from benchmarks.provenance import provenance
 from benchmarks.report import Document, ratio_lines, ratios, run_document, stop_curves, table
 from intentctl.arguments import EngineName
@@ -51,9 +51,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.cutover", description=__doc__)
     found.add_argument("--engine", choices=[*map(str, EngineName)], default="torch")
-    found.add_argument("--mode", choices=(*MODES, "all"), default="patch")
+    found.add_argument("--mode", default="patch", help="one or several, joined by commas, or all")
     found.add_argument("--active", default="12", help="streams that run at any time, a case for each number")
-    found.add_argument("--switches", type=int, default=5, help="switches there and back, per mode and pair")
+    found.add_argument(
+        "--switches", default="5", help="there and back; one number, or one for each of --active"
+    )
     found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest stream")
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
@@ -72,12 +74,13 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
         UsageError: a pair that is none.
     """
     engine = EngineName(options.engine)
+    modes: Sequence[Mode] = options.mode.split(",")  # checked with the other parameters
     return Parameters(
         engine=engine,
-        modes=(*OWN_PATHS[engine], *ANY_ENGINE) if options.mode == "all" else (options.mode,),
+        modes=(*OWN_PATHS[engine], *ANY_ENGINE) if options.mode == "all" else tuple(modes),
         pairs=tuple(parse_pair(text) for text in options.pairs.split(",")),
-        active=parse_active(options.active),
-        switches=options.switches,
+        active=parse_numbers("--active", options.active),
+        switches=parse_numbers("--switches", options.switches),
         context=options.context,
         output=options.output,
     )

@@ -32,8 +32,8 @@ class Parameters:
     """Topologies in text form."""
     active: tuple[int, ...] = (12,)
     """Streams that run at any time, one case for each."""
-    switches: int = 5
-    """There and back, per mode and pair."""
+    switches: tuple[int, ...] = (5,)
+    """There and back, per mode and pair: one number for all of ``active``, or one for each."""
     context: int = 300
     """Prompt tokens of the longest stream."""
     output: int = 600
@@ -46,8 +46,10 @@ class Parameters:
             UsageError, TopologyError: naming the value.
         """
         self._check_modes()
-        if min(*self.active, self.switches) < 1:
+        if min(*self.active, *self.switches) < 1:
             raise UsageError("--active and --switches must be at least 1")
+        if len(self.switches) not in {1, len(self.active)}:
+            raise UsageError(f"--switches has {len(self.switches)} numbers, --active {len(self.active)}")
         if self.context < SHORTEST_CONTEXT:
             raise UsageError(f"--context {self.context}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
         if self.output < BEFORE_TOKENS + AFTER_TOKENS:
@@ -64,6 +66,8 @@ class Parameters:
 
     def _check_modes(self) -> None:
         for mode in self.modes:
+            if mode not in MODES:
+                raise UsageError(f"--mode {mode}: there are {', '.join(MODES)} and all")
             if mode not in ANY_ENGINE and mode not in OWN_PATHS[self.engine]:
                 have = ", ".join(OWN_PATHS[self.engine])
                 raise UsageError(f"--mode {mode}: the {self.engine} engine switches by {have} only")
@@ -72,6 +76,10 @@ class Parameters:
     def total_tokens(self) -> int:
         """Prompt and output of the longest stream."""
         return self.context + self.output
+
+    def switches_at(self, active: int) -> int:
+        """There and back, when so many streams run."""
+        return self.switches[self.active.index(active) if len(self.switches) > 1 else 0]
 
     def demand(self, active: int) -> Demand:
         """What an engine needs room for when so many streams run."""
@@ -84,8 +92,8 @@ class Parameters:
         return [self.output] * active
 
 
-def parse_active(text: str) -> tuple[int, ...]:
-    """Numbers of streams, joined by commas.
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers joined by commas.
 
     Raises:
         UsageError: it is not that.
@@ -94,7 +102,7 @@ def parse_active(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(
-            f"--active {text!r}: write whole numbers joined by commas, as in 10,50,200"
+            f"{option} {text!r}: write whole numbers joined by commas, as in 10,50,200"
         ) from None
 
 

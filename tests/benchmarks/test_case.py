@@ -46,7 +46,7 @@ def scripted(monkeypatch, subject):
 
 def case(subject, mode) -> Case:
     return Case(
-        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), (2,), 1, 40, 300),
+        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), (2,), (1,), 40, 300),
         subject,
         mode,
         ("1x1", "tp2"),

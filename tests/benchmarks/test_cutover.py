@@ -81,4 +81,4 @@ def test_every_mode_is_measured_on_the_torch_engine(tmp_path):
     assert results["restart"]["tokens_recomputed"] > 6 * 54
     assert results["replay"]["tokens_recomputed"] > 6 * 54
     assert results["drain"]["left_to_drain"] == 6
-    assert document["parameters"]["switches"] == 1
+    assert document["parameters"]["switches"] == [1]
