@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from benchmarks.counting import context_tokens, counting_text
-from benchmarks.engines import OwnPath, Subject
+from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
 from benchmarks.parameters import AFTER_TOKENS, BEFORE_TOKENS, Mode, Parameters
 from benchmarks.report import Measured, Run, Tally
+from benchmarks.restart import restart
 from benchmarks.strategy import Strategy
 from benchmarks.two_engines import Drain, Replay, two_engines
 from intentctl.measure import Interval
@@ -29,9 +30,10 @@ class Case:
     subject: Subject
     mode: Mode
     pair: tuple[str, str]
+    active: int
 
     def __str__(self) -> str:
-        return f"{self.mode} {'-'.join(self.pair)}"
+        return f"{self.mode} {'-'.join(self.pair)} {self.active} active"
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ async def run_case(case: Case) -> Run:
     return Run(
         mode=case.mode,
         pair="-".join(case.pair),
+        active=case.active,
         measured=tuple(log.measured),
         streams=tuple(recording.stream() for recording in log.recordings),
         tally=tally(log.recordings, log.counts),
@@ -70,7 +73,9 @@ async def _run(case: Case, log: _Log) -> None:
         return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
 
     async with _strategy(case, tokenizer) as strategy:
-        load = Load(parameters.first_tokens(case.mode), parameters.output, make, strategy.deliver)
+        load = Load(
+            parameters.first_tokens(case.mode, case.active), parameters.output, make, strategy.deliver
+        )
         log.recordings = load.recordings
         try:
             async with load:
@@ -80,31 +85,34 @@ async def _run(case: Case, log: _Log) -> None:
 
 
 def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[Strategy]:
-    path: OwnPath = "follow" if case.mode == "follow" else "patch"
-    start = partial(case.subject.start, path=path, max_model_tokens=case.parameters.total_tokens)
-    source = case.subject.topology(case.pair[0])
+    source, demand = case.subject.topology(case.pair[0]), case.parameters.demand(case.active)
+    start = partial(case.subject.start, path="patch", demand=demand)
     match case.mode:
         case "replay":
             return two_engines(Replay, start, source, tokenizer)
         case "drain":
             return two_engines(Drain, start, source, tokenizer)
-        case _:
-            return own_switch(start, source, tokenizer)
+        case "restart":
+            return restart(start, source, tokenizer)
+        case path:
+            return own_switch(partial(case.subject.start, path=path, demand=demand), source, tokenizer)
 
 
 async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _Log) -> None:
     here, there = case.pair
-    num_switches, tokens_inside = 2 * case.parameters.switches, 0
+    num_switches, tokens_inside, quiet_s = 2 * case.parameters.switches_at(case.active), 0, 0.0
     for number in range(num_switches):
-        await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS)
-        settled_s = time.time()
-        await load.grow(BEFORE_TOKENS, settled_s)
+        if await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS) or not quiet_s:
+            quiet_s = time.time()
+        before_s = quiet_s  # what came after the last switch is what came before this one
+        await load.grow(BEFORE_TOKENS, before_s)
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(AFTER_TOKENS, interval.end_s)
         # by how far streams must outlive the next switch: new ones begin before it rather than inside
         tokens_inside = load.tokens_within(interval)
-        quiet = (Interval(settled_s, interval.start_s), Interval(interval.end_s, time.time()))
+        quiet_s = interval.end_s
+        quiet = (Interval(before_s, interval.start_s), Interval(quiet_s, time.time()))
         log.measured.append(Measured(here, there, switched, quiet))
         _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_seconds(interval):.2f} s")
         here, there = there, here

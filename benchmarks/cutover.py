@@ -1,4 +1,4 @@
-"""What a switch costs the streams that run: the engine's own switch beside replay and drain.
+"""What a switch costs the streams that run: the engine's own switch beside baselines.
 
 Prints a table and, on request, writes everything measured as JSON; docs/benchmarks.md says what each figure means.
 """
@@ -15,10 +15,13 @@ from pathlib import Path
 
 from benchmarks.case import Case, run_case
 from benchmarks.engines import OWN_PATHS, Subject
-from benchmarks.parameters import MODES, Parameters, UsageError, parse_pair
+from benchmarks.memcpy import memcpy_bytes_s
+from benchmarks.parameters import ANY_ENGINE, Mode, Parameters, UsageError, parse_numbers, parse_pair
 from benchmarks.provenance import provenance
-from benchmarks.report import Document, ratio_lines, ratios, run_document, table
+from benchmarks.report import Document, ratio_lines, ratios, run_document, stop_curves, table
 from intentctl.arguments import EngineName
+from intentctl.plots import check_name, draw_stops
+from intentctl.status import CommandError
 from runtime.errors import RuntimeFault
 
 
@@ -29,24 +32,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parameters = parameters_of(options)
         subject = Subject.example(parameters.engine)
         parameters.check(subject)
-    except (UsageError, RuntimeFault) as problem:
+        if options.plot:
+            check_name(options.plot)
+    except (UsageError, RuntimeFault, CommandError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     document = asyncio.run(run_all(parameters, subject, options.json))
-    print(table(document["results"]), *ratio_lines(document["ratios"]), sep="\n")
-    return int(any(result["error"] for result in document["results"]))
+    if options.plot:
+        draw_stops(stop_curves(document["rows"]), options.plot)
+    if options.format == "json":
+        print(json.dumps(document, indent=1))
+    else:
+        print(table(document["rows"]), *ratio_lines(document["ratios"]), sep="\n")
+    return int(any(row["error"] for row in document["rows"]))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.cutover", description=__doc__)
     found.add_argument("--engine", choices=[*map(str, EngineName)], default="torch")
-    found.add_argument("--mode", choices=(*MODES, "all"), default="patch")
-    found.add_argument("--streams", type=int, default=12, help="streams that run at any time")
-    found.add_argument("--switches", type=int, default=5, help="switches there and back, per mode and pair")
+    found.add_argument("--mode", default="patch", help="one or several, joined by commas, or all")
+    found.add_argument("--active", default="12", help="streams that run at any time, a case for each number")
+    found.add_argument(
+        "--switches", default="5", help="there and back; one number, or one for each of --active"
+    )
     found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest stream")
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
+    found.add_argument("-o", "--output-format", dest="format", choices=("table", "json"), default="table")
+    found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops against streams (SVG)")
     found.add_argument(
         "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
     )
@@ -60,12 +74,13 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
         UsageError: a pair that is none.
     """
     engine = EngineName(options.engine)
+    modes: Sequence[Mode] = options.mode.split(",")  # checked with the other parameters
     return Parameters(
         engine=engine,
-        modes=(*OWN_PATHS[engine], "replay", "drain") if options.mode == "all" else (options.mode,),
+        modes=(*OWN_PATHS[engine], *ANY_ENGINE) if options.mode == "all" else tuple(modes),
         pairs=tuple(parse_pair(text) for text in options.pairs.split(",")),
-        streams=options.streams,
-        switches=options.switches,
+        active=parse_numbers("--active", options.active),
+        switches=parse_numbers("--switches", options.switches),
         context=options.context,
         output=options.output,
     )
@@ -73,12 +88,15 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
 
 async def run_all(parameters: Parameters, subject: Subject, file: Path | None) -> Document:
     """Every mode for every pair, one after the other; what there is so far is in ``file`` all the time."""
-    results: list[Document] = []
-    document = {"benchmark": "cutover", **provenance(), "parameters": asdict(parameters), "results": results}
+    rows: list[Document] = []
+    memcpy = memcpy_bytes_s()
+    document = {"benchmark": "cutover", **provenance(), "memcpy_bytes_s": round(memcpy)}
+    document |= {"parameters": asdict(parameters), "rows": rows}
     gc.freeze()  # the stamps are this process's: no long collection while it listens
-    for pair, mode in itertools.product(parameters.pairs, parameters.modes):
-        results.append(run_document(await run_case(Case(parameters, subject, mode, pair))))
-        document["ratios"] = ratios(results)
+    for pair, active, mode in itertools.product(parameters.pairs, parameters.active, parameters.modes):
+        run = await run_case(Case(parameters, subject, mode, pair, active))
+        rows.append(run_document(run, memcpy))
+        document["ratios"] = ratios(rows)
         if file:
             text = json.dumps(document, indent=1) + "\n"
             file.write_text(text, encoding="utf-8")  # noqa: ASYNC240 - no stream runs between cases

@@ -1,5 +1,6 @@
 """The engines that can be measured, each on the local example that comes with it."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -7,17 +8,27 @@ from typing import Literal
 from intentctl.arguments import EngineName
 from intentctl.local import EXAMPLES
 from runtime.engine import Engine
-from runtime.models import ModelSpec, Topology
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from service.deployment import Deployment, load
 
-OwnPath = Literal["patch", "follow"]
+OwnPath = Literal["patch", "follow", "stop-and-copy", "gather-scatter"]
 
 OWN_PATHS: dict[EngineName, tuple[OwnPath, ...]] = {
-    EngineName.TORCH: ("patch",),
+    EngineName.TORCH: ("patch", "stop-and-copy", "gather-scatter"),
     EngineName.VLLM: ("patch", "follow"),
 }
-"""How each engine brings requests over by itself."""
+"""How each engine brings requests over by itself; the last two are baselines inside the torch engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an engine must have room for."""
+
+    streams: int
+    """At once."""
+    tokens: int
+    """Of the longest, prompt and output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +63,53 @@ class Subject:
         topology.check(cluster, self.spec)
         return topology
 
-    async def start(self, topology: Topology, path: OwnPath, max_model_tokens: int) -> Engine:
-        """An engine for requests of up to ``max_model_tokens`` that switches by ``path`` where it has a choice.
+    async def start(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
+        """An engine with room for a demand that switches by ``path`` where it has a choice.
 
         Raises:
             RuntimeFault: it does not start.
         """
-        place = self.checkpoint, topology, self.deployment.cluster
         if self.deployment.engine == "torch":
-            from runtime.torch_engine.engine import TorchEngine
-
-            return await TorchEngine.start(*place)
+            return await self._start_torch(topology, path, demand)
         from runtime.vllm_engine.engine import VllmEngine
 
         # without prefix caching: a replay back to an engine that still has the prefix would be no replay
-        options = {"max_model_len": max_model_tokens, "enable_prefix_caching": False}
+        options = {"max_model_len": demand.tokens, "enable_prefix_caching": False}
         settings = self.deployment.vllm
         return await VllmEngine.start(
-            *place, replace(settings, path=path, options={**settings.options, **options})
+            self.checkpoint,
+            topology,
+            self.deployment.cluster,
+            replace(
+                settings,
+                path="follow" if path == "follow" else "patch",
+                options={**settings.options, **options},
+            ),
         )
+
+    async def _start_torch(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
+        from benchmarks.gather_scatter import GatherScatterEngine
+        from benchmarks.stop_and_copy import StopAndCopyEngine
+        from runtime.torch_engine.engine import TorchEngine
+        from runtime.torch_engine.models import EngineSettings
+
+        least = EngineSettings()
+        settings = EngineSettings(
+            num_blocks=demand.streams * (demand.tokens // least.block_size + 2) + 1,
+            max_running=demand.streams,
+            syncing_batch_tokens=max(least.syncing_batch_tokens, demand.streams),
+            max_batch_tokens=max(least.max_batch_tokens, 2 * demand.streams),
+        )
+        naive = {"stop-and-copy": StopAndCopyEngine, "gather-scatter": GatherScatterEngine}
+        engine = naive.get(path, TorchEngine)
+        return await engine.start(self.checkpoint, topology, roomy(self.deployment.cluster), settings)
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """The cluster with all of this machine's memory on each device: many streams need more than the example has."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    nodes = tuple(
+        replace(node, gpus=tuple(replace(gpu, memory_bytes=memory_bytes) for gpu in node.gpus))
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)

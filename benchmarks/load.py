@@ -116,12 +116,14 @@ class Load:
         start_s, end_s = interval.start_s, interval.end_s
         return max(_count_since(slot, start_s) - _count_since(slot, end_s) for slot in self._slots)
 
-    async def settle(self, needed_tokens: int) -> None:
-        """Return when every slot's stream speaks; new ones begin if one has less than ``needed_tokens`` left."""
-        if self.tokens_left < needed_tokens:
+    async def settle(self, needed_tokens: int) -> bool:
+        """Return when every slot's stream speaks; new ones begin if one has less than ``needed_tokens`` left: then True."""
+        is_new = self.tokens_left < needed_tokens
+        if is_new:
             await self._end()
             self._begin()
         await self.watch(until(lambda: all(slot and slot[-1].token_ids for slot in self._slots)))
+        return is_new
 
     async def grow(self, num_tokens: int, since_s: float) -> None:
         """Return when every slot has had that many tokens since a moment."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from benchmarks.engines import OWN_PATHS, Subject
+from benchmarks.engines import OWN_PATHS, Demand, OwnPath, Subject
 from intentctl.arguments import EngineName
 
 BEFORE_TOKENS = 110
@@ -12,8 +12,10 @@ AFTER_TOKENS = 60
 """Tokens per stream after a switch: a stop needs 50 gaps on each side."""
 SHORTEST_CONTEXT = len("count by 99 from 999:")
 
-Mode = Literal["patch", "follow", "replay", "drain"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+Mode = Literal[OwnPath, "replay", "restart", "drain"]
+ANY_ENGINE: tuple[Mode, ...] = ("replay", "restart", "drain")
+"""Baselines that any engine can do."""
+MODES: tuple[Mode, ...] = (*get_args(OwnPath), *ANY_ENGINE)
 
 
 class UsageError(Exception):
@@ -28,9 +30,10 @@ class Parameters:
     modes: tuple[Mode, ...]
     pairs: tuple[tuple[str, str], ...]
     """Topologies in text form."""
-    streams: int = 12
-    switches: int = 5
-    """There and back, per mode and pair."""
+    active: tuple[int, ...] = (12,)
+    """Streams that run at any time, one case for each."""
+    switches: tuple[int, ...] = (5,)
+    """There and back, per mode and pair: one number for all of ``active``, or one for each."""
     context: int = 300
     """Prompt tokens of the longest stream."""
     output: int = 600
@@ -43,8 +46,10 @@ class Parameters:
             UsageError, TopologyError: naming the value.
         """
         self._check_modes()
-        if min(self.streams, self.switches) < 1:
-            raise UsageError("--streams and --switches must be at least 1")
+        if min(*self.active, *self.switches) < 1:
+            raise UsageError("--active and --switches must be at least 1")
+        if len(self.switches) not in {1, len(self.active)}:
+            raise UsageError(f"--switches has {len(self.switches)} numbers, --active {len(self.active)}")
         if self.context < SHORTEST_CONTEXT:
             raise UsageError(f"--context {self.context}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
         if self.output < BEFORE_TOKENS + AFTER_TOKENS:
@@ -61,7 +66,9 @@ class Parameters:
 
     def _check_modes(self) -> None:
         for mode in self.modes:
-            if mode in {"patch", "follow"} and mode not in OWN_PATHS[self.engine]:
+            if mode not in MODES:
+                raise UsageError(f"--mode {mode}: there are {', '.join(MODES)} and all")
+            if mode not in ANY_ENGINE and mode not in OWN_PATHS[self.engine]:
                 have = ", ".join(OWN_PATHS[self.engine])
                 raise UsageError(f"--mode {mode}: the {self.engine} engine switches by {have} only")
 
@@ -70,11 +77,33 @@ class Parameters:
         """Prompt and output of the longest stream."""
         return self.context + self.output
 
-    def first_tokens(self, mode: Mode) -> list[int]:
+    def switches_at(self, active: int) -> int:
+        """There and back, when so many streams run."""
+        return self.switches[self.active.index(active) if len(self.switches) > 1 else 0]
+
+    def demand(self, active: int) -> Demand:
+        """What an engine needs room for when so many streams run."""
+        return Demand(active, self.total_tokens)
+
+    def first_tokens(self, mode: Mode, active: int) -> list[int]:
         """Output lengths of the first streams. Those to be drained are of all ages, or they would end together."""
         if mode == "drain":
-            return [self.output * (slot + 1) // self.streams for slot in range(self.streams)]
-        return [self.output] * self.streams
+            return [self.output * (slot + 1) // active for slot in range(active)]
+        return [self.output] * active
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers joined by commas.
+
+    Raises:
+        UsageError: it is not that.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: write whole numbers joined by commas, as in 10,50,200"
+        ) from None
 
 
 def parse_pair(text: str) -> tuple[str, str]:

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.strategy import Switched
+from intentctl.curves import StopCurve
 from intentctl.measure import Interval, Stream, gaps_within, percentiles, sham_stops, stop_of
+from runtime.models import CutTimings
 
 Document = dict[str, Any]
 
@@ -41,6 +43,8 @@ class Run:
 
     mode: str
     pair: str
+    active: int
+    """Streams at any time."""
     measured: tuple[Measured, ...]
     streams: tuple[Stream, ...]
     tally: Tally
@@ -48,7 +52,7 @@ class Run:
     """Why it ended before all switches were done."""
 
 
-def run_document(run: Run) -> Document:
+def run_document(run: Run, memcpy_bytes_s: float) -> Document:
     """The figures of a run; null where there was nothing to measure."""
     switched = [one.switched for one in run.measured]
     stops = [switch_stops(one, run.streams) for one in run.measured]
@@ -60,18 +64,21 @@ def run_document(run: Run) -> Document:
     return {
         "mode": run.mode,
         "pair": run.pair,
+        "active": run.active,
         "error": run.error,
         "switches": len(switched),
         "stops": sum(len(found) for found, _ in stops),
         "stop_ms": figures(itertools.chain.from_iterable(found for found, _ in stops)),
         "stop_ms_by_direction": _by_direction(run.measured, [found for found, _ in stops]),
         "sham_stop_ms": figures(shams),
+        "fence_to_commit_ms": figures(map(fence_to_commit_ms, _timings(switched))),
         "median_gap_ms": round(statistics.median(gaps), 2) if gaps else None,
         "worst_gap_ms": figures(itertools.chain.from_iterable(worst for _, worst in stops)),
         "prepare_s": figures(one.prepare_s for one in switched),
         "drain_s": figures(one.drain_s for one in switched if one.drain_s is not None),
         "bytes_before": sum(one.bytes_before for one in switched),
         "bytes_inside": sum(one.bytes_inside for one in switched),
+        "memcpy_share": memcpy_share(switched, memcpy_bytes_s),
         "tokens": run.tally.tokens,
         "tokens_recomputed": sum(one.tokens_recomputed for one in switched),
         "tokens_lost": run.tally.lost,
@@ -93,6 +100,21 @@ def switch_stops(measured: Measured, streams: Iterable[Stream]) -> tuple[list[fl
     return [stop.stop_ms for stop in stops], [stop.worst_gap_ms for stop in stops]
 
 
+def fence_to_commit_ms(timings: CutTimings) -> float:
+    """How long no topology served, before the first step on the new one."""
+    return timings.drain_ms + timings.patch_ms + timings.commit_ms
+
+
+def memcpy_share(switched: Iterable[Switched], memcpy_bytes_s: float) -> float | None:
+    """How fast the cuts copied, as a share of what memcpy does: the median over switches that copied something."""
+    rates = [
+        one.bytes_inside / (one.timings.patch_ms / 1000)
+        for one in switched
+        if one.timings and one.bytes_inside and one.timings.patch_ms
+    ]
+    return round(statistics.median(rates) / memcpy_bytes_s, 3) if rates else None
+
+
 def figures(values: Iterable[float]) -> Document | None:
     """p50, p99 and max; None when there is no value."""
     found = percentiles(list(values))
@@ -100,17 +122,24 @@ def figures(values: Iterable[float]) -> Document | None:
 
 
 def ratios(documents: Sequence[Document]) -> list[Document]:
-    """Per pair, how many times the stop p99 of each baseline is that of the engine's own patch; None: not known."""
-    p99 = {(one["pair"], one["mode"]): one["stop_ms"]["p99"] for one in documents if one["stop_ms"]}
-    pairs = dict.fromkeys(one["pair"] for one in documents)
+    """Per pair and load, how many times the stop p99 of each baseline is that of the engine's own patch; None: not known."""
+    p99 = {(*_place(one), one["mode"]): one["stop_ms"]["p99"] for one in documents if one["stop_ms"]}
+    baselines = [
+        mode for mode in dict.fromkeys(one["mode"] for one in documents) if mode not in {"patch", "follow"}
+    ]
     return [
-        {"pair": pair} | {f"{mode}/patch": _ratio(p99, pair, mode) for mode in ("replay", "drain")}
-        for pair in pairs
+        {"pair": pair, "active": active}
+        | {f"{mode}/patch": _ratio(p99, (pair, active), mode) for mode in baselines}
+        for pair, active in dict.fromkeys(map(_place, documents))
     ]
 
 
-def _ratio(p99: dict[tuple[str, str], float], pair: str, mode: str) -> float | None:
-    above, below = p99.get((pair, mode)), p99.get((pair, "patch"))
+def _place(document: Document) -> tuple[str, int]:
+    return document["pair"], document["active"]
+
+
+def _ratio(p99: dict[tuple[str, int, str], float], place: tuple[str, int], mode: str) -> float | None:
+    above, below = p99.get((*place, mode)), p99.get((*place, "patch"))
     return round(above / below, 1) if above is not None and below is not None and below > 0 else None
 
 
@@ -121,8 +150,12 @@ def _by_direction(measured: Sequence[Measured], stops: Sequence[list[float]]) ->
     return {direction: figures(found) for direction, found in directions.items()}
 
 
+def _timings(switched: Iterable[Switched]) -> list[CutTimings]:
+    return [one.timings for one in switched if one.timings]
+
+
 def _engine_split(switched: Iterable[Switched]) -> Document | None:
-    timings = [asdict(one.timings) for one in switched if one.timings]
+    timings = [asdict(one) for one in _timings(switched)]
     if not timings:
         return None
     return {part: round(statistics.median(one[part] for one in timings), 2) for part in timings[0]}
@@ -136,6 +169,19 @@ def _each(measured: Measured, stops: Sequence[float]) -> Document:
         **asdict(measured.switched),
         "stops_ms": stops_ms,
     }
+
+
+def stop_curves(documents: Sequence[Document]) -> list[StopCurve]:
+    """Stops against streams: a curve per pair and mode."""
+    curves = []
+    for pair, mode in dict.fromkeys((one["pair"], one["mode"]) for one in documents):
+        stops = {
+            one["active"]: (one["stop_ms"]["p50"], one["stop_ms"]["p99"])
+            for one in documents
+            if (one["pair"], one["mode"]) == (pair, mode) and one["stop_ms"]
+        }
+        curves.append(StopCurve(f"{mode} {pair}", stops))
+    return curves
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -161,6 +207,10 @@ def _plain(key: str) -> Cell:
     return lambda one: _number(one[key])
 
 
+def _share(one: Document) -> str:
+    return "-" if one["memcpy_share"] is None else f"{one['memcpy_share']:.0%}"
+
+
 def _paths(one: Document) -> str:
     return ", ".join(f"{path} {count:,}" for path, count in one["paths"].items()) or "-"
 
@@ -170,12 +220,14 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ("stops", _plain("stops")),
     ("stop ms p50/p99/max", _of("stop_ms", "p50", "p99", "max")),
     ("sham ms p50/p99", _of("sham_stop_ms", "p50", "p99")),
+    ("fence to commit ms p50/p99/max", _of("fence_to_commit_ms", "p50", "p99", "max")),
     ("median gap ms", _plain("median_gap_ms")),
     ("worst gap ms p50/max", _of("worst_gap_ms", "p50", "max")),
     ("prepare s p50/max", _of("prepare_s", "p50", "max")),
     ("time to drain s p50/max", _of("drain_s", "p50", "max")),
     ("bytes before", _plain("bytes_before")),
     ("bytes inside", _plain("bytes_inside")),
+    ("copy in cuts / memcpy", _share),
     ("tokens", _plain("tokens")),
     ("tokens recomputed", _plain("tokens_recomputed")),
     ("tokens lost", _plain("tokens_lost")),
@@ -190,13 +242,13 @@ ROWS: tuple[tuple[str, Cell], ...] = (
 
 
 def table(documents: Sequence[Document]) -> str:
-    """One block per pair: a row per figure, a column per mode."""
-    pairs = dict.fromkeys(one["pair"] for one in documents)
-    return "\n\n".join(_block(pair, [one for one in documents if one["pair"] == pair]) for pair in pairs)
+    """One block per pair and load: a row per figure, a column per mode."""
+    places = dict.fromkeys(map(_place, documents))
+    return "\n\n".join(_block(place, [one for one in documents if _place(one) == place]) for place in places)
 
 
-def _block(pair: str, documents: Sequence[Document]) -> str:
-    lines = [(pair, *(one["mode"] for one in documents))]
+def _block(place: tuple[str, int], documents: Sequence[Document]) -> str:
+    lines = [(f"{place[0]}, {place[1]} active", *(one["mode"] for one in documents))]
     lines += [(label, *map(cell, documents)) for label, cell in ROWS]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [
@@ -210,8 +262,8 @@ def _block(pair: str, documents: Sequence[Document]) -> str:
 def ratio_lines(documents: Iterable[Document]) -> list[str]:
     """Ratios for people; nothing where none is known."""
     return [
-        f"{one['pair']}: stop p99 {name} = {value}"
+        f"{one['pair']}, {one['active']} active: stop p99 {name} = {value}"
         for one in documents
         for name, value in one.items()
-        if name != "pair" and value is not None
+        if name not in {"pair", "active"} and value is not None
     ]

@@ -6,7 +6,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from benchmarks.load import Recording, listen, until
@@ -38,32 +38,23 @@ class Sides:
     @property
     def counts(self) -> Counts:
         """What the ledgers of all saw."""
-        every = [side.router.counts for side in self._sides]
-        return Counts(
-            accepted=sum(counts.accepted for counts in every),
-            lost=sum(counts.lost for counts in every),
-            duplicates=sum(counts.duplicates for counts in every),
-            wrong_epoch=sum(counts.wrong_epoch for counts in every),
-        )
+        return total([side.router.counts for side in self._sides])
 
 
-class Replay:
-    """At the cut every stream is computed anew on the other engine."""
+class Parts:
+    """Streams that can be taken from one engine and given to the next: each is heard in parts."""
 
-    def __init__(self, sides: Sides) -> None:
-        self._sides = sides
+    def __init__(self) -> None:
         self._parts: dict[asyncio.Task[None], Recording] = {}
-        """What each stream listens to now."""
 
-    @property
-    def counts(self) -> Counts:
-        """What the ledgers saw."""
-        return self._sides.counts
+    async def deliver(self, recording: Recording, serving: Callable[[], Awaitable[Side]]) -> None:
+        """Bring a stream to its end, from part to part on the engine that is ``serving``.
 
-    async def deliver(self, recording: Recording) -> None:
-        """Listen to the engine that serves, from cut to cut; see the protocol."""
+        Raises:
+            RuntimeFault: it was refused or broke.
+        """
         while recording.finish is None:
-            side = self._sides.serving
+            side = await serving()
             part = asyncio.create_task(listen(side.router, recording, side.name))
             self._parts[part] = recording
             try:
@@ -74,23 +65,48 @@ class Replay:
             if not part.cancelled():
                 part.result()
 
+    def interrupt(self) -> list[Recording]:
+        """End every part; the streams go on with the next. Returns them."""
+        moving = list(self._parts.values())
+        for part in self._parts:
+            part.cancel()
+        return moving
+
+
+class Replay:
+    """At the cut every stream is computed anew on the other engine."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._parts = Parts()
+
+    @property
+    def counts(self) -> Counts:
+        """What the ledgers saw."""
+        return self._sides.counts
+
+    async def deliver(self, recording: Recording) -> None:
+        """Listen to the engine that serves, from cut to cut; see the protocol."""
+        await self._parts.deliver(recording, self._serving)
+
     async def switch(self, target: Topology) -> Switched:
         """Start the target while streams run, then replay them there; see the protocol."""
         planned_s = time.time()
         side = await self._sides.at(target)
         ready_s = time.time()
-        moving = list(self._parts.values())
-        recomputed = sum(map(computed_tokens, moving))
         self._sides.serving = side
-        for part in self._parts:
-            part.cancel()
-        await until(lambda: all(_speaks(recording, side) for recording in moving))
+        moving = self._parts.interrupt()
+        recomputed = sum(map(computed_tokens, moving))
+        await until(lambda: all(speaks(recording, side) for recording in moving))
         return Switched(
             interval=Interval(planned_s, time.time()),
             prepare_s=ready_s - planned_s,
             paths={"replay": len(moving)},
             tokens_recomputed=recomputed,
         )
+
+    async def _serving(self) -> Side:
+        return self._sides.serving
 
 
 class Drain:
@@ -164,7 +180,17 @@ def computed_tokens(recording: Recording) -> int:
     return len(recording.prompt) + outputs - 1 if outputs else 0
 
 
-def _speaks(recording: Recording, side: Side) -> bool:
+def total(every: Sequence[Counts]) -> Counts:
+    """Sums of what several ledgers saw."""
+    return Counts(
+        accepted=sum(counts.accepted for counts in every),
+        lost=sum(counts.lost for counts in every),
+        duplicates=sum(counts.duplicates for counts in every),
+        wrong_epoch=sum(counts.wrong_epoch for counts in every),
+    )
+
+
+def speaks(recording: Recording, side: Side) -> bool:
     """Whether a stream's newest token came from a side, or none will come any more."""
     return recording.finish is not None or bool(
         recording.fingerprints and recording.fingerprints[-1].startswith(side.name)

@@ -59,6 +59,15 @@ class SplitCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class StopCurve:
+    """What a way to switch costs streams against how many of them run."""
+
+    label: str
+    stops_ms: dict[int, tuple[float, float]]
+    """Streams to p50 and p99 of their stops."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """One figure, measured and predicted, in the unit that ``figure`` names."""
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from intentctl.curves import Bound, Curve, Pair, SplitCurve, within
+from intentctl.curves import Bound, Curve, Pair, SplitCurve, StopCurve, within
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -131,6 +131,29 @@ def _split(axes: "Axes", curve: SplitCurve, rivals: Collection[int], look: Look)
         axes.plot(*place, marker, color=colour, markerfacecolor="white", markersize=8)
         aside = (8, -14 if rival < curve.best else 5)  # where the curve is not
         axes.annotate(f"{curve.tokens_s[rival] / most - 1:+.0%}", place, aside, **words)
+
+
+def draw_stops(curves: Sequence[StopCurve], path: Path) -> None:
+    """P99 of stops (solid) and their median (dotted) against streams, both logarithmic; stops below 0.1 ms are drawn there.
+
+    Raises:
+        CommandError: the path is no SVG's, or cannot be written.
+    """
+    with _picture(path, (7.0, 4.2)) as figure:
+        axes = figure.subplots()
+        for curve, (colour, marker) in zip(curves, _looks(), strict=False):
+            for number, line in enumerate((":", "-")):
+                heights = [max(stops[number], 0.1) for stops in curve.stops_ms.values()]
+                label = curve.label if line == "-" else None
+                axes.plot(
+                    list(curve.stops_ms), heights, line + marker, color=colour, markersize=5, label=label
+                )
+        axes.set(
+            xscale="log", yscale="log", xlabel="streams that run", ylabel="stop (ms): p99, and p50 dotted"
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            _plain_ticks(axis, (1.0, 2.0, 5.0))
+        figure.legend(loc="outside upper left", ncols=2)
 
 
 def draw_pairs(pairs: Sequence[Pair], band: float, path: Path) -> None:

@@ -1,17 +1,19 @@
-"""The block pool: which KV blocks are free, and how often each was written. Pure.
+"""The block pool: which KV blocks are free, and what is written in the others. Pure.
 
 A block id holds for the whole engine; where its bytes live is the topology's business. The pool shrinks by retiring
 free ids, whichever they are, and grows by taking them back, so no live block ever moves.
 """
 
 import heapq
+from array import array
 from collections.abc import Iterable, Sequence
 
 
 class BlockPool:
-    """Free ids (last freed is taken first, so warm memory is reused) and a version per block.
+    """Free ids (last freed is taken first, so warm memory is reused), and per block a version and how far it is filled.
 
-    A version rises on allocation and on each completed write; the copier compares it with what it copied.
+    A block is filled slot by slot. While its version stays, slots that are filled keep their bytes: who copied them
+    has them. The version rises when that ends: on allocation, and on a write to a slot that was filled.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -21,7 +23,10 @@ class BlockPool:
         """Blocks that shall be in circulation. Fewer than there are while blocks to retire are still in tables."""
         self.retired: set[int] = set()
         """Blocks out of circulation until the pool grows."""
-        self.versions = [0] * num_blocks
+        self.versions = array("q", [0]) * num_blocks
+        """Per block. Arrays: a step writes them one by one, a copier reads them whole."""
+        self.filled = array("q", [0]) * num_blocks
+        """Per block: slots, from its first on, that hold a completed write; 0 for free blocks."""
         self._free = list(range(num_blocks - 1, -1, -1))
 
     @property
@@ -33,7 +38,8 @@ class BlockPool:
         """Allocate ``count`` blocks; the caller has checked ``num_free``."""
         assert count <= len(self._free), f"{count} blocks asked, {len(self._free)} free"
         taken = [self._free.pop() for _ in range(count)]
-        self.written(taken)
+        for block in taken:
+            self.versions[block] += 1
         return taken
 
     def reserve(self) -> int:
@@ -44,6 +50,8 @@ class BlockPool:
 
     def give_back(self, blocks: Sequence[int]) -> None:
         """Free blocks, in table order; as many as are too many retire at once."""
+        for block in blocks:
+            self.filled[block] = 0
         self._free.extend(reversed(blocks))
         self._retire()
 
@@ -59,10 +67,11 @@ class BlockPool:
         self.num_blocks += len(back)
         self._free[:0] = reversed(back)  # cold: taken last
 
-    def written(self, blocks: Iterable[int]) -> None:
-        """Record a completed write to each block."""
-        for block in blocks:
+    def written(self, block: int, start: int, stop: int) -> None:
+        """Record a completed write to the slots from ``start`` to before ``stop`` of a block."""
+        if start < self.filled[block]:
             self.versions[block] += 1
+        self.filled[block] = stop
 
     def next_free(self, count: int) -> list[int]:
         """The ids that the next ``count`` allocations will get."""

@@ -23,12 +23,8 @@ from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import holes
 
-_NUMPY: dict[torch.dtype, np.dtype[Any]] = {
-    torch.float32: np.dtype(np.float32),
-    torch.float16: np.dtype(np.float16),
-    torch.bfloat16: np.dtype(np.uint16),
-}
-"""NumPy moves bytes only, so bfloat16 travels as 16-bit integers."""
+_GATHERED_SLOTS = 16
+"""Runs shorter than this are gathered and scattered together, longer ones are copied one by one."""
 
 _STRIDE = 1 << 20
 """Bytes punched before the clock is looked at: about 0.1 ms."""
@@ -56,9 +52,14 @@ class KvShape:
         return self.num_blocks * self.block_size * self.head_dim * self.dtype.itemsize
 
     @property
-    def piece_block_bytes(self) -> int:
-        """Bytes of K and V in one block of one layer and one head."""
-        return 2 * self.block_size * self.head_dim * self.dtype.itemsize
+    def half_slot_bytes(self) -> int:
+        """Bytes of K (or V) of one token in one layer and one head."""
+        return self.head_dim * self.dtype.itemsize
+
+    @property
+    def piece_slot_bytes(self) -> int:
+        """Bytes of K and V of one token in one layer and one head."""
+        return 2 * self.half_slot_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class KvStore:
         self._map = mmap.mmap(self._fd, size)
         self.cache = torch.frombuffer(self._map, dtype=shape.dtype).view(shape.dims)
         """``[2, layers, KV heads, blocks, block size, head dim]``."""
-        self._bytes = _numpy_view(self._map, shape)
+        self._slots = _slots_view(self._map, shape)
         self._peers: dict[str, NDArray[Any]] = {}
 
     @property
@@ -103,16 +104,25 @@ class KvStore:
         """Bytes of memory behind it now."""
         return os.fstat(self._fd).st_blocks * 512
 
-    def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], blocks: Sequence[int]) -> int:
-        """Copy whole blocks from peers, one strided copy per block and box. Returns the bytes copied."""
+    def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], runs: NDArray[np.int64]) -> int:
+        """Copy slots from peers: ``runs`` is ``[runs, 2]``, first slot and the one after the last. Returns the bytes copied."""
+        lengths = runs[:, 1] - runs[:, 0]
+        long, short = runs[lengths >= _GATHERED_SLOTS], runs[lengths < _GATHERED_SLOTS]
+        scattered = np.concatenate([np.arange(*run) for run in short]) if len(short) else None
         copied = 0
         for box, handle in boxes:
-            source = self._peer(handle)
-            layers, heads = slice(*box.layers), slice(*box.heads)
-            for block in blocks:
-                self._bytes[:, layers, heads, block] = source[:, layers, heads, block]
-            copied += len(box.pieces) * len(blocks) * self.shape.piece_block_bytes
+            source, layers, heads = self._peer(handle), slice(*box.layers), slice(*box.heads)
+            for start, stop in long:
+                self._slots[:, layers, heads, start:stop] = source[:, layers, heads, start:stop]
+            if scattered is not None:
+                self._copy_scattered(box, source, scattered)
+            copied += len(box.pieces) * int(lengths.sum()) * self.shape.piece_slot_bytes
         return copied
+
+    def _copy_scattered(self, box: Transfer, source: NDArray[Any], slots: NDArray[np.int64]) -> None:
+        """One gather and one scatter per layer, head and half: numpy is slower with all of them in one."""
+        for half, layer, head in itertools.product((0, 1), range(*box.layers), range(*box.heads)):
+            self._slots[half, layer, head][slots] = source[half, layer, head][slots]
 
     def forget_peers(self) -> None:
         """Unmap the memory of peers."""
@@ -132,7 +142,8 @@ class KvStore:
 
     def digest(self, piece: Piece, block: int, tokens: int) -> str:
         """Digest of K and V of the first ``tokens`` positions of a block, whatever the topology."""
-        both = self._bytes[:, piece.layer, piece.head, block, :tokens]
+        first = block * self.shape.block_size
+        both = self._slots[:, piece.layer, piece.head, first : first + tokens]
         return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
 
     def _punch(
@@ -154,7 +165,9 @@ class KvStore:
             (half * shape.num_layers + piece.layer) * shape.num_kv_heads + piece.head
             for half, piece in itertools.product((0, 1), sorted(pieces))
         )
-        return [(number * shape.slab_bytes, shape.piece_block_bytes // 2) for number in numbers]
+        return [
+            (number * shape.slab_bytes, shape.piece_slot_bytes // 2 * shape.block_size) for number in numbers
+        ]
 
     def _peer(self, handle: KvHandle) -> NDArray[Any]:
         if handle.path not in self._peers:
@@ -163,10 +176,11 @@ class KvStore:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except OSError as error:
                 raise TopologyError(f"the KV memory of a peer is gone ({handle.path}): {error}") from error
-            self._peers[handle.path] = _numpy_view(mapped, self.shape)
+            self._peers[handle.path] = _slots_view(mapped, self.shape)
         return self._peers[handle.path]
 
 
-def _numpy_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
-    flat: NDArray[Any] = np.frombuffer(memory, dtype=_NUMPY[shape.dtype])
-    return flat.reshape(shape.dims)
+def _slots_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
+    """``[2, layers, KV heads, slots]``: each entry is the bytes of one token, whatever their type."""
+    flat: NDArray[Any] = np.frombuffer(memory, dtype=np.dtype((np.void, shape.half_slot_bytes)))
+    return flat.reshape(2, shape.num_layers, shape.num_kv_heads, shape.num_blocks * shape.block_size)

@@ -1,32 +1,79 @@
 """Patch: copy what exists while requests run, then again and again what they wrote since. Pure bookkeeping.
 
-To copy = every block in a live block table whose version exceeds the version last copied. The version is read when
-the copy is ordered, before the bytes are: a write still under way completes later, raises the version, and puts the
-block on the list again. So a torn read is always copied anew.
+To copy = of every block the slots that are filled and were not copied under its present version. Only completed writes
+count as filled, and what is filled is not written again under the same version, so no copy is torn: a block that is
+freed and taken anew while it is copied has a higher version, and is copied from its first slot again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.kv.blocks import BlockPool
+
+Integers = NDArray[np.int64]
+
+
+class _Parts(NamedTuple):
+    """Slots from ``starts`` to before ``stops`` of each block."""
+
+    blocks: Integers
+    starts: Integers
+    stops: Integers
 
 
 class PatchSync:
-    """Which blocks the target lacks. The caller copies; this only keeps the books."""
+    """Which slots the target lacks. The caller copies; this only keeps the books.
 
-    def __init__(self, versions: Sequence[int]) -> None:
-        self._versions = versions
-        self._copied: dict[int, int] = {}
+    The first copy of a block is of all its slots, filled or not, so that the target's memory is warm when the next
+    steps write there. ``upcoming`` are free blocks that will be taken soon: they too are copied once, for the same reason.
+    """
 
-    def behind(self, tables: Iterable[Sequence[int]]) -> list[int]:
-        """Blocks to copy, in table order."""
-        live = (block for table in tables for block in table)
-        return [block for block in live if self._copied.get(block, -1) < self._versions[block]]
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        self._pool, self._block_size = pool, block_size
+        self._versions = np.full(len(pool.versions), -1)
+        self._copied = np.zeros(len(pool.filled), np.int64)
+        self._is_warm = np.zeros(len(pool.filled), np.bool_)
 
-    def ordered(self, blocks: Iterable[int]) -> None:
-        """A copy of these blocks is about to start."""
-        for block in blocks:
-            self._copied[block] = self._versions[block]
+    def lag(self, upcoming: Sequence[int] = ()) -> int:
+        """Slots to copy."""
+        parts = self._behind(upcoming)
+        return int((parts.stops - parts.starts).sum())
 
-    def tokens(self, blocks: Iterable[int], block_size: int) -> int:
-        """Token slots to copy in these blocks: all of a block never copied, else one for each write since."""
-        return sum(
-            min(block_size, self._versions[block] - self._copied.get(block, -block_size)) for block in blocks
-        )
+    def order(self, most: int | None = None, upcoming: Sequence[int] = ()) -> Integers:
+        """Slots whose copy starts now: ``[runs, 2]``, the first slot of each run and the one after its last.
+
+        A slot is numbered ``block * block size + slot in the block``. ``most`` bounds their number, but a block is not divided.
+        """
+        blocks, starts, stops = self._behind(upcoming)
+        if most is not None:
+            count = int(np.searchsorted(np.cumsum(stops - starts), most)) + 1
+            blocks, starts, stops = blocks[:count], starts[:count], stops[:count]
+        versions, filled = self._contents()
+        self._versions[blocks] = versions[blocks]
+        self._copied[blocks] = filled[blocks]
+        self._is_warm[blocks] = True
+        return _joined(blocks * self._block_size + starts, blocks * self._block_size + stops)
+
+    def _behind(self, upcoming: Sequence[int]) -> _Parts:
+        versions, filled = self._contents()
+        done = np.where(self._versions == versions, self._copied, 0)
+        blocks = np.flatnonzero(filled > done)
+        ahead = np.array(upcoming, np.int64)
+        blocks = np.concatenate((blocks, ahead[~self._is_warm[ahead]]))
+        is_warm = self._is_warm[blocks]
+        return _Parts(blocks, done[blocks], np.where(is_warm, filled[blocks], self._block_size))
+
+    def _contents(self) -> tuple[Integers, Integers]:
+        """The pool's versions, and how far its blocks are filled, as they are now."""
+        return np.frombuffer(self._pool.versions, np.int64), np.frombuffer(self._pool.filled, np.int64)
+
+
+def _joined(starts: Integers, stops: Integers) -> Integers:
+    """Runs in order, those that touch made one."""
+    is_apart = starts[1:] != stops[:-1]
+    firsts = np.concatenate(([True], is_apart)) if len(starts) else np.zeros(0, np.bool_)
+    lasts = np.concatenate((is_apart, [True])) if len(starts) else firsts
+    return np.stack((starts[firsts], stops[lasts]), axis=1)

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -67,6 +68,9 @@ def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block
 class Driver:
     """Schedules, and answers the service's calls."""
 
+    switch_class = Switch
+    """How it brings requests to another topology."""
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
@@ -74,6 +78,7 @@ class Driver:
         self._probes: dict[int, asyncio.Future[None]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
+        self._fenced_s: float | None = None
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
@@ -169,6 +174,8 @@ class Driver:
             if not probe.done():
                 probe.set_result(None)
             return
+        if self._fenced and self._fenced_s is None:
+            self._fenced_s = time.perf_counter()
         tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
         self.schedule()
         self.emit(tokens)
@@ -183,12 +190,20 @@ class Driver:
             outputs: list[Output] = items
             self._service.send(Outputs(outputs))
 
-    def fence(self) -> None:
-        """Schedule nothing new."""
-        self._fenced = True
+    async def fence(self) -> tuple[float, float]:
+        """Schedule nothing new, and wait for the micro-batches in flight.
+
+        The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
+        last one had ended, as ``time.perf_counter``.
+        """
+        self._fenced, self._fenced_s = True, None
         self._drained.clear()
         if not self._batches:
+            self._fenced_s = time.perf_counter()
             self._drained.set()
+        await self._drained.wait()
+        assert self._fenced_s is not None, "it fell before the last one ended"
+        return self._fenced_s, time.perf_counter()
 
     def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
         """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
@@ -196,10 +211,6 @@ class Driver:
         moved = self.scheduler.move(epoch)
         self.emit([Moved(epoch, moved)])
         return moved
-
-    async def drained(self) -> None:
-        """Wait for the micro-batches in flight."""
-        await self._drained.wait()
 
     def resume(self) -> asyncio.Future[None]:
         """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
@@ -289,7 +300,7 @@ class Driver:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        self._switch = Switch(self, self.standby.take(target) or self._lineup(target))
+        self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -383,17 +394,17 @@ class Driver:
         os._exit(status)
 
 
-async def _serve(sock: socket.socket) -> None:
-    driver = Driver(sock)
+async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
+    driver = driver_class(sock)
     await asyncio.Event().wait()
     del driver
 
 
-def main() -> None:
+def main(driver_class: type[Driver] = Driver) -> None:
     """Serve the socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
     torch.set_num_threads(1)
-    asyncio.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    asyncio.run(_serve(driver_class, socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

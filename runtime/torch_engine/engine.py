@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 class TorchEngine:
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
+    driver_module = "runtime.torch_engine.driver"
+    """What runs as the driver; gets the descriptor of its socket."""
+
     def __init__(self, config: DriverConfig) -> None:
         """Use ``start``."""
         self._config = config
@@ -160,7 +163,7 @@ class TorchEngine:
 
     async def _launch(self) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "runtime.torch_engine.driver", str(theirs.fileno())]
+        command = [sys.executable, "-m", self.driver_module, str(theirs.fileno())]
         self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, milliseconds
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runtime.engine import SamplingParams
 from runtime.footprint import Piece, Transfer
@@ -49,11 +52,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy whole blocks from peers."""
+    """Copy slots from peers."""
 
     order: int
     boxes: tuple[tuple[Transfer, KvHandle], ...]
-    blocks: list[int]
+    runs: NDArray[np.int64]
+    """``[runs, 2]``: first slot and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,13 @@ class Ran:
 
     batch_id: int
     sampled: list[Sampled]
+
+
+class Copied(NamedTuple):
+    """What a copy was, as the worker's ``Done``."""
+
+    num_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

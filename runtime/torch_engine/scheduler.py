@@ -70,7 +70,9 @@ class Scheduler:
 
     def __init__(self, pool: BlockPool, block_size: int, max_running: int, limits: ModelLimits) -> None:
         self.pool = pool
-        self._block_size, self._max_running, self._limits = block_size, max_running, limits
+        self._block_size, self._limits = block_size, limits
+        self.max_running = max_running
+        """New sequences start only while fewer run."""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self.request_blocks = pool.num_blocks
@@ -141,8 +143,7 @@ class Scheduler:
             samples = chunk.samples
             sequence.in_flight = False
             sequence.num_computed += chunk.span.count
-            first = chunk.span.start // self._block_size
-            self.pool.written(sequence.table[first : -(-sequence.num_computed // self._block_size)])
+            self._written(sequence.table, chunk.span.start, sequence.num_computed)
             result = next(results) if samples else None
             if sequence.cancelled:
                 out.append(self._end_cancelled(sequence))
@@ -164,10 +165,6 @@ class Scheduler:
             sequence.epoch = epoch
         return tuple(sequence.request.request_id for sequence in self.sequences)
 
-    def tables(self) -> Iterable[list[int]]:
-        """Block tables of running sequences, up to the blocks that hold computed tokens."""
-        return (s.table[: -(-s.num_computed // self._block_size)] for s in self._running)
-
     @property
     def longest_blocks(self) -> int:
         """KV blocks that the longest of the accepted requests may come to need; with fewer it would never end."""
@@ -185,7 +182,7 @@ class Scheduler:
 
     def _admissions(self) -> Iterable[Sequence]:
         """Sequences that may start. A block per running sequence is left, or the newcomer would soon be preempted."""
-        while self._waiting and len(self._running) < self._max_running:
+        while self._waiting and len(self._running) < self.max_running:
             needed = self._blocks_for(self._waiting[0].num_missing) + len(self._running)
             if self.pool.num_free < needed:
                 return
@@ -217,6 +214,13 @@ class Scheduler:
                 self._waiting.appendleft(victim)
                 return True
         return False
+
+    def _written(self, table: list[int], start: int, stop: int) -> None:
+        """Tell the pool which slots the tokens from ``start`` to before ``stop`` filled."""
+        size = self._block_size
+        for logical in range(start // size, -(-stop // size)):
+            first = logical * size
+            self.pool.written(table[logical], max(start - first, 0), min(stop - first, size))
 
     def _append(self, sequence: Sequence, result: Sampled) -> Token:
         index, params = sequence.num_outputs, sequence.request.sampling

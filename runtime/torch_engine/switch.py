@@ -1,18 +1,22 @@
 """The driver's side of a live switch: bring the target up, copy, cut, clean up; or give up and leave no trace."""
 
 import asyncio
+import contextlib
+import gc
 import itertools
 import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from runtime.engine import Cut, Lag
 from runtime.errors import SwitchError
 from runtime.footprint import Transfer, transfer
 from runtime.models import CutTimings, Reason
-from runtime.sync.patch import PatchSync
+from runtime.sync.pace import Pace, Passes
+from runtime.sync.patch import Integers, PatchSync
 from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.lineup import Lineup
-from runtime.torch_engine.messages import Copy
+from runtime.torch_engine.messages import Copied, Copy
 
 if TYPE_CHECKING:
     from runtime.torch_engine.driver import Driver
@@ -23,12 +27,15 @@ class Switch:
 
     def __init__(self, driver: "Driver", target: Lineup) -> None:
         self._driver, self._target, self._source = driver, target, driver.active
-        self._sync = PatchSync(driver.pool.versions)
+        self._sync = PatchSync(driver.pool, driver.settings.block_size)
         self._boxes: dict[int, list[Transfer]] = {}
         for box in transfer(self._source.topology, target.topology, driver.model):
             self._boxes.setdefault(box.target, []).append(box)
         self._copied_bytes = 0
-        self._warm_blocks: set[int] = set()
+        self._pace = Pace(
+            driver.settings.copy_share, driver.settings.copy_slice_bytes // self._slot_bytes(max)
+        )
+        self._passes = Passes()
         self.is_syncing = False
         """KV is being copied: no step may take long, or it would delay the cut."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,40 +70,39 @@ class Switch:
     async def lag(self) -> Lag:
         """Copy one slice of what the target lacks, then tell what is left."""
         self.is_syncing = True
-        began = time.monotonic()
-        behind = self._sync.behind(self._driver.scheduler.tables())
-        await self._copy([*behind, *self._upcoming()][: self._slice_blocks()])
+        upcoming, began_s = self._upcoming(), time.monotonic()
+        slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
+        pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
         if self._driver.scheduler.running:
-            share = self._driver.settings.copy_share
-            await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
-        left = self._sync.behind(self._driver.scheduler.tables())
-        tokens = self._sync.tokens(left, self._driver.settings.block_size)
-        return Lag(tokens, len(left) * sum(self._block_bytes().values()), self._copied_bytes)
+            await asyncio.sleep(pause_s)
+        left = self._sync.lag(self._upcoming())
+        self._passes.measured(slots, left)
+        self._hold_back(not self._passes.is_gaining)
+        return Lag(left, left * self._slot_bytes(sum), self._copied_bytes)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
-        before, began = self._copied_bytes, time.perf_counter()
-        self._driver.fence()
-        try:
-            async with asyncio.timeout(deadline_s):
-                await self._driver.drained()
-                drained = time.perf_counter()
-                await self._copy(self._sync.behind(self._driver.scheduler.tables()))
-                self._check()
-        except TimeoutError:
-            self._driver.resume()
-            raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
-        except BaseException:
-            self._driver.resume()
-            raise
-        self.is_syncing = False
-        patched = time.perf_counter()
-        self._committed = True
-        moved = self._driver.commit(self._target, epoch)
-        first_step = self._driver.resume()
-        committed = time.perf_counter()
-        await first_step
-        parts = itertools.pairwise((began, drained, patched, committed, time.perf_counter()))
+        before = self._copied_bytes
+        with _uncollected():
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self._catch_up()
+                    fenced_s, drained_s = await self._driver.fence()
+                    await self._copy_rest()
+                    self._check()
+            except TimeoutError:
+                self._driver.resume()
+                raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
+            except BaseException:
+                self._driver.resume()
+                raise
+            patched_s = time.perf_counter()
+            self._committed, self.is_syncing = True, False
+            moved = self._driver.commit(self._target, epoch)
+            committed_s = time.perf_counter()
+            self._hold_back(False)
+            await self._driver.resume()
+        parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={"patch": len(moved)})
 
@@ -113,6 +119,7 @@ class Switch:
         if self._committed or self._ended:
             return
         self._ended = True
+        self._hold_back(False)
         self.lose(SwitchError(reason, "the switch was given up"))
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
@@ -128,41 +135,57 @@ class Switch:
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
 
-    async def _copy(self, blocks: list[int]) -> None:
-        """Have every target worker copy its boxes of these blocks."""
+    async def _catch_up(self) -> None:
+        """While requests still run: what came since the lag was measured need not wait for the fence."""
+        await self._copy(self._sync.order(self._pace.slots))
+
+    async def _copy_rest(self) -> None:
+        """What the target lacks, while nothing runs."""
+        await self._copy(self._sync.order())
+
+    async def _copy(self, runs: Integers) -> tuple[int, float]:
+        """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""
         self._check()
-        if not blocks:
-            return
-        self._sync.ordered(blocks)
-        self._warm_blocks.update(blocks)
-        orders = [self._copy_to(device, boxes, blocks) for device, boxes in self._boxes.items()]
+        if not len(runs):
+            return 0, 0.0
+        orders = [self._copy_to(device, boxes, runs) for device, boxes in self._boxes.items()]
         try:
-            self._copied_bytes += sum(await asyncio.gather(*orders))
+            done = await asyncio.gather(*orders)
         except WorkerLostError as error:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        self._copied_bytes += sum(copied.num_bytes for copied in done)
+        slots = int((runs[:, 1] - runs[:, 0]).sum())
+        return slots, max((copied.seconds for copied in done), default=0.0)
 
-    async def _copy_to(self, device: int, boxes: list[Transfer], blocks: list[int]) -> int:
+    async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
         crew = self._driver.crew
         sources = tuple((box, crew.handle(box.source)) for box in boxes)
-        copied: int = await crew.order(device, lambda number: Copy(number, sources, blocks))
+        copied: Copied = await crew.order(device, lambda number: Copy(number, sources, runs))
         return copied
+
+    def _hold_back(self, is_held: bool) -> None:
+        """Start no new sequence while what runs is written faster than it is copied."""
+        self._driver.scheduler.max_running = 0 if is_held else self._driver.settings.max_running
 
     def _check(self) -> None:
         if self._lost.done() and (error := self._lost.exception()):
             raise error
 
     def _upcoming(self) -> list[int]:
-        """Blocks the next steps will take: copied once too, so that the target's memory is warm when they come."""
-        pool = self._driver.pool
-        upcoming = pool.next_free(len(self._driver.scheduler.running))
-        return [block for block in upcoming if block not in self._warm_blocks]
+        """Blocks that the next steps will take."""
+        return self._driver.pool.next_free(len(self._driver.scheduler.running))
 
-    def _block_bytes(self) -> dict[int, int]:
-        piece = self._driver.shape.piece_block_bytes
-        return {
-            device: sum(len(box.pieces) for box in boxes) * piece for device, boxes in self._boxes.items()
-        }
+    def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
+        """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""
+        pieces = [sum(len(box.pieces) for box in boxes) for boxes in self._boxes.values()]
+        return over(pieces or [1]) * self._driver.shape.piece_slot_bytes
 
-    def _slice_blocks(self) -> int:
-        largest = max(self._block_bytes().values(), default=1)
-        return max(1, self._driver.settings.copy_slice_bytes // largest)
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: a full collection takes as long as the cut itself."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import (
+    Copied,
     Copy,
     Digest,
     Done,
@@ -116,7 +118,7 @@ class Worker:
             case Run():
                 self._run(order)
             case Copy():
-                self._channel.send(Done(order.order, self._store.copy(order.boxes, order.blocks)))
+                self._channel.send(Done(order.order, self._copy(order)))
             case Load():
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
@@ -141,6 +143,11 @@ class Worker:
                     )
         except GroupAborted:
             self._roles.pop(order.generation, None)
+
+    def _copy(self, order: Copy) -> Copied:
+        began_s = time.perf_counter()
+        num_bytes = self._store.copy(order.boxes, order.runs)
+        return Copied(num_bytes, time.perf_counter() - began_s)
 
     def _load(self, order: Load) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICENESS)

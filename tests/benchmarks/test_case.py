@@ -37,8 +37,8 @@ def scripted(monkeypatch, subject):
     """Scripted engines in place of real ones; returns the script that later ones follow."""
     scripts = [Script()]
 
-    async def start(self, topology, path, max_model_tokens):
-        return ScriptedEngine(topology, scripts[-1], max_running=16, max_tokens=max_model_tokens)
+    async def start(self, topology, path, demand):
+        return ScriptedEngine(topology, scripts[-1], max_running=demand.streams, max_tokens=demand.tokens)
 
     monkeypatch.setattr(type(subject), "start", start)
     return scripts
@@ -46,11 +46,15 @@ def scripted(monkeypatch, subject):
 
 def case(subject, mode) -> Case:
     return Case(
-        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), 2, 1, 40, 300), subject, mode, ("1x1", "tp2")
+        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), (2,), (1,), 40, 300),
+        subject,
+        mode,
+        ("1x1", "tp2"),
+        2,
     )
 
 
-@pytest.mark.parametrize("mode", ["patch", "replay", "drain"])
+@pytest.mark.parametrize("mode", ["patch", "replay", "restart", "drain"])
 async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode):
     run = await run_case(case(subject, mode))
 

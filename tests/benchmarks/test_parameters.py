@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.parameters import Parameters, UsageError, parse_pair
+from benchmarks.parameters import Parameters, UsageError, parse_numbers, parse_pair
 from intentctl.arguments import EngineName
 from runtime.errors import TopologyError
 
@@ -13,17 +13,22 @@ def parameters(**more) -> Parameters:
 
 def test_what_can_be_run_passes(subject):
     parameters().check(subject)
-    parameters(engine=EngineName.VLLM, modes=("patch", "follow", "replay", "drain"), context=1000).check(
-        subject
-    )
+    parameters(
+        engine=EngineName.VLLM, modes=("patch", "follow", "replay", "restart", "drain"), context=1000
+    ).check(subject)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"modes": ("follow",)}, "--mode follow: the torch engine switches by patch only"),
-        ({"streams": 0}, "--streams"),
-        ({"switches": 0}, "--switches"),
+        (
+            {"modes": ("follow",)},
+            "--mode follow: the torch engine switches by patch, stop-and-copy, gather-scatter only",
+        ),
+        ({"active": (5, 0)}, "--active"),
+        ({"switches": (0,)}, "--switches"),
+        ({"active": (5, 9), "switches": (1, 2, 3)}, "--switches has 3 numbers, --active 2"),
+        ({"modes": ("patch", "magic")}, "--mode magic: there are patch, "),
         ({"context": 5}, "--context 5: the shortest prompt has 21 tokens"),
         ({"output": 169}, "--output 169: .* at least 170 tokens"),
         ({"context": 16000, "output": 600}, "16600 tokens, over the model's 16384"),
@@ -41,8 +46,19 @@ def test_a_topology_that_cannot_be_is_refused(subject, there):
 
 
 def test_streams_to_be_drained_are_of_all_ages():
-    assert parameters(streams=4, output=400).first_tokens("drain") == [100, 200, 300, 400]
-    assert parameters(streams=4, output=400).first_tokens("replay") == [400] * 4
+    assert parameters(output=400).first_tokens("drain", 4) == [100, 200, 300, 400]
+    assert parameters(output=400).first_tokens("replay", 4) == [400] * 4
+
+
+def test_numbers_are_joined_by_commas():
+    assert parse_numbers("--active", "10, 200") == (10, 200)
+    with pytest.raises(UsageError, match="--active '10;50'"):
+        parse_numbers("--active", "10;50")
+
+
+def test_switches_are_as_many_for_all_or_for_each_number_of_streams():
+    assert parameters(active=(5, 9), switches=(3,)).switches_at(9) == 3
+    assert parameters(active=(5, 9), switches=(3, 2)).switches_at(9) == 2
 
 
 def test_a_pair_is_two_topologies_and_a_dash():

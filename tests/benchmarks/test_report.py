@@ -8,13 +8,16 @@ from benchmarks.report import (
     Run,
     Tally,
     figures,
+    memcpy_share,
     ratio_lines,
     ratios,
     run_document,
+    stop_curves,
     switch_stops,
     table,
 )
 from benchmarks.strategy import Switched
+from intentctl.curves import StopCurve
 from intentctl.measure import Interval, Stream
 from runtime.models import CutTimings
 
@@ -45,7 +48,11 @@ NOTHING = Tally(0, 0, 0)
 
 
 def run(*every: Measured, streams=(), mode="patch", tally=NOTHING, error=None) -> Run:
-    return Run(mode, "1x1-tp2", every, streams, tally, error)
+    return Run(mode, "1x1-tp2", 12, every, streams, tally, error)
+
+
+def document_of(one: Run) -> dict:
+    return run_document(one, memcpy_bytes_s=10e9)
 
 
 def test_a_stop_is_measured_at_each_stream():
@@ -66,7 +73,7 @@ def test_a_document_has_the_figures_of_all_switches():
         "tp2", "1x1", bytes_before=50, timings=timings[1], paths={"patch": 2, "follow": 1}, prepare_s=0.1
     )
     streams = (stream(10.0, stop_ms=30.0), stream(10.0))
-    document = run_document(run(first, second, streams=streams, tally=Tally(482, 1, 2)))
+    document = document_of(run(first, second, streams=streams, tally=Tally(482, 1, 2)))
 
     assert document["switches"] == 2
     assert document["stops"] == 2  # the same stop seen by both
@@ -79,6 +86,8 @@ def test_a_document_has_the_figures_of_all_switches():
     assert (document["tokens"], document["tokens_lost"], document["tokens_duplicated"]) == (482, 1, 2)
     assert document["paths"] == {"patch": 3, "follow": 1}
     assert document["left_to_drain"] == 1
+    assert document["active"] == 12
+    assert document["fence_to_commit_ms"] == {"p50": 6.0, "p99": 6.0, "max": 6.0}
     assert document["engine_ms_p50"] == {
         "drain_ms": 2.0,
         "patch_ms": 2.0,
@@ -91,7 +100,7 @@ def test_a_document_has_the_figures_of_all_switches():
 
 
 def test_a_run_that_measured_nothing_is_all_null():
-    document = run_document(run(error="SwitchError: busy"))
+    document = document_of(run(error="SwitchError: busy"))
     assert document["stop_ms"] is document["median_gap_ms"] is document["engine_ms_p50"] is None
     assert "patch ended early: SwitchError: busy" in table([document])
 
@@ -103,29 +112,47 @@ def test_figures_are_by_nearest_rank():
 
 def documents(**p99_by_mode) -> list[dict]:
     runs = [run(measured(waits_s=(p99,)), mode=mode) for mode, p99 in p99_by_mode.items()]
-    return [run_document(one) for one in runs]
+    return [document_of(one) for one in runs]
 
 
 def test_ratios_are_to_the_engines_own_patch():
     found = ratios(documents(patch=0.01, replay=0.08, drain=4.0))
-    assert found == [{"pair": "1x1-tp2", "replay/patch": 8.0, "drain/patch": 400.0}]
+    assert found == [{"pair": "1x1-tp2", "active": 12, "replay/patch": 8.0, "drain/patch": 400.0}]
     assert ratio_lines(found) == [
-        "1x1-tp2: stop p99 replay/patch = 8.0",
-        "1x1-tp2: stop p99 drain/patch = 400.0",
+        "1x1-tp2, 12 active: stop p99 replay/patch = 8.0",
+        "1x1-tp2, 12 active: stop p99 drain/patch = 400.0",
     ]
 
 
 @pytest.mark.parametrize("p99", [{"replay": 0.08}, {"patch": -0.001, "replay": 0.08}])
 def test_a_ratio_to_nothing_is_not_known(p99):
     found = ratios(documents(**p99))
-    assert found == [{"pair": "1x1-tp2", "replay/patch": None, "drain/patch": None}]
+    assert found == [{"pair": "1x1-tp2", "active": 12, "replay/patch": None}]
     assert ratio_lines(found) == []
 
 
 def test_the_table_has_a_column_per_mode_and_a_block_per_pair():
     lines = table(documents(patch=0.01, drain=4.0)).splitlines()
-    assert lines[0].split() == ["1x1-tp2", "patch", "drain"]
+    assert lines[0].split() == ["1x1-tp2,", "12", "active", "patch", "drain"]
     (stop,) = [line for line in lines if line.startswith("stop ms")]
     assert stop.split()[-10:] == ["10.0", "/", "10.0", "/", "10.0", "4,000.0", "/", "4,000.0", "/", "4,000.0"]
-    other = Run("patch", "1x1-pp2", (), (), NOTHING)
-    assert table([*documents(patch=0.01), run_document(other)]).count("\n\n") == 1
+    other = Run("patch", "1x1-pp2", 12, (), (), NOTHING)
+    assert table([*documents(patch=0.01), document_of(other)]).count("\n\n") == 1
+
+
+def test_what_cuts_copy_is_held_against_memcpy():
+    def cut(num_bytes, patch_ms):
+        return switched(bytes_inside=num_bytes, timings=CutTimings(9.0, patch_ms, 9.0, 9.0))
+
+    cuts = [cut(40_000_000, 10.0), cut(50_000_000, 10.0), cut(60_000_000, 10.0), cut(0, 1.0), switched()]
+    assert memcpy_share(cuts, 10e9) == 0.5
+    assert memcpy_share([switched()], 10e9) is None
+
+
+def test_a_curve_is_drawn_for_each_way_over_the_streams_it_was_measured_with():
+    found = documents(patch=0.01, drain=4.0)
+    found[1]["stop_ms"] = None
+    assert stop_curves(found) == [
+        StopCurve("patch 1x1-tp2", {12: (10.0, 10.0)}),
+        StopCurve("drain 1x1-tp2", {}),
+    ]

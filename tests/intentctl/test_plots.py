@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import pytest
 
-from intentctl.curves import Bound, Curve, Pair, SplitCurve
-from intentctl.plots import draw_frontier, draw_pairs, draw_splits
+from intentctl.curves import Bound, Curve, Pair, SplitCurve, StopCurve
+from intentctl.plots import draw_frontier, draw_pairs, draw_splits, draw_stops
 from intentctl.status import CommandError
 
 CURVES = (
@@ -29,7 +29,13 @@ PAIRS = (
     Pair("L40S", "TTFT (ms)", 50.0, 80.0, fitted=False),
     Pair("A100", "throughput (tokens/s)", 1000.0, 900.0, fitted=True),
 )
+STOPS = (
+    StopCurve("patch 1x1-tp2", {10: (-0.5, 3.0), 200: (4.0, 20.0)}),
+    StopCurve("restart 1x1-tp2", {10: (4000.0, 5000.0)}),
+    StopCurve("drain 1x1-tp2", {}),
+)
 DRAWN = {
+    "stops": lambda path: draw_stops(STOPS, path),
     "frontier": lambda path: draw_frontier(CURVES, BOUNDS, path),
     "splits": lambda path: draw_splits(SPLITS, path),
     "pairs": lambda path: draw_pairs(PAIRS, 0.15, path),
@@ -90,6 +96,12 @@ def test_splits_name_the_best_and_what_the_best_of_another_load_costs(words):
         assert said in found
     assert "0.5" not in found  # layers are whole
     assert found.count("%") == 1  # the other's best has no room here
+
+
+def test_stops_name_each_way_and_the_streams(words):
+    found = words(DRAWN["stops"])
+    for said in ("patch 1x1-tp2", "restart 1x1-tp2", "drain 1x1-tp2", "streams that run", "5,000"):
+        assert said in found
 
 
 def test_pairs_name_kinds_figures_and_how_many_are_within_the_band(words):

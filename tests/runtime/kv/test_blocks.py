@@ -27,15 +27,26 @@ def test_the_last_freed_blocks_are_taken_first_in_table_order() -> None:
     assert pool.take(3) == table
 
 
-def test_a_version_rises_on_allocation_and_on_each_write() -> None:
+def test_a_version_stays_while_a_block_is_filled_and_rises_when_it_changes_hands() -> None:
     pool = BlockPool(2)
     (block,) = pool.take(1)
     taken = pool.versions[block]
-    pool.written([block])
+    pool.written(block, 0, 3)
+    pool.written(block, 3, 4)
+    assert (pool.versions[block], pool.filled[block]) == (taken, 4)
     pool.give_back([block])
-    assert pool.versions[block] == taken + 1
+    assert pool.filled[block] == 0
     assert pool.take(1) == [block]
-    assert pool.versions[block] == taken + 2
+    assert (pool.versions[block], pool.filled[block]) == (taken + 1, 0)
+
+
+def test_a_version_rises_when_a_filled_slot_is_written_again() -> None:
+    pool = BlockPool(1)
+    (block,) = pool.take(1)
+    pool.written(block, 0, 3)
+    before = pool.versions[block]
+    pool.written(block, 1, 2)
+    assert (pool.versions[block], pool.filled[block]) == (before + 1, 2)
 
 
 def test_a_reserved_block_is_never_given_out() -> None:

@@ -3,6 +3,7 @@
 import mmap
 import os
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,16 +21,18 @@ def filled() -> KvStore:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_copy_brings_exactly_the_boxes_and_blocks_asked_for(dtype: torch.dtype) -> None:
+def test_a_copy_brings_exactly_the_boxes_and_slots_asked_for(dtype: torch.dtype) -> None:
     shape = KvShape(3, 4, 8, 32, 32, dtype)
     source, target = KvStore(shape), KvStore(shape)
     source.cache.copy_(torch.randn(shape.dims))
     box = Transfer(target=1, source=0, layers=(1, 3), heads=(2, 4))
-    copied = target.copy([(box, source.handle)], [5, 2])
-    want = torch.zeros(shape.dims, dtype=dtype)
-    want[:, 1:3, 2:4, [2, 5]] = source.cache[:, 1:3, 2:4, [2, 5]]
-    assert torch.equal(target.cache, want)
-    assert copied == 2 * 4 * shape.piece_block_bytes
+    runs = np.array([[64, 128], [170, 171], [200, 203], [255, 256]])
+    copied = target.copy([(box, source.handle)], runs)
+    slots = [*range(64, 128), 170, 200, 201, 202, 255]
+    want = torch.zeros(shape.dims, dtype=dtype).flatten(3, 4)
+    want[:, 1:3, 2:4, slots] = source.cache.flatten(3, 4)[:, 1:3, 2:4, slots]
+    assert torch.equal(target.cache.flatten(3, 4), want)
+    assert copied == len(slots) * 4 * shape.piece_slot_bytes
 
 
 def test_a_digest_depends_on_the_valid_positions_only() -> None:
@@ -113,4 +116,6 @@ def test_what_is_never_written_takes_no_memory() -> None:
 
 def test_a_peer_that_is_gone_is_named() -> None:
     with pytest.raises(TopologyError, match="peer is gone"):
-        KvStore(SHAPE).copy([(Transfer(1, 0, (0, 1), (0, 1)), KvHandle("/proc/1/fd/99999"))], [0])
+        KvStore(SHAPE).copy(
+            [(Transfer(1, 0, (0, 1), (0, 1)), KvHandle("/proc/1/fd/99999"))], np.array([[0, 1]])
+        )

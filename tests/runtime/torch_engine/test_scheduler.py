@@ -91,6 +91,17 @@ def test_a_full_cache_computes_hardly_anything_twice() -> None:
     assert computed < 1.25 * 8 * (8 + 11)
 
 
+def test_while_no_more_may_run_nothing_new_starts_and_what_runs_goes_on() -> None:
+    subject = scheduler()
+    subject.submit(request("old"))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(request("new"))
+    subject.max_running = 0
+    assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old"]
+    subject.max_running = 8
+    assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old", "new"]
+
+
 def test_cancelling_waits_for_the_step_in_flight() -> None:
     subject = scheduler()
     subject.submit(request("a"))

@@ -1,0 +1,51 @@
+"""The pace of a background copy: its share of the time, and whether it gains."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.sync.pace import Pace, Passes
+
+SLOTS_PER_S = 100_000
+
+
+def run(pace: Pace, step_s: float, rounds: int) -> tuple[int, float, float]:
+    """Rounds in which each copy waits for a step. Returns the slots copied, the seconds that took, and those in all."""
+    slots = 0
+    copying_s = all_s = pause_s = 0.0
+    for _ in range(rounds):
+        count = pace.slots
+        took_s = count / SLOTS_PER_S
+        elapsed_s = max(step_s - pause_s, 0.0) + took_s
+        pause_s = pace.copied(count, took_s, elapsed_s)
+        slots, copying_s, all_s = slots + count, copying_s + took_s, all_s + elapsed_s + pause_s
+    return slots, copying_s, all_s
+
+
+@given(st.floats(0.0, 0.5), st.floats(0.05, 0.5), st.integers(1, 400))
+def test_copying_takes_no_more_than_its_share(step_s: float, share: float, least: int) -> None:
+    _, copying_s, all_s = run(Pace(share, least), step_s, 50)
+    assert copying_s <= all_s * share * 1.001 + 0.5 * share
+
+
+def test_between_long_steps_slices_grow_with_the_steps() -> None:
+    slots, copying_s, all_s = run(Pace(0.2, 100), 0.4, 50)
+    assert copying_s / all_s == pytest.approx(0.2, rel=0.1)
+    assert slots > 50 * 7_000
+
+
+def test_a_sync_that_is_written_as_fast_as_it_copies_does_not_gain() -> None:
+    passes = Passes()
+    for _ in range(30):
+        passes.measured(100, 1000)
+    assert not passes.is_gaining
+    for left in range(1000, 0, -50):
+        passes.measured(100, left)
+    assert passes.is_gaining
+
+
+def test_a_sync_that_shrinks_gains_all_the_time() -> None:
+    passes = Passes()
+    for left in (1000, 900, 800, 700, 600, 500, 400, 300, 200, 100, 0):
+        passes.measured(100, left)
+        assert passes.is_gaining
