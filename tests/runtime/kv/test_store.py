@@ -63,7 +63,7 @@ def test_runs_of_blocks_give_their_memory_back_and_the_other_blocks_stay() -> No
     pieces = [Piece(layer, head) for layer in range(3) for head in range(4)]
     store.give_back(pieces, [(1, 3), (6, 7)], seconds=60)
     want[:, :, :, [1, 2, 6]] = 0
-    assert before - store.held_bytes == 3 * 12 * SHAPE.piece_block_bytes
+    assert before - store.held_bytes == 3 * 12 * SHAPE.piece_slot_bytes * SHAPE.block_size
     assert torch.equal(store.cache, want)
 
 
@@ -73,7 +73,7 @@ def test_slices_of_no_time_at_all_come_to_an_end() -> None:
     while (rest := slices[-1].rest) is not None:
         slices.append(store.give_back(pieces, [(0, 2), (5, 8)], seconds=0, after=rest))
     assert len(slices) == 2 * 2 * 2 + 1
-    assert sum(each.bytes for each in slices) == 2 * 5 * SHAPE.piece_block_bytes
+    assert sum(each.bytes for each in slices) == 2 * 5 * SHAPE.piece_slot_bytes * SHAPE.block_size
     assert store.cache[:, 0, 0, 2:5].all()
 
 
@@ -92,7 +92,7 @@ def test_what_was_given_back_can_be_written_at_once() -> None:
     before = store.held_bytes
     store.give_back([Piece(1, 1)], [(0, 8)], seconds=60)
     store.cache[:, 1, 1, 4] = 3.0
-    assert before - store.held_bytes == 7 * SHAPE.piece_block_bytes
+    assert before - store.held_bytes == 7 * SHAPE.piece_slot_bytes * SHAPE.block_size
     assert store.cache[:, 1, 1, 4].eq(3.0).all()
     assert not store.cache[:, 1, 1, 5].any()
 
