@@ -79,6 +79,7 @@ class Driver:
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
         self._fenced_s: float | None = None
+        self._unsent: list[Output] = []
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
@@ -185,10 +186,14 @@ class Driver:
             self._first_step.set_result(None)
 
     def emit(self, items: "list[Any]") -> None:
-        """Send outputs to the service, in order."""
-        if items:
-            outputs: list[Output] = items
-            self._service.send(Outputs(outputs))
+        """Send outputs to the service, in order; from the fence on they wait until requests run again.
+
+        Sending wakes the service, which would then take a core from the cut.
+        """
+        self._unsent += items
+        if self._unsent and not self._fenced:
+            self._service.send(Outputs(self._unsent))
+            self._unsent = []
 
     async def fence(self) -> tuple[float, float]:
         """Schedule nothing new, and wait for the micro-batches in flight.
@@ -217,6 +222,7 @@ class Driver:
         self._fenced = False
         self._first_step = asyncio.get_running_loop().create_future()
         self.schedule()
+        self.emit([])
         if not self._batches:
             self._first_step.set_result(None)
         return self._first_step
