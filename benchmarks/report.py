@@ -140,7 +140,9 @@ def _place(document: Document) -> tuple[str, int]:
 
 def _ratio(p99: dict[tuple[str, int, str], float], place: tuple[str, int], mode: str) -> float | None:
     above, below = p99.get((*place, mode)), p99.get((*place, "patch"))
-    return round(above / below, 1) if above is not None and below is not None and below > 0 else None
+    if above is None or below is None or min(above, below) <= 0:
+        return None
+    return round(above / below, 1)
 
 
 def _by_direction(measured: Sequence[Measured], stops: Sequence[list[float]]) -> Document:

@@ -124,7 +124,9 @@ def test_ratios_are_to_the_engines_own_patch():
     ]
 
 
-@pytest.mark.parametrize("p99", [{"replay": 0.08}, {"patch": -0.001, "replay": 0.08}])
+@pytest.mark.parametrize(
+    "p99", [{"replay": 0.08}, {"patch": -0.001, "replay": 0.08}, {"patch": 0.01, "replay": -0.001}]
+)
 def test_a_ratio_to_nothing_is_not_known(p99):
     found = ratios(documents(**p99))
     assert found == [{"pair": "1x1-tp2", "active": 12, "replay/patch": None}]
