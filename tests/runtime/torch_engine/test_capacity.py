@@ -15,6 +15,7 @@ from runtime.models import Cluster, ModelSpec
 from runtime.notation import parse_topology
 from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.standby import Standby
 
 MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
 Runs = list[tuple[int, int]]
@@ -55,6 +56,7 @@ def driver(cluster: Cluster) -> SimpleNamespace:
         pool=pool,
         scheduler=SimpleNamespace(request_blocks=16, longest_blocks=0, least_blocks=0),
         crew=SlowCrew([0, 1]),
+        standby=Standby(SlowCrew([]), MODEL, cluster, 1),  # nobody stands by
         model=MODEL,
         cluster=cluster,
         settings=SimpleNamespace(block_size=8),
