@@ -172,7 +172,7 @@ async def test_half_prefilled_and_waiting_requests_were_among_the_moved(
         shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
         await shadow.ready()
         await submit_all(engine, requests())
-        await ears.have("r0", 3)
+        await ears.have("r0", 8)
         positions = (await engine.digests()).positions
         cut = await shadow.cut(2, deadline_s=5)
         assert 0 < positions["r4"] < 400
