@@ -122,13 +122,9 @@ class Client:
             time.sleep(POLL_S)
 
     def events(self) -> Iterator[Document]:
-        """What happens, as ``{event, data}``, until the service ends the stream."""
+        """What happens from now on, as ``{event, data}``, until the service ends the stream."""
         request = urllib.request.Request(f"{self.url}/v1/events", headers={"Accept": "text/event-stream"})  # noqa: S310 - scheme checked above
-        with (
-            self._open(request, None) as response,
-            contextlib.suppress(OSError, http.client.HTTPException),  # a service that was killed ends it so
-        ):
-            yield from _server_sent_events(response)
+        return _until_the_end(self._open(request, None))
 
     def _call(self, method: str, path: str, body: Document | None = None) -> Document:
         data = None if body is None else json.dumps(body).encode()
@@ -166,6 +162,14 @@ def _problem(error: urllib.error.HTTPError, url: str) -> Document:
         detail = f"{url} answered {error.code} {error.reason}, not as an intentctl service; check --server"
         return {"code": "error", "detail": detail, "errors": []}
     return document
+
+
+def _until_the_end(response: IO[bytes]) -> Iterator[Document]:
+    with (
+        response,
+        contextlib.suppress(OSError, http.client.HTTPException),  # a service that was killed ends it so
+    ):
+        yield from _server_sent_events(response)
 
 
 def _server_sent_events(lines: IO[bytes]) -> Iterator[Document]:
