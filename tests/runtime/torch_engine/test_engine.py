@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -14,8 +13,7 @@ import pytest
 from runtime.capabilities import Batching
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.footprint import HEADROOM, peak_bytes
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings
@@ -253,61 +251,6 @@ async def test_losing_a_rank_only_the_target_needs_aborts_the_switch_and_nothing
         await shadow.release()
         stats = await engine.stats()
         assert stats.free_blocks == stats.total_blocks
-
-
-async def go(engine: TorchEngine, target: Topology, epoch: int) -> None:
-    shadow = await synced(engine, target)
-    await shadow.cut(epoch, deadline_s=5)
-    await shadow.release()
-
-
-async def test_what_served_before_stands_by_for_the_way_back(engine_of: Callable, cluster: Cluster) -> None:
-    pp2, tp2, whole = (parse_topology(shape, cluster, LAYERS, "fp32") for shape in ("pp2", "tp2", "1x1"))
-    async with engine_of("pp2") as (engine, ears):
-        await submit_all(engine, requests())
-        await ears.all_ended(8)
-        want = ears.said()
-        ears.tokens.clear()
-        await submit_all(engine, requests())
-        await ears.have("r0", 3)
-        for epoch, (target, standby) in enumerate([(tp2, pp2), (pp2, tp2), (whole, pp2)], start=2):
-            await go(engine, target, epoch)
-            assert (await engine.stats()).standby == (standby,)
-        await ears.all_ended(8)
-        same(ears.said(), want)
-
-
-async def test_a_standby_that_lost_a_worker_is_forgotten(engine_of: Callable, cluster: Cluster) -> None:
-    async with engine_of("tp2") as (engine, ears):
-        await submit_all(engine, requests())
-        await ears.have("r0", 3)
-        await go(engine, parse_topology("1x1", cluster, LAYERS, "fp32"), 2)
-        os.kill((await engine.stats()).worker_pids[1], signal.SIGKILL)
-        while (await engine.stats()).standby:
-            pass
-        await go(engine, parse_topology("tp2", cluster, LAYERS, "fp32"), 3)  # anew, on a new worker
-        await ears.all_ended(8)
-
-
-async def test_a_standby_gives_way_to_what_needs_its_memory(
-    checkpoints: dict[str, Path], cluster: Cluster
-) -> None:
-    first, second, third = (
-        parse_topology(text, cluster, LAYERS, "fp32") for text in ("tp2", "pp2", "CPU[1]:0-2 > CPU[0]:2-5")
-    )
-    model = ModelSpec.from_config(json.loads((checkpoints["qwen3-tied"] / "config.json").read_text()), "m")
-    usable = cluster.gpu(0).memory_bytes * (1 - HEADROOM)
-    most = max(n for n in range(20_000) if max(peak_bytes(second, third, model, n, 32).values()) <= usable)
-    settings = EngineSettings(block_size=32, num_blocks=most)
-    engine = await TorchEngine.start(checkpoints["qwen3-tied"], first, cluster, settings)
-    try:
-        await go(engine, second, 2)
-        assert (await engine.stats()).standby == (first,)
-        shadow = await engine.prepare(third)
-        await shadow.ready()
-        assert (await engine.stats()).standby == ()
-    finally:
-        await engine.close()
 
 
 async def test_a_bad_request_is_refused_and_harms_no_other(engine_of: Callable) -> None:
