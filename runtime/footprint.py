@@ -83,20 +83,38 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
     The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks;
     both stay in 16 bits at least, whatever the layers compute in.
     """
-    sizes: dict[int, int] = {}
-    for number, stage in enumerate(topology.stages):
-        layers = sum(
-            model.layer_parameters * BYTES_PER_VALUE[stage.precision_of(layer).weights]
-            for layer in stage.layers
-        )
-        size = layers / stage.tp_size
-        width = max(2.0, BYTES_PER_VALUE[stage.precision.activations])
-        if number == 0:
-            size += model.embedding_parameters * width
-        if number == topology.pp_size - 1:
-            size += model.embedding_parameters * width / stage.tp_size
-        sizes.update(dict.fromkeys(stage.devices, round(size)))
-    return sizes
+    return {device: round(sum(slices.values())) for device, slices in _weight_slices(topology, model).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightSlice:
+    """What a rank holds of one tensor group; two ranks that hold equal slices can share one copy."""
+
+    part: int | str
+    """A layer, or ``embedding`` or ``head``."""
+    rank: int
+    tp_size: int
+    format: str
+
+
+def _weight_slices(topology: Topology, model: ModelSpec) -> dict[int, dict[_WeightSlice, float]]:
+    """Device to the slices of weights it holds, with the bytes of each."""
+    first, last = topology.stages[0], topology.stages[-1]
+    held: dict[int, dict[_WeightSlice, float]] = {}
+    for stage in topology.stages:
+        ends = stage.precision.activations
+        width = model.embedding_parameters * max(2.0, BYTES_PER_VALUE[ends])
+        for rank, device in enumerate(stage.devices):
+            slices = held[device] = {}
+            for layer in stage.layers:
+                name = stage.precision_of(layer).weights
+                size = model.layer_parameters * BYTES_PER_VALUE[name] / stage.tp_size
+                slices[_WeightSlice(layer, rank, stage.tp_size, name)] = size
+            if stage is first:
+                slices[_WeightSlice("embedding", 0, 1, ends)] = width
+            if stage is last:
+                slices[_WeightSlice("head", rank, stage.tp_size, ends)] = width / stage.tp_size
+    return held
 
 
 def block_bytes(topology: Topology, model: ModelSpec, block_size: int) -> dict[int, int]:
@@ -129,13 +147,17 @@ def peak_bytes(
 ) -> Mapping[int, int]:
     """Bytes each device needs while old and new stand side by side, with ``num_blocks`` KV blocks.
 
-    Weights are counted twice where a device has both roles; a KV piece that stays is counted once, in its wider format.
+    What a device has in both roles is counted once: the same slice of a layer's weights in the same format, and a KV
+    piece, in its wider format.
     """
-    peak: dict[int, int] = {}
+    weights = [_weight_slices(topology, model) for topology in (now, target)]
+    peak = {
+        device: round(sum({**weights[0].get(device, {}), **weights[1].get(device, {})}.values()))
+        for device in {**weights[0], **weights[1]}
+    }
     for topology in (now, target):
-        weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, block_size)
-        for device in topology.devices:
-            peak[device] = peak.get(device, 0) + weights[device] + num_blocks * per_block[device]
+        for device, size in block_bytes(topology, model, block_size).items():
+            peak[device] += num_blocks * size
     for old, new in itertools.product(now.stages, target.stages):
         for device in set(old.devices) & set(new.devices):
             kept = _kept_bytes(old, new, device, model) * block_size

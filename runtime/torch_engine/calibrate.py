@@ -25,6 +25,7 @@ from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import Shard, ShardSpec
+from runtime.torch_engine.weights import Weights
 
 _BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency
@@ -72,7 +73,8 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
         model.num_layers, model.num_kv_heads, sequences * blocks, _BLOCK_TOKENS, model.head_dim, torch.float32
     )
     store = KvStore(shape)
-    shard = Shard(checkpoint, ShardSpec(LayerRange(0, num_layers), 0, 1, True, True), torch.float32)
+    spec = ShardSpec(LayerRange(0, num_layers), 0, 1, True, True)
+    shard = Shard(Weights(checkpoint, torch.float32), spec)
     tokens, solo = torch.zeros(sequences, dtype=torch.int64), SoloGroup()
     tables = [tuple(range(first, first + blocks)) for first in range(0, sequences * blocks, blocks)]
 

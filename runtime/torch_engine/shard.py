@@ -13,9 +13,8 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.models import LayerRange
 from runtime.torch_engine.attention import Attention
-from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, SoloGroup
-from runtime.torch_engine.linear import Linear
+from runtime.torch_engine.weights import LayerWeights, Share, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +27,26 @@ class ShardSpec:
     is_first: bool
     is_last: bool
 
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One decoder layer's slices; ``qkv`` and ``gate_up`` are fused by output rows."""
-
-    input_norm: torch.Tensor
-    qkv: Linear
-    qk_norm: torch.Tensor | None
-    """``[query and KV heads, dim]``: of q and k together."""
-    o: Linear
-    post_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
+    @property
+    def share(self) -> Share:
+        """Its part of each layer."""
+        return Share(self.tp_rank, self.tp_size)
 
 
 class Shard:
     """Weights of one rank and its forward pass."""
 
-    def __init__(self, checkpoint: Checkpoint, spec: ShardSpec, dtype: torch.dtype) -> None:
-        """Load the slices this rank needs, as ``dtype``."""
-        self._model, self._spec, self._dtype = checkpoint.spec, spec, dtype
-        self._eps = checkpoint.norm_eps
+    def __init__(self, weights: Weights, spec: ShardSpec) -> None:
+        """Take the slices this rank needs; those that no other shard of this process holds are loaded."""
+        self._model, self._spec, self._dtype = weights.checkpoint.spec, spec, weights.dtype
+        self._eps = weights.checkpoint.norm_eps
         self._num_q = self._model.num_heads // spec.tp_size
         self._num_kv = self._model.num_kv_heads // spec.tp_size
-        self._layers = {layer: _load_layer(checkpoint, layer, spec, dtype) for layer in spec.layers}
-        self._embedding = checkpoint.tensor("model.embed_tokens.weight").to(dtype) if spec.is_first else None
-        self._norm = checkpoint.tensor("model.norm.weight").to(dtype) if spec.is_last else None
-        self._head = Linear(_load_head(checkpoint, spec).to(dtype)) if spec.is_last else None
-        self._rope = _rope_table(checkpoint)
+        self._layers = {layer: weights.layer(layer, spec.share) for layer in spec.layers}
+        self._embedding = weights.embedding() if spec.is_first else None
+        self._norm = weights.norm() if spec.is_last else None
+        self._head = weights.head(spec.share) if spec.is_last else None
+        self._rope = weights.rope
 
     def forward(self, tokens: torch.Tensor, attention: Attention, group: Group | SoloGroup) -> torch.Tensor:
         """One step of this stage.
@@ -110,55 +100,3 @@ def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.T
     cos, sin = rope
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)
-
-
-def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines, and sines with the sign of what they are multiplied by: each ``[positions, head_dim]`` float32."""
-    inverse = checkpoint.rope.inverse_frequencies(checkpoint.spec.head_dim)
-    angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def _share(total: int, spec: ShardSpec) -> slice:
-    each = total // spec.tp_size
-    return slice(spec.tp_rank * each, (spec.tp_rank + 1) * each)
-
-
-def _load_layer(checkpoint: Checkpoint, layer: int, spec: ShardSpec, dtype: torch.dtype) -> LayerWeights:
-    model, prefix = checkpoint.spec, f"model.layers.{layer}."
-    q_rows = _share(model.num_heads * model.head_dim, spec)
-    kv_rows = _share(model.num_kv_heads * model.head_dim, spec)
-    mlp = _share(model.intermediate_size, spec)
-
-    def load(name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
-        return checkpoint.tensor(prefix + name, rows, columns).to(dtype)
-
-    parts = (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-    bias = qk_norm = None
-    if model.attention_bias:
-        bias = torch.cat([load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts])
-    if model.qk_norm:
-        heads = {"q": model.num_heads // spec.tp_size, "k": model.num_kv_heads // spec.tp_size}
-        norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
-        qk_norm = torch.cat(norms)
-    return LayerWeights(
-        input_norm=load("input_layernorm.weight"),
-        qkv=Linear(torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias),
-        qk_norm=qk_norm,
-        o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
-        post_norm=load("post_attention_layernorm.weight"),
-        gate_up=Linear(torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)])),
-        down=Linear(load("mlp.down_proj.weight", columns=mlp).contiguous()),
-    )
-
-
-def _load_head(checkpoint: Checkpoint, spec: ShardSpec) -> torch.Tensor:
-    """This rank's rows of the output head, padded with zeros so that every rank has as many."""
-    model = checkpoint.spec
-    name = "model.embed_tokens.weight" if model.tie_word_embeddings else "lm_head.weight"
-    each = -(-model.vocab_size // spec.tp_size)
-    rows = checkpoint.tensor(
-        name, slice(spec.tp_rank * each, min((spec.tp_rank + 1) * each, model.vocab_size))
-    )
-    return F.pad(rows, (0, 0, 0, each - len(rows)))

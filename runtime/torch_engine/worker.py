@@ -40,6 +40,7 @@ from runtime.torch_engine.messages import (
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
+from runtime.torch_engine.weights import Weights
 
 _PR_SET_PDEATHSIG = 1
 _LOADING_NICENESS = 10
@@ -99,7 +100,7 @@ class Worker:
 
     def __init__(self, channel: BlockingChannel, config: WorkerConfig) -> None:
         self._channel, self._config = channel, config
-        self._checkpoint: Checkpoint | None = None
+        self._weights: Weights | None = None
         self._store = KvStore(config.shape)
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
@@ -153,8 +154,10 @@ class Worker:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICENESS)
         try:
             with torch.inference_mode():
-                self._checkpoint = self._checkpoint or Checkpoint(self._config.checkpoint)
-                shard = Shard(self._checkpoint, order.shard, self._config.shape.dtype)
+                self._weights = self._weights or Weights(
+                    Checkpoint(self._config.checkpoint), self._config.shape.dtype
+                )
+                shard = Shard(self._weights, order.shard)
                 group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
                 role = _Role(shard, order.shard, group)
                 self._warm_up(role)

@@ -212,13 +212,37 @@ def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
 
 
 @given(switches(("bf16",)), st.integers(1, 500))
-def test_the_peak_counts_weights_twice_and_kv_that_stays_once(
+def test_beside_itself_a_topology_takes_no_more_than_alone(
     switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
 ) -> None:
     now, _, model = switch
     weights, kv = weight_bytes(now, model), block_bytes(now, model, BLOCK_TOKENS)
-    expected = {device: 2 * weights[device] + num_blocks * kv[device] for device in now.devices}
+    expected = {device: weights[device] + num_blocks * kv[device] for device in now.devices}
     assert peak_bytes(now, now, model, num_blocks, BLOCK_TOKENS) == expected
+
+
+def test_layers_that_a_device_keeps_are_counted_once_if_its_share_of_them_stays() -> None:
+    model, bf16 = model_of(8, 4), Precision.named("bf16", "L40S")
+
+    def pipeline(split: int, first: tuple[int, ...], second: tuple[int, ...]) -> Topology:
+        stages = (first, LayerRange(0, split)), (second, LayerRange(split, 8))
+        return Topology(tuple(Stage("L40S", devices, layers, bf16) for devices, layers in stages))
+
+    now = pipeline(4, (0, 1), (2, 3))
+    layer, embedding = (
+        model.layer_parameters,
+        2 * model.embedding_parameters,
+    )  # a layer on two ranks, two bytes a value
+    moved = peak_bytes(now, pipeline(6, (0, 1), (2, 3)), model, 0, BLOCK_TOKENS)
+    assert moved == dict.fromkeys((0, 1), 6 * layer + embedding) | dict.fromkeys(
+        (2, 3), 4 * layer + embedding // 2
+    )
+    swapped = peak_bytes(now, pipeline(4, (1, 0), (2, 3)), model, 0, BLOCK_TOKENS)
+    assert swapped[0] == 8 * layer + embedding, (
+        "another rank's slices are others, the embedding is whole on each"
+    )
+    narrower = peak_bytes(now, pipeline(4, (0,), (2, 3)), model, 0, BLOCK_TOKENS)
+    assert narrower[0] == (4 + 2 * 4) * layer + embedding
 
 
 def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:

@@ -17,6 +17,7 @@ from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupMemory, GroupShape
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import Shard, ShardSpec
+from runtime.torch_engine.weights import Weights
 
 BLOCK_SIZE, BLOCKS = 8, 16
 
@@ -31,7 +32,7 @@ def run_rank(
 ) -> torch.Tensor:
     """All chunks through one rank; logits of all positions on the last stage."""
     model = checkpoint.spec
-    shard = Shard(checkpoint, spec, torch.float32)
+    shard = Shard(Weights(checkpoint, torch.float32), spec)
     cache = torch.zeros(2, model.num_layers, model.num_kv_heads, BLOCKS, BLOCK_SIZE, model.head_dim)
     tokens = prompt(model.vocab_size, sum(chunks))
     table = tuple(torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(2)).tolist())
