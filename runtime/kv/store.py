@@ -1,8 +1,11 @@
 """The KV memory of one worker: every layer and KV head of the model, of which it touches only what it owns.
 
 The whole cache of the engine is reserved once as a sparse memory file and never remapped. A slab is the memory of one
-(layer, KV head), indexed by block id; a worker gains a slab by writing to it and drops it, or blocks in it, by punching
+(stack of layers, KV head), indexed by block id; a worker gains a slab by writing to it and drops it, or blocks in it, by punching
 holes, so that the pages go back to the system. Peers map the file and copy from it (one-sided reads).
+
+A *slot* is one token's K or V in one layer and head. Where a slab stacks several layers, a block holds the slots of its
+first layer, then those of the next.
 """
 
 import hashlib
@@ -22,6 +25,8 @@ from numpy.typing import NDArray
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import holes
+from runtime.kv.slots import stacked
+from runtime.models import Topology
 
 _GATHERED_SLOTS = 16
 """Runs shorter than this are gathered and scattered together, longer ones are copied one by one."""
@@ -32,7 +37,7 @@ _STRIDE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Shape of the engine's KV cache: ``[2, layers, KV heads, blocks, block size, head dim]``; K first, then V."""
+    """Shape of the KV cache: ``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``; K first, then V."""
 
     num_layers: int
     num_kv_heads: int
@@ -40,16 +45,42 @@ class KvShape:
     block_size: int
     head_dim: int
     dtype: torch.dtype
+    stack: int = 1
+    """Layers whose parts of a block lie together in one slab."""
+
+    @property
+    def num_stacks(self) -> int:
+        """The last may have fewer layers."""
+        return -(-self.num_layers // self.stack)
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Dimensions, outermost first."""
-        return (2, self.num_layers, self.num_kv_heads, self.num_blocks, self.block_size, self.head_dim)
+        rows = self.num_kv_heads, self.num_blocks, self.stack, self.block_size, self.head_dim
+        return (2, self.num_stacks, *rows)
+
+    @property
+    def block_slots(self) -> int:
+        """Slots of a slab's block: one for each token and layer."""
+        return self.stack * self.block_size
+
+    def check(self, topology: Topology) -> None:
+        """Refuse stages that divide a stack: its layers are gained and dropped together.
+
+        Raises:
+            TopologyError: naming the stage.
+        """
+        for number, stage in enumerate(topology.stages):
+            if stage.layers.start % self.stack:
+                raise TopologyError(
+                    f"stage {number} ({stage}): starts in the middle of a slab of {self.stack} layers; "
+                    f"let it start at a multiple of {self.stack}"
+                )
 
     @property
     def slab_bytes(self) -> int:
-        """Bytes of K (or V) of one layer and one head."""
-        return self.num_blocks * self.block_size * self.head_dim * self.dtype.itemsize
+        """Bytes of K (or V) of one stack and one head."""
+        return self.num_blocks * self.block_slots * self.half_slot_bytes
 
     @property
     def half_slot_bytes(self) -> int:
@@ -86,11 +117,11 @@ class KvStore:
     def __init__(self, shape: KvShape) -> None:
         self.shape = shape
         self._fd = os.memfd_create("intentctl-kv")
-        size = 2 * shape.num_layers * shape.num_kv_heads * shape.slab_bytes
+        size = 2 * shape.num_stacks * shape.num_kv_heads * shape.slab_bytes
         os.ftruncate(self._fd, size)
         self._map = mmap.mmap(self._fd, size)
         self.cache = torch.frombuffer(self._map, dtype=shape.dtype).view(shape.dims)
-        """``[2, layers, KV heads, blocks, block size, head dim]``."""
+        """``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``."""
         self._slots = _slots_view(self._map, shape)
         self._peers: dict[str, NDArray[Any]] = {}
 
@@ -105,24 +136,34 @@ class KvStore:
         return os.fstat(self._fd).st_blocks * 512
 
     def copy(self, boxes: Sequence[tuple[Transfer, KvHandle]], runs: NDArray[np.int64]) -> int:
-        """Copy slots from peers: ``runs`` is ``[runs, 2]``, first slot and the one after the last. Returns the bytes copied."""
-        lengths = runs[:, 1] - runs[:, 0]
-        long, short = runs[lengths >= _GATHERED_SLOTS], runs[lengths < _GATHERED_SLOTS]
+        """Copy whole stacks from peers. Returns the bytes copied.
+
+        ``runs`` is ``[runs, 2]``: the first token (block x block size + position in the block) and the one after the last.
+        """
+        tokens = int((runs[:, 1] - runs[:, 0]).sum())
+        slots = stacked(runs, self.shape.block_size, self.shape.stack)
+        lengths = slots[:, 1] - slots[:, 0]
+        long, short = slots[lengths >= _GATHERED_SLOTS], slots[lengths < _GATHERED_SLOTS]
         scattered = np.concatenate([np.arange(*run) for run in short]) if len(short) else None
         copied = 0
         for box, handle in boxes:
-            source, layers, heads = self._peer(handle), slice(*box.layers), slice(*box.heads)
+            source, stacks, heads = self._peer(handle), self._stacks(box), slice(*box.heads)
             for start, stop in long:
-                self._slots[:, layers, heads, start:stop] = source[:, layers, heads, start:stop]
+                self._slots[:, stacks, heads, start:stop] = source[:, stacks, heads, start:stop]
             if scattered is not None:
                 self._copy_scattered(box, source, scattered)
-            copied += len(box.pieces) * int(lengths.sum()) * self.shape.piece_slot_bytes
+            copied += len(box.pieces) * tokens * self.shape.piece_slot_bytes
         return copied
 
     def _copy_scattered(self, box: Transfer, source: NDArray[Any], slots: NDArray[np.int64]) -> None:
-        """One gather and one scatter per layer, head and half: numpy is slower with all of them in one."""
-        for half, layer, head in itertools.product((0, 1), range(*box.layers), range(*box.heads)):
-            self._slots[half, layer, head][slots] = source[half, layer, head][slots]
+        """One gather and one scatter per stack, head and half: numpy is slower with all of them in one."""
+        stacks = range(self.shape.num_stacks)[self._stacks(box)]
+        for half, stack, head in itertools.product((0, 1), stacks, range(*box.heads)):
+            self._slots[half, stack, head][slots] = source[half, stack, head][slots]
+
+    def _stacks(self, box: Transfer) -> slice:
+        first, last = box.layers
+        return slice(first // self.shape.stack, -(-last // self.shape.stack))
 
     def forget_peers(self) -> None:
         """Unmap the memory of peers."""
@@ -142,8 +183,9 @@ class KvStore:
 
     def digest(self, piece: Piece, block: int, tokens: int) -> str:
         """Digest of K and V of the first ``tokens`` positions of a block, whatever the topology."""
-        first = block * self.shape.block_size
-        both = self._slots[:, piece.layer, piece.head, first : first + tokens]
+        stack, layer = divmod(piece.layer, self.shape.stack)
+        first = block * self.shape.block_slots + layer * self.shape.block_size
+        both = self._slots[:, stack, piece.head, first : first + tokens]
         return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
 
     def _punch(
@@ -159,15 +201,14 @@ class KvStore:
         return None
 
     def _slabs(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-        """First byte and bytes per block of K and of V of each piece, ascending."""
+        """First byte and bytes per block of K and of V of the slabs that pieces lie in, ascending."""
         shape = self.shape
+        rows = sorted({(piece.layer // shape.stack, piece.head) for piece in pieces})
         numbers = (
-            (half * shape.num_layers + piece.layer) * shape.num_kv_heads + piece.head
-            for half, piece in itertools.product((0, 1), sorted(pieces))
+            (half * shape.num_stacks + stack) * shape.num_kv_heads + head
+            for half, (stack, head) in itertools.product((0, 1), rows)
         )
-        return [
-            (number * shape.slab_bytes, shape.piece_slot_bytes // 2 * shape.block_size) for number in numbers
-        ]
+        return [(number * shape.slab_bytes, shape.block_slots * shape.half_slot_bytes) for number in numbers]
 
     def _peer(self, handle: KvHandle) -> NDArray[Any]:
         if handle.path not in self._peers:
@@ -181,6 +222,6 @@ class KvStore:
 
 
 def _slots_view(memory: mmap.mmap, shape: KvShape) -> NDArray[Any]:
-    """``[2, layers, KV heads, slots]``: each entry is the bytes of one token, whatever their type."""
+    """``[2, stacks, KV heads, slots]``: each entry is the bytes of one token, whatever their type."""
     flat: NDArray[Any] = np.frombuffer(memory, dtype=np.dtype((np.void, shape.half_slot_bytes)))
-    return flat.reshape(2, shape.num_layers, shape.num_kv_heads, shape.num_blocks * shape.block_size)
+    return flat.reshape(2, shape.num_stacks, shape.num_kv_heads, shape.num_blocks * shape.block_slots)

@@ -24,18 +24,20 @@ class _Prefill:
 
 
 class Attention:
-    """One step over a cache ``[2, layers, KV heads, blocks, block size, dim]``, of which this rank has ``heads``."""
+    """One step over a cache (see ``KvShape``), of which this rank has ``heads``."""
 
     def __init__(self, cache: torch.Tensor, heads: slice, spans: Sequence[Span]) -> None:
         self._cache, self._heads = cache, heads
-        self._block_size = cache.shape[4]
+        self._stack, self._block_size = cache.shape[4:6]
         counts = np.array([span.count for span in spans])
         firsts = np.cumsum(counts) - counts
         starts = np.array([span.start for span in spans])
         positions = np.repeat(starts - firsts, counts) + np.arange(counts.sum())
         self.positions = torch.from_numpy(positions)
         """``[tokens]``"""
-        self._slots = torch.from_numpy(_slots(spans, counts, positions, self._block_size))
+        blocks = _blocks(spans, counts, positions // self._block_size)
+        slots = torch.from_numpy(blocks * self._stack * self._block_size + positions % self._block_size)
+        self._slots = [slots + layer * self._block_size for layer in range(self._stack)]
         singles = [(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count == 1]
         self._decodes = None
         if singles:
@@ -53,9 +55,7 @@ class Attention:
 
         Returns ``[tokens, heads * dim]``.
         """
-        keys, values = self._cache[0, layer, self._heads], self._cache[1, layer, self._heads]
-        keys.flatten(1, 2).index_copy_(1, self._slots, k.transpose(0, 1))
-        values.flatten(1, 2).index_copy_(1, self._slots, v.transpose(0, 1))
+        keys, values = self._write(layer, k, v)
         if self._decodes and not self._prefills:
             return self._decodes.attend(q, keys, values).flatten(1)
         out = torch.empty_like(q)
@@ -64,6 +64,14 @@ class Attention:
         for chunk in self._prefills:
             out[chunk.rows] = self._attend_prefill(chunk, q[chunk.rows], keys, values)
         return out.flatten(1)
+
+    def _write(self, layer: int, *new: torch.Tensor) -> list[torch.Tensor]:
+        """Put K and V into their slots. Returns the layer's ``[KV heads, blocks, block size, dim]`` of both."""
+        stack, within = divmod(layer, self._stack)
+        slabs = self._cache[:, stack, self._heads]
+        for slab, rows in zip(slabs, new, strict=True):
+            slab.flatten(1, 3).index_copy_(1, self._slots[within], rows.transpose(0, 1))
+        return [slab[:, :, within] for slab in slabs]
 
     def _attend_prefill(
         self, chunk: _Prefill, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
@@ -83,9 +91,9 @@ class Attention:
         return _Prefill(slice(row, row + span.count), torch.tensor(span.table[:used]), bias)
 
 
-def _slots(spans: Sequence[Span], counts: Ids, positions: Ids, block_size: int) -> Ids:
-    """Where each token's K and V go, counted over all blocks."""
+def _blocks(spans: Sequence[Span], counts: Ids, logical: Ids) -> Ids:
+    """The block of each token, given its place in the sequence's table."""
     sizes = np.array([len(span.table) for span in spans])
     tables = np.fromiter(itertools.chain.from_iterable(span.table for span in spans), np.int64, sizes.sum())
-    blocks = tables[np.repeat(np.cumsum(sizes) - sizes, counts) + positions // block_size]
-    return blocks * block_size + positions % block_size
+    blocks: Ids = tables[np.repeat(np.cumsum(sizes) - sizes, counts) + logical]
+    return blocks

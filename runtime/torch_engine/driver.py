@@ -110,8 +110,15 @@ class Driver:
         )
         refuse_start(config.topology, self.model, config.cluster, num_blocks, size)
         self.shape = KvShape(
-            self.model.num_layers, self.model.num_kv_heads, num_blocks, size, self.model.head_dim, DTYPE
+            self.model.num_layers,
+            self.model.num_kv_heads,
+            num_blocks,
+            size,
+            self.model.head_dim,
+            DTYPE,
+            self.settings.layers_per_slab,
         )
+        self.shape.check(config.topology)
         self.pool = BlockPool(num_blocks)
         self._scratch = self.pool.reserve()
         limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
@@ -301,6 +308,7 @@ class Driver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.cluster, self.model)
+            self.shape.check(target)
             self.capacity.make_room(target)
         except SwitchError:
             raise

@@ -20,18 +20,24 @@ def filled() -> KvStore:
     return store
 
 
+def by_token(store: KvStore) -> torch.Tensor:
+    """``[2, layers, KV heads, tokens, dim]``, a copy where layers are stacked; the last stack may be padded."""
+    return store.cache.movedim(4, 2).flatten(4, 5).flatten(1, 2)
+
+
+@pytest.mark.parametrize("stack", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_copy_brings_exactly_the_boxes_and_slots_asked_for(dtype: torch.dtype) -> None:
-    shape = KvShape(3, 4, 8, 32, 32, dtype)
+def test_a_copy_brings_exactly_the_boxes_and_tokens_asked_for(dtype: torch.dtype, stack: int) -> None:
+    shape = KvShape(5, 4, 8, 32, 32, dtype, stack)
     source, target = KvStore(shape), KvStore(shape)
     source.cache.copy_(torch.randn(shape.dims))
-    box = Transfer(target=1, source=0, layers=(1, 3), heads=(2, 4))
+    box = Transfer(target=1, source=0, layers=(2, 4), heads=(2, 4))
     runs = np.array([[64, 128], [170, 171], [200, 203], [255, 256]])
     copied = target.copy([(box, source.handle)], runs)
     slots = [*range(64, 128), 170, 200, 201, 202, 255]
-    want = torch.zeros(shape.dims, dtype=dtype).flatten(3, 4)
-    want[:, 1:3, 2:4, slots] = source.cache.flatten(3, 4)[:, 1:3, 2:4, slots]
-    assert torch.equal(target.cache.flatten(3, 4), want)
+    want = torch.zeros_like(by_token(source))
+    want[:, 2:4, 2:4, slots] = by_token(source)[:, 2:4, 2:4, slots]
+    assert torch.equal(by_token(target), want)
     assert copied == len(slots) * 4 * shape.piece_slot_bytes
 
 
@@ -39,10 +45,36 @@ def test_a_digest_depends_on_the_valid_positions_only() -> None:
     store = filled()
     piece = Piece(1, 2)
     before = store.digest(piece, 3, 20)
-    store.cache[:, 1, 2, 3, 20:] = 7.0
+    store.cache[:, 1, 2, 3, 0, 20:] = 7.0
     assert store.digest(piece, 3, 20) == before
-    store.cache[1, 1, 2, 3, 19, 31] += 1.0
+    store.cache[1, 1, 2, 3, 0, 19, 31] += 1.0
     assert store.digest(piece, 3, 20) != before
+
+
+def test_a_digest_is_of_one_layer_however_layers_are_stacked() -> None:
+    single = KvStore(KvShape(3, 1, 4, 8, 16, torch.float32))
+    pairs = KvStore(KvShape(3, 1, 4, 8, 16, torch.float32, stack=2))
+    for layer in range(3):
+        rows = torch.randn(2, 1, 4, 8, 16)
+        single.cache[:, layer, :, :, 0] = rows
+        pairs.cache[:, layer // 2, :, :, layer % 2] = rows
+    everywhere = [(Piece(layer, 0), block) for layer in range(3) for block in range(4)]
+    assert [pairs.digest(*place, 5) for place in everywhere] == [
+        single.digest(*place, 5) for place in everywhere
+    ]
+
+
+def test_a_block_of_several_layers_fills_pages_that_one_layer_does_not() -> None:
+    """PipeLive's reason to stack."""
+    returned = []
+    for stack in (1, 4):
+        store = KvStore(
+            KvShape(4, 1, 8, 16, 16, torch.float32, stack)
+        )  # one layer's part is a quarter of a page
+        store.cache.fill_(1.0)
+        pieces = [Piece(layer, 0) for layer in range(4)]
+        returned.append(store.give_back(pieces, [(0, 1), (2, 3)], seconds=60).bytes)
+    assert returned == [0, 2 * 2 * mmap.PAGESIZE]
 
 
 def test_pieces_give_their_memory_back_and_read_as_zeros() -> None:
@@ -109,7 +141,7 @@ def test_a_page_that_a_live_block_shares_stays() -> None:
 
 def test_what_is_never_written_takes_no_memory() -> None:
     store = KvStore(KvShape(80, 8, 10_000, 32, 128, torch.float32))
-    store.cache[0, 5, 3, 9_999, 0] = 1.0
+    store.cache[0, 5, 3, 9_999, 0, 0] = 1.0
     descriptor = int(store.handle.path.rsplit("/", 1)[1])
     assert os.fstat(descriptor).st_blocks * 512 < 1 << 20
 

@@ -29,13 +29,16 @@ def dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torc
     st.lists(st.tuples(st.integers(0, 11), st.sampled_from([1, 1, 2, 5])), min_size=1, max_size=5),
     st.integers(0, 10_000),
     st.sampled_from([(0, 4), (0, 2), (2, 4)]),
+    st.sampled_from([1, 2, 3]),
 )
 def test_paged_attention_equals_dense_attention(
-    sequences: list[tuple[int, int]], seed: int, heads: tuple[int, int]
+    sequences: list[tuple[int, int]], seed: int, heads: tuple[int, int], stack: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     own = heads[1] - heads[0]
-    cache = torch.randn(2, LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
+    stacks = -(-LAYERS // stack)
+    cache = torch.randn(2, stacks, KV_HEADS, BLOCKS, stack, BLOCK_SIZE, DIM, generator=generator)
+    written = cache.movedim(4, 2)  # a view, layer by layer
     free = torch.randperm(BLOCKS, generator=generator).tolist()
     spans, want, steps = [], [], []
     for start, count in sequences:
@@ -44,28 +47,26 @@ def test_paged_attention_equals_dense_attention(
         table = tuple(free.pop() for _ in range(-(-(start + count) // BLOCK_SIZE)))
         for position in range(start):
             block, slot = table[position // BLOCK_SIZE], position % BLOCK_SIZE
-            cache[0, 1, slice(*heads), block, slot], cache[1, 1, slice(*heads), block, slot] = (
-                k[position],
-                v[position],
-            )
+            place = (*divmod(1, stack), slice(*heads), block, slot)
+            written[0][place], written[1][place] = k[position], v[position]
         spans.append(Span(start, count, table))
         want.append(dense(q, k, v, start))
         steps.append((q, k[start:], v[start:]))
-    untouched = cache[:, 0].clone()
+    untouched = written[:, 0, 0].clone()
     got = Attention(cache, slice(*heads), spans)(1, *(torch.cat(part) for part in zip(*steps, strict=True)))
     assert torch.allclose(got, torch.cat(want), atol=1e-5)
-    assert torch.equal(cache[:, 0], untouched)
+    assert torch.equal(written[:, 0, 0], untouched)
 
 
 def test_positions_follow_the_spans() -> None:
-    cache = torch.zeros(2, LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM)
+    cache = torch.zeros(2, LAYERS, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM)
     attention = Attention(cache, slice(None), [Span(5, 2, (1, 2)), Span(0, 3, (3,)), Span(9, 1, (4, 5, 6))])
     assert attention.positions.tolist() == [5, 6, 0, 1, 2, 9]
 
 
 def test_more_decodes_than_one_gather_holds() -> None:
     generator = torch.Generator().manual_seed(0)
-    cache = torch.randn(2, 1, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
+    cache = torch.randn(2, 1, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM, generator=generator)
     spans = [
         Span(length, 1, tuple(range(3 * n % 60, 3 * n % 60 + 3))) for n, length in enumerate([9, 2, 5, 7] * 5)
     ]

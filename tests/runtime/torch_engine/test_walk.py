@@ -2,13 +2,16 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runtime.engine import Request, SamplingParams, Token
-from runtime.models import Cluster, Topology
+from runtime.errors import SwitchError, TopologyError
+from runtime.models import Cluster, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
@@ -31,6 +34,16 @@ TOPOLOGIES = (
     "CPU[3]:0-1 > CPU[0,1]:1-4 > CPU[2]:4-5",
 )
 """On every number of devices, grown, shrunk and moved: uneven splits and a TP degree of its own for each stage among them."""
+STACKED = (
+    "CPU[0]:0-5",
+    "CPU[0,1]:0-5",
+    "CPU[3,2,1,0]:0-5",
+    "CPU[0]:0-2 > CPU[1]:2-5",
+    "CPU[2]:0-4 > CPU[0]:4-5",
+    "CPU[2,3]:0-2 > CPU[0,1]:2-5",
+    "CPU[0]:0-2 > CPU[3]:2-4 > CPU[1,2]:4-5",
+)
+"""Where two layers share a slab, stages begin at even ones."""
 RUNNING = 16
 SETTINGS = EngineSettings(
     block_size=8,
@@ -138,12 +151,21 @@ def same(got: Sequence[Token], want: Sequence[Token]) -> None:
     assert max(abs(a.logprob - b.logprob) for a, b in zip(got, want, strict=True)) < 1e-4
 
 
+Serve = Callable[[Topology, int], AbstractAsyncContextManager[TorchEngine]]
+
+
 @pytest.fixture
-async def engine(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[TorchEngine]:
-    topology = parse_topology(TOPOLOGIES[0], cluster, LAYERS, "fp32")
-    started = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, SETTINGS)
-    yield started
-    await started.close()
+def serve(checkpoints: dict[str, Path], cluster: Cluster) -> Serve:
+    @asynccontextmanager
+    async def start(topology: Topology, layers_per_slab: int) -> AsyncIterator[TorchEngine]:
+        settings = replace(SETTINGS, layers_per_slab=layers_per_slab)
+        engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
+    return start
 
 
 async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
@@ -170,23 +192,44 @@ def test_a_circuit_takes_every_ordered_pair_once() -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "switches", [30, pytest.param(len(TOPOLOGIES) * (len(TOPOLOGIES) - 1), marks=pytest.mark.exhaustive)]
+    ("names", "layers_per_slab", "switches"),
+    [
+        (TOPOLOGIES, 1, 30),
+        (STACKED, 2, 14),
+        pytest.param(TOPOLOGIES, 1, len(TOPOLOGIES) * (len(TOPOLOGIES) - 1), marks=pytest.mark.exhaustive),
+        pytest.param(STACKED, 2, len(STACKED) * (len(STACKED) - 1), marks=pytest.mark.exhaustive),
+    ],
+    ids=lambda value: str(len(value) if isinstance(value, tuple) else value),
 )
 async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
-    engine: TorchEngine, cluster: Cluster, switches: int
+    serve: Serve, cluster: Cluster, names: tuple[str, ...], layers_per_slab: int, switches: int
 ) -> None:
-    targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in TOPOLOGIES]
-    streams = Streams(engine)
-    await streams.begin()
-    await streams.all_heard_once()
-    crowds = []
-    for epoch, node in enumerate(circuit(len(TOPOLOGIES))[1 : switches + 1], start=2):
-        stats = await engine.stats()
-        crowds.append((stats.running, stats.waiting))
-        streams.epoch = epoch
-        await move(engine, targets[node], epoch)
-        streams.raise_failure()
-    await streams.until(2 * RUNNING)
-    assert engine.topology == targets[node]
+    targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in names]
+    async with serve(targets[0], layers_per_slab) as engine:
+        streams = Streams(engine)
+        await streams.begin()
+        await streams.all_heard_once()
+        crowds = []
+        for epoch, node in enumerate(circuit(len(names))[1 : switches + 1], start=2):
+            stats = await engine.stats()
+            crowds.append((stats.running, stats.waiting))
+            streams.epoch = epoch
+            await move(engine, targets[node], epoch)
+            streams.raise_failure()
+        await streams.until(2 * RUNNING)
+        assert engine.topology == targets[node]
     assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
     assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
+
+
+async def test_stages_that_divide_a_slab_are_refused(serve: Serve, cluster: Cluster) -> None:
+    first, divided = (
+        parse_topology(text, cluster, LAYERS, "fp32") for text in (STACKED[0], "CPU[0]:0-3 > CPU[1]:3-5")
+    )
+    async with serve(first, 2) as engine:
+        with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
+            await engine.prepare(divided)
+        assert refused.value.reason is Reason.UNSUPPORTED
+    with pytest.raises(TopologyError, match="start at a multiple of 2"):
+        async with serve(divided, 2):
+            pass
