@@ -83,24 +83,26 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
     The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks;
     both stay in 16 bits at least, whatever the layers compute in.
     """
-    return {device: round(sum(slices.values())) for device, slices in _weight_slices(topology, model).items()}
+    return {device: round(sum(slices.values())) for device, slices in weight_slices(topology, model).items()}
 
 
 @dataclass(frozen=True, slots=True)
-class _WeightSlice:
+class WeightSlice:
     """What a rank holds of one tensor group; two ranks that hold equal slices can share one copy."""
 
-    part: int | str
-    """A layer, or ``embedding`` or ``head``."""
+    name: str
+    """``layer``, ``embedding`` or ``head``."""
+    layer: int
+    """The embedding goes with the first, the head with the last."""
     rank: int
     tp_size: int
     format: str
 
 
-def _weight_slices(topology: Topology, model: ModelSpec) -> dict[int, dict[_WeightSlice, float]]:
-    """Device to the slices of weights it holds, with the bytes of each."""
+def weight_slices(topology: Topology, model: ModelSpec) -> dict[int, dict[WeightSlice, float]]:
+    """Device to the slices of weights it holds, with the bytes of each; ``weight_bytes`` is their sum."""
     first, last = topology.stages[0], topology.stages[-1]
-    held: dict[int, dict[_WeightSlice, float]] = {}
+    held: dict[int, dict[WeightSlice, float]] = {}
     for stage in topology.stages:
         ends = stage.precision.activations
         width = model.embedding_parameters * max(2.0, BYTES_PER_VALUE[ends])
@@ -109,11 +111,13 @@ def _weight_slices(topology: Topology, model: ModelSpec) -> dict[int, dict[_Weig
             for layer in stage.layers:
                 name = stage.precision_of(layer).weights
                 size = model.layer_parameters * BYTES_PER_VALUE[name] / stage.tp_size
-                slices[_WeightSlice(layer, rank, stage.tp_size, name)] = size
+                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = size
             if stage is first:
-                slices[_WeightSlice("embedding", 0, 1, ends)] = width
+                slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
             if stage is last:
-                slices[_WeightSlice("head", rank, stage.tp_size, ends)] = width / stage.tp_size
+                slices[WeightSlice("head", model.num_layers - 1, rank, stage.tp_size, ends)] = (
+                    width / stage.tp_size
+                )
     return held
 
 
@@ -150,7 +154,7 @@ def peak_bytes(
     What a device has in both roles is counted once: the same slice of a layer's weights in the same format, and a KV
     piece, in its wider format.
     """
-    weights = [_weight_slices(topology, model) for topology in (now, target)]
+    weights = [weight_slices(topology, model) for topology in (now, target)]
     peak = {
         device: round(sum({**weights[0].get(device, {}), **weights[1].get(device, {})}.values()))
         for device in {**weights[0], **weights[1]}

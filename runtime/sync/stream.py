@@ -1,0 +1,120 @@
+"""Stream: where only one copy of the weights fits, layers move one after the other while requests stand still. Pure.
+
+ReMP's layer-by-layer switch. A step moves a few layers: the target's ranks copy their KV, the old ranks let their slices of
+the weights and the KV go, and the new ones take theirs from the host copy. So a device holds what it keeps, what it has
+got already, and the KV of one step twice. In which order layers move decides how much that is: each next step is the one
+for which the fullest of its devices gets least full.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.footprint import Piece, WeightSlice, owned, weight_slices
+from runtime.models import BYTES_PER_VALUE, LayerRange, ModelSpec, Topology
+
+_Items = Mapping[int, Mapping[WeightSlice | Piece, float]]
+"""Device to what it holds, with the bytes of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How a topology becomes another in place."""
+
+    steps: tuple[LayerRange, ...]
+    """Layers that move together, in their order."""
+    peak_bytes: Mapping[int, int]
+    """The most that each device holds meanwhile."""
+    load_bytes: Mapping[int, int]
+    """Weights that each device takes from the host copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvSize:
+    """How much KV there is."""
+
+    num_blocks: int
+    block_size: int
+    """Tokens."""
+    stack: int = 1
+    """Layers that move together because they share slabs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    layers: LayerRange
+    copied: Mapping[int, float]
+    """Bytes of KV that each device gets while it still has all it had."""
+    change: Mapping[int, float]
+    """Bytes by which each device's holding grows over the whole step."""
+
+    def peak(self, held: Mapping[int, float]) -> dict[int, float]:
+        """Bytes on the devices it touches, at most."""
+        return {
+            device: held.get(device, 0.0) + max(self.copied[device], self.change[device], 0.0)
+            for device in self.change
+        }
+
+
+def plan(
+    now: Topology, target: Topology, model: ModelSpec, kv: KvSize, usable: Mapping[int, float]
+) -> StreamPlan:
+    """The steps and what they take; ``usable`` is bytes by device, of both topologies' devices."""
+    old, new = _items(now, model, kv), _items(target, model, kv)
+    firsts = range(0, model.num_layers, kv.stack)
+    ranges = [LayerRange(first, min(first + kv.stack, model.num_layers)) for first in firsts]
+    left = [_step(layers, old, new) for layers in ranges]
+    held = Counter({device: sum(items.values()) for device, items in old.items()})
+    peak, steps = dict(held), list[LayerRange]()
+    while left:
+        step = min(left, key=lambda one: _fullness(one.peak(held), usable))
+        left.remove(step)
+        peak.update({device: max(size, peak.get(device, 0.0)) for device, size in step.peak(held).items()})
+        held.update(step.change)
+        steps.append(step.layers)
+    return StreamPlan(tuple(steps), _rounded(peak), _rounded(_loaded(now, target, model)))
+
+
+def _items(topology: Topology, model: ModelSpec, kv: KvSize) -> _Items:
+    """Weights and KV."""
+    slot_bytes = 2 * model.head_dim * kv.num_blocks * kv.block_size
+    items: dict[int, dict[WeightSlice | Piece, float]] = {}
+    for device, slices in weight_slices(topology, model).items():
+        items[device] = dict(slices)
+    for device, pieces in owned(topology, model).items():
+        for piece in pieces:
+            precision = topology.stage_of(piece.layer).precision_of(piece.layer)
+            items[device][piece] = slot_bytes * BYTES_PER_VALUE[precision.kv]
+    return items
+
+
+def _step(layers: LayerRange, old: _Items, new: _Items) -> _Step:
+    copied, change = dict[int, float](), dict[int, float]()
+    for device in {*old, *new}:
+        before, after = (
+            {item: size for item, size in items.get(device, {}).items() if item.layer in layers}
+            for items in (old, new)
+        )
+        if before != after:
+            copied[device] = sum(
+                size for item, size in after.items() if isinstance(item, Piece) and item not in before
+            )
+            change[device] = sum(after.values()) - sum(before.values())
+    return _Step(layers, copied, change)
+
+
+def _fullness(sizes: Mapping[int, float], usable: Mapping[int, float]) -> float:
+    """Of the fullest device; 0 where nothing moves."""
+    return max((size / usable[device] for device, size in sizes.items()), default=0.0)
+
+
+def _loaded(now: Topology, target: Topology, model: ModelSpec) -> dict[int, float]:
+    old, new = weight_slices(now, model), weight_slices(target, model)
+    return {
+        device: sum(size for one, size in slices.items() if one not in old.get(device, {}))
+        for device, slices in new.items()
+    }
+
+
+def _rounded(sizes: Mapping[int, float]) -> dict[int, int]:
+    return {device: round(size) for device, size in sizes.items()}
