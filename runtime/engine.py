@@ -86,6 +86,8 @@ class Lag:
     bytes: int
     copied_bytes: int = 0
     """Copied so far."""
+    stop_s: float = 0.0
+    """For how long requests will stand still in the cut, where that is more than its last patch."""
 
 
 @dataclass(frozen=True, slots=True)

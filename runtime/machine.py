@@ -19,6 +19,8 @@ STALL_PAUSE_S = 0.005
 """Pause before the lag is asked again when nothing was copied since."""
 RETRY_PAUSE_S = 0.2
 """Pause before a failed clean-up is tried again."""
+STOP_PATIENCE = 4.0
+"""By how much a stop may outlast its prediction before the cut is given up."""
 REPORT_INTERVAL_S = 0.1
 """Progress of the sync is reported at most this often."""
 
@@ -260,7 +262,8 @@ def _journaled(state: State, at_s: float) -> Step:
     if state.phase is Phase.WARMING and state.shadow is Holding.NONE:
         return replace(state, shadow=Holding.ASKED), (Prepare(),)
     if state.phase is Phase.CUTTING and not state.cut_sent:
-        return replace(state, cut_sent=True, deadline_s=None), (SendCut(state.settings.cut_timeout_s),)
+        timeout_s = state.settings.cut_timeout_s + STOP_PATIENCE * state.lag.stop_s
+        return replace(state, cut_sent=True, deadline_s=None), (SendCut(timeout_s),)
     if state.phase is Phase.COMMITTED:
         return _clean(state, "", at_s)
     return state, ()

@@ -1,12 +1,11 @@
 """Stream: where only one copy of the weights fits, layers move one after the other while requests stand still. Pure.
 
-ReMP's layer-by-layer switch. A step moves a few layers: the target's ranks copy their KV, the old ranks let their slices of
-the weights and the KV go, and the new ones take theirs from the host copy. So a device holds what it keeps, what it has
+ReMP's layer-by-layer switch. A step moves a few layers: the target's ranks copy their KV, the old ranks let go of their slices
+of the weights, the new ones take theirs from the host copy, and the old KV goes. So a device holds what it keeps, what it has
 got already, and the KV of one step twice. In which order layers move decides how much that is: each next step is the one
 for which the fullest of its devices gets least full.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,14 +44,16 @@ class _Step:
     layers: LayerRange
     copied: Mapping[int, float]
     """Bytes of KV that each device gets while it still has all it had."""
+    exchanged: Mapping[int, float]
+    """Bytes by which each device's weights grow."""
     change: Mapping[int, float]
-    """Bytes by which each device's holding grows over the whole step."""
+    """Bytes by which all it holds grows, once the old KV is gone too."""
 
     def peak(self, held: Mapping[int, float]) -> dict[int, float]:
-        """Bytes on the devices it touches, at most."""
+        """Bytes on the devices it touches, at most: the old KV goes last, so that the step can be undone."""
         return {
-            device: held.get(device, 0.0) + max(self.copied[device], self.change[device], 0.0)
-            for device in self.change
+            device: held.get(device, 0.0) + copied + max(self.exchanged[device], 0.0)
+            for device, copied in self.copied.items()
         }
 
 
@@ -64,13 +65,13 @@ def plan(
     firsts = range(0, model.num_layers, kv.stack)
     ranges = [LayerRange(first, min(first + kv.stack, model.num_layers)) for first in firsts]
     left = [_step(layers, old, new) for layers in ranges]
-    held = Counter({device: sum(items.values()) for device, items in old.items()})
+    held = {device: sum(items.values()) for device, items in old.items()}
     peak, steps = dict(held), list[LayerRange]()
     while left:
         step = min(left, key=lambda one: _fullness(one.peak(held), usable))
         left.remove(step)
         peak.update({device: max(size, peak.get(device, 0.0)) for device, size in step.peak(held).items()})
-        held.update(step.change)
+        held.update({device: held.get(device, 0.0) + size for device, size in step.change.items()})
         steps.append(step.layers)
     return StreamPlan(tuple(steps), _rounded(peak), _rounded(_loaded(now, target, model)))
 
@@ -78,29 +79,34 @@ def plan(
 def _items(topology: Topology, model: ModelSpec, kv: KvSize) -> _Items:
     """Weights and KV."""
     slot_bytes = 2 * model.head_dim * kv.num_blocks * kv.block_size
-    items: dict[int, dict[WeightSlice | Piece, float]] = {}
-    for device, slices in weight_slices(topology, model).items():
-        items[device] = dict(slices)
+    weights, items = weight_slices(topology, model), dict[int, dict[WeightSlice | Piece, float]]()
     for device, pieces in owned(topology, model).items():
+        here = items[device] = dict[WeightSlice | Piece, float](weights[device].items())
         for piece in pieces:
             precision = topology.stage_of(piece.layer).precision_of(piece.layer)
-            items[device][piece] = slot_bytes * BYTES_PER_VALUE[precision.kv]
+            here[piece] = slot_bytes * BYTES_PER_VALUE[precision.kv]
     return items
 
 
 def _step(layers: LayerRange, old: _Items, new: _Items) -> _Step:
-    copied, change = dict[int, float](), dict[int, float]()
+    copied, exchanged, change = dict[int, float](), dict[int, float](), dict[int, float]()
     for device in {*old, *new}:
         before, after = (
             {item: size for item, size in items.get(device, {}).items() if item.layer in layers}
             for items in (old, new)
         )
         if before != after:
-            copied[device] = sum(
-                size for item, size in after.items() if isinstance(item, Piece) and item not in before
-            )
+            wider = {
+                item: size - before.get(item, 0.0) for item, size in after.items() if isinstance(item, Piece)
+            }
+            copied[device] = sum(size for size in wider.values() if size > 0)
             change[device] = sum(after.values()) - sum(before.values())
-    return _Step(layers, copied, change)
+            exchanged[device] = _weights(after) - _weights(before)
+    return _Step(layers, copied, exchanged, change)
+
+
+def _weights(items: Mapping[WeightSlice | Piece, float]) -> float:
+    return sum(size for item, size in items.items() if isinstance(item, WeightSlice))
 
 
 def _fullness(sizes: Mapping[int, float], usable: Mapping[int, float]) -> float:

@@ -74,7 +74,7 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
     )
     store = KvStore(shape)
     spec = ShardSpec(LayerRange(0, num_layers), 0, 1, True, True)
-    shard = Shard(Weights(checkpoint, torch.float32), spec)
+    shard = Shard(Weights(checkpoint, torch.float32), spec, spec.layers)
     tokens, solo = torch.zeros(sequences, dtype=torch.int64), SoloGroup()
     tables = [tuple(range(first, first + blocks)) for first in range(0, sequences * blocks, blocks)]
 

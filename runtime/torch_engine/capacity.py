@@ -5,6 +5,7 @@ steps. Retired blocks come back only while nothing is being punched, so no live 
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from runtime.errors import SwitchError
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.models import Resized
 
@@ -54,21 +56,44 @@ class Capacity:
         seconds = tuple(each.seconds for each in slices)
         return Resized(self._pool.num_blocks, self._pool.num_blocks - self._pool.capacity, returned, seconds)
 
-    def make_room(self, target: Topology) -> None:
+    def make_room(self, target: Topology) -> StreamPlan | None:
         """Shrink the pool to what fits while ``target`` comes up beside what runs; ``give_back`` does the rest.
 
+        Where only one copy of the weights fits, to what fits while layers move one by one: how they do is returned.
+
         Raises:
-            SwitchError: what lives now would not fit; nothing was touched.
+            SwitchError: what lives now would not fit either way; nothing was touched.
         """
         now, least = self._driver.active.topology, max(1, self._scheduler.least_blocks)
         place = (self._driver.model, self._driver.cluster, self._driver.settings.block_size)
         fits = footprint.blocks_beside(now, target, *place) - SCRATCH
+        streamed = None
         if fits < least:
-            needed = footprint.peak_bytes(now, target, place[0], least + SCRATCH, place[2])
-            what = f"{now.shape} and {target.shape} side by side with {least + SCRATCH} KV blocks, which requests need,"
-            _refuse(needed, place[1], f"{what} needs", "wait until some have ended, or take other devices")
+            fits, streamed = self._room_to_stream(now, target, least)
         self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
         self._pool.resize(min(self._pool.capacity, fits))
+        return streamed
+
+    def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
+        """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
+        shape, cluster = self._driver.shape, self._driver.cluster
+        devices = {*now.devices, *target.devices}
+        usable = {device: cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM) for device in devices}
+
+        def planned(num_blocks: int) -> StreamPlan:
+            kv = KvSize(num_blocks + SCRATCH, shape.block_size, shape.stack)
+            return plan(now, target, self._driver.model, kv, usable)
+
+        def is_too_much(num_blocks: int) -> bool:
+            return any(size > usable[device] for device, size in planned(num_blocks).peak_bytes.items())
+
+        fits = bisect_left(range(least, self._pool.capacity + 1), True, key=is_too_much) + least - 1
+        if fits < least:
+            way = f"going from {now.shape} to {target.shape}, even layer by layer,"
+            what = f"{way} with {least + SCRATCH} KV blocks, which requests need, needs"
+            advice = "wait until some have ended, or take other devices"
+            _refuse(planned(least).peak_bytes, cluster, what, advice)
+        return fits, planned(fits)
 
     async def give_back(self) -> None:
         """Return when the system has the memory of every retired block."""

@@ -12,10 +12,10 @@ from typing import Any
 from runtime.channel import AsyncChannel, encode
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, GiveBack
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, GiveBack
 from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
 
-Order = Copy | Drop | GiveBack | Digest
+Order = Copy | Exchange | Drop | GiveBack | Digest
 
 
 class WorkerLostError(Exception):

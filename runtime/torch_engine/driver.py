@@ -44,6 +44,7 @@ from runtime.torch_engine.messages import (
 from runtime.torch_engine.models import Resized
 from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.standby import Standby
+from runtime.torch_engine.streaming import StreamingSwitch
 from runtime.torch_engine.switch import Switch
 from runtime.torch_engine.worker import WorkerConfig
 
@@ -93,10 +94,10 @@ class Driver:
         try:
             await self._start(config)
         except RuntimeFault as error:
-            self._fail(Fatal(Reason.LOAD_FAILED, str(error), error))
+            self.fail(Fatal(Reason.LOAD_FAILED, str(error), error))
         except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
             traceback.print_exc()
-            self._fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+            self.fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
             self._service.send(Started(self.model, self.shape.num_blocks))
 
@@ -129,7 +130,10 @@ class Driver:
         self.crew = Crew(worker, self._worker_said, self._worker_lost)
         self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
+        began_s = time.perf_counter()
         await self.active.load(self.crew)
+        largest = max(footprint.weight_bytes(config.topology, self.model).values())
+        self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
 
@@ -253,7 +257,7 @@ class Driver:
 
     def _worker_lost(self, device: int) -> None:
         if device in self.active.topology.devices:
-            self._fail(
+            self.fail(
                 Fatal(
                     Reason.RANK_LOST, f"the worker on device {device} died; {self.active.topology} needs it"
                 )
@@ -309,12 +313,15 @@ class Driver:
         try:
             target.check(self.cluster, self.model)
             self.shape.check(target)
-            self.capacity.make_room(target)
+            streamed = self.capacity.make_room(target)
         except SwitchError:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
+        if streamed:
+            self._switch = StreamingSwitch(self, self._lineup(target), streamed)
+        else:
+            self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -397,7 +404,8 @@ class Driver:
 
     # --- end -----------------------------------------------------------------------------------------------------
 
-    def _fail(self, fatal: Fatal) -> None:
+    def fail(self, fatal: Fatal) -> None:
+        """Nothing can go on: tell the service and end."""
         self._service.send(fatal)
         self._end(1)
 

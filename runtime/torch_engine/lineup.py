@@ -1,13 +1,14 @@
 """A lineup: the ranks of one topology, each with its role, and the group they share."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from runtime.engine import SamplingParams
 from runtime.errors import SwitchError
 from runtime.footprint import Piece, owned
-from runtime.models import ModelSpec, Reason, Topology
+from runtime.models import LayerRange, ModelSpec, Reason, Topology
 from runtime.torch_engine.crew import Crew, WorkerLostError
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Drop, Load, Run
@@ -39,16 +40,28 @@ class Lineup:
     async def load(self, crew: Crew) -> None:
         """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
         if not self._loaded.done():
-            await self._give_roles(crew)
+            await self._give_roles(crew, lambda layers: layers)
         await self._loaded
 
-    async def _give_roles(self, crew: Crew) -> None:
+    async def enlist(self, crew: Crew) -> None:
+        """The same without weights: they come layer by layer."""
+        await self._give_roles(crew, lambda layers: LayerRange(layers.start, layers.start))
+        await self._loaded
+
+    async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
         await crew.muster(self.topology.devices)
         last = self.topology.pp_size - 1
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
                 shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
-                order = Load(self.generation, shard, number, self._memory.path, self._memory.shape)
+                order = Load(
+                    self.generation,
+                    shard,
+                    loading(stage.layers),
+                    number,
+                    self._memory.path,
+                    self._memory.shape,
+                )
                 crew.broadcast([device], order)
 
     def loaded(self, device: int) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from runtime.engine import SamplingParams
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.torch_engine.group import GroupShape
 from runtime.torch_engine.models import EngineSettings, Sampled, Span
 from runtime.torch_engine.shard import ShardSpec
@@ -32,6 +32,8 @@ class Load:
 
     generation: int
     shard: ShardSpec
+    layers: LayerRange
+    """Whose weights to load now: all of the shard's, or none where they come later."""
     stage: int
     group_path: str
     group_shape: GroupShape
@@ -58,6 +60,17 @@ class Copy:
     boxes: tuple[tuple[Transfer, KvHandle], ...]
     runs: NDArray[np.int64]
     """``[runs, 2]``: first slot and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Let one role go of the weights of these layers, and another take its own; either may be absent."""
+
+    order: int
+    sheds: int
+    """Generation."""
+    takes: int
+    layers: LayerRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 from runtime.models import LayerRange
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.group import Group, SoloGroup
+from runtime.torch_engine.linear import Linear
 from runtime.torch_engine.weights import LayerWeights, Share, Weights
 
 
@@ -36,17 +37,46 @@ class ShardSpec:
 class Shard:
     """Weights of one rank and its forward pass."""
 
-    def __init__(self, weights: Weights, spec: ShardSpec) -> None:
-        """Take the slices this rank needs; those that no other shard of this process holds are loaded."""
+    def __init__(self, weights: Weights, spec: ShardSpec, layers: LayerRange) -> None:
+        """Take the weights of ``layers``; it computes once it has all of its own."""
+        self._weights = weights
         self._model, self._spec, self._dtype = weights.checkpoint.spec, spec, weights.dtype
         self._eps = weights.checkpoint.norm_eps
         self._num_q = self._model.num_heads // spec.tp_size
         self._num_kv = self._model.num_kv_heads // spec.tp_size
-        self._layers = {layer: weights.layer(layer, spec.share) for layer in spec.layers}
-        self._embedding = weights.embedding() if spec.is_first else None
-        self._norm = weights.norm() if spec.is_last else None
-        self._head = weights.head(spec.share) if spec.is_last else None
         self._rope = weights.rope
+        self._layers: dict[int, LayerWeights] = {}
+        self._embedding: torch.Tensor | None = None
+        self._norm: torch.Tensor | None = None
+        self._head: Linear | None = None
+        self.take(layers)
+
+    @property
+    def is_complete(self) -> bool:
+        """It has the weights of all its layers."""
+        return len(self._layers) == len(self._spec.layers)
+
+    def take(self, layers: LayerRange) -> None:
+        """Have the slices this rank needs of these layers: those that no other shard of this process holds are loaded.
+
+        The embedding comes with the first layer, the head with the last.
+        """
+        spec, weights = self._spec, self._weights
+        own = [layer for layer in layers if layer in spec.layers]
+        held = self._layers | {layer: weights.layer(layer, spec.share) for layer in own}
+        self._layers = dict(sorted(held.items()))
+        if spec.is_first and 0 in own:
+            self._embedding = weights.embedding()
+        if spec.is_last and self._model.num_layers - 1 in own:
+            self._norm, self._head = weights.norm(), weights.head(spec.share)
+
+    def shed(self, layers: LayerRange) -> None:
+        """Let go of these layers."""
+        self._layers = {layer: held for layer, held in self._layers.items() if layer not in layers}
+        if 0 in layers:
+            self._embedding = None
+        if self._model.num_layers - 1 in layers:
+            self._norm = self._head = None
 
     def forward(self, tokens: torch.Tensor, attention: Attention, group: Group | SoloGroup) -> torch.Tensor:
         """One step of this stage.

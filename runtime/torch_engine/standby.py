@@ -47,6 +47,11 @@ class Standby:
                 return
             await self._disband(others[0])
 
+    async def clear(self) -> None:
+        """Disband all."""
+        while self._lineups:
+            await self._disband(self._lineups[0])
+
     async def lose(self, device: int, error: SwitchError) -> None:
         """A worker died: what stood by on it is of no use."""
         for lineup in [one for one in self._lineups if device in one.topology.devices]:

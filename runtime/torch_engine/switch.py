@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class Switch:
     """One switch from the driver's active lineup to a target lineup."""
 
+    path = "patch"
+    """What reports call the way that requests took."""
+
     def __init__(self, driver: "Driver", target: Lineup) -> None:
         self._driver, self._target, self._source = driver, target, driver.active
         self._sync = PatchSync(driver.pool, driver.settings.block_size)
@@ -104,13 +107,13 @@ class Switch:
             await self._driver.resume()
         parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
-        return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={"patch": len(moved)})
+        return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={self.path: len(moved)})
 
     async def release(self) -> None:
         """Give back what only the source needed; it stays on standby."""
         if self._committed and not self._ended:
             self._ended = True
-            await self._driver.standby.keep(self._source, self._target)
+            await self._retire_source()
             await self._driver.capacity.settle()
             self._driver.forget(self)
 
@@ -126,6 +129,9 @@ class Switch:
         await self._target.disband(self._driver.crew, keep=self._source)
         await self._driver.capacity.settle()
         self._driver.forget(self)
+
+    async def _retire_source(self) -> None:
+        await self._driver.standby.keep(self._source, self._target)
 
     async def _build(self) -> None:
         await self._driver.standby.give_way(
@@ -145,10 +151,13 @@ class Switch:
 
     async def _copy(self, runs: Integers) -> tuple[int, float]:
         """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""
+        return await self._copy_boxes(self._boxes, runs)
+
+    async def _copy_boxes(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:
         self._check()
         if not len(runs):
             return 0, 0.0
-        orders = [self._copy_to(device, boxes, runs) for device, boxes in self._boxes.items()]
+        orders = [self._copy_to(device, some, runs) for device, some in boxes.items()]
         try:
             done = await asyncio.gather(*orders)
         except WorkerLostError as error:

@@ -30,6 +30,7 @@ from runtime.torch_engine.messages import (
     Digest,
     Done,
     Drop,
+    Exchange,
     GiveBack,
     Load,
     Loaded,
@@ -114,7 +115,7 @@ class Worker:
             for order in self._channel.messages():
                 self._obey(order)
 
-    def _obey(self, order: Load | Run | Copy | Drop | GiveBack | Digest) -> None:
+    def _obey(self, order: Load | Run | Copy | Exchange | Drop | GiveBack | Digest) -> None:
         match order:
             case Run():
                 self._run(order)
@@ -127,6 +128,8 @@ class Worker:
                 self._drop(order)
             case GiveBack(number, pieces, runs, after):
                 self._channel.send(Done(number, self._store.give_back(pieces, runs, _SLICE_S, after)))
+            case Exchange():
+                self._channel.send(Done(order.order, self._exchange(order)))
             case Digest():
                 self._channel.send(Done(order.order, self._digests(order)))
 
@@ -157,10 +160,11 @@ class Worker:
                 self._weights = self._weights or Weights(
                     Checkpoint(self._config.checkpoint), self._config.shape.dtype
                 )
-                shard = Shard(self._weights, order.shard)
+                shard = Shard(self._weights, order.shard, order.layers)
                 group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
                 role = _Role(shard, order.shard, group)
-                self._warm_up(role)
+                if shard.is_complete:
+                    self._warm_up(role)
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             self._settle(
                 order.generation, LoadFailed(order.generation, f"{type(error).__name__}: {error}"), None
@@ -177,6 +181,21 @@ class Worker:
             if role is not None:
                 self._roles[generation] = role
             self._channel.send(outcome)
+
+    def _exchange(self, order: Exchange) -> str:
+        """Returns what went wrong, nothing otherwise."""
+        old, new = self._roles.get(order.sheds), self._roles.get(order.takes)
+        stays = old and new and old.spec.share == new.spec.share
+        try:
+            if new and stays:
+                new.shard.take(order.layers)  # what the old role still holds is not loaded again
+            if old:
+                old.shard.shed(order.layers)
+            if new:
+                new.shard.take(order.layers)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it and undo the step
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     def _warm_up(self, role: _Role) -> None:
         """One step alone, so that kernels and memory are warm before peers depend on this rank."""

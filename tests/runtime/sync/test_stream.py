@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.footprint import block_bytes, owned, peak_bytes, weight_bytes, weight_slices
+from runtime.footprint import Piece, WeightSlice, block_bytes, owned, peak_bytes, weight_bytes, weight_slices
 from runtime.models import BYTES_PER_VALUE, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, plan
 from tests.runtime.test_footprint import DEVICES, model_of, switches
@@ -42,16 +42,17 @@ def test_the_peak_is_that_of_a_replay(
     for step in found.steps:
         coming = {d: {i: s for i, s in items.items() if i.layer in step} for d, items in new.items()}
         for device, items in coming.items():
-            pieces = {item: size for item, size in items.items() if not hasattr(item, "format")}
-            held.setdefault(device, {}).update(
-                {i: s for i, s in pieces.items() if i not in held.get(device, {})}
-            )
+            here = held.setdefault(device, {})
+            here.update({i: max(size, here.get(i, 0)) for i, size in items.items() if isinstance(i, Piece)})
         note()
-        for device, items in held.items():
-            for item in [one for one in items if one.layer in step and one not in coming.get(device, {})]:
-                del items[item]
-            items.update(coming.get(device, {}))
-        note()
+        for kind in (WeightSlice, Piece):  # the old KV goes last
+            for device, items in held.items():
+                wanted = coming.get(device, {})
+                for item in [one for one in items if one.layer in step and isinstance(one, kind)]:
+                    if item not in wanted:
+                        del items[item]
+                items.update({item: size for item, size in wanted.items() if isinstance(item, kind)})
+            note()
     assert held == {**{device: {} for device in held}, **new}
     assert found.peak_bytes == pytest.approx(peak, abs=1)
 

@@ -32,7 +32,7 @@ def run_rank(
 ) -> torch.Tensor:
     """All chunks through one rank; logits of all positions on the last stage."""
     model = checkpoint.spec
-    shard = Shard(Weights(checkpoint, torch.float32), spec)
+    shard = Shard(Weights(checkpoint, torch.float32), spec, spec.layers)
     cache = torch.zeros(2, model.num_layers, model.num_kv_heads, BLOCKS, 1, BLOCK_SIZE, model.head_dim)
     tokens = prompt(model.vocab_size, sum(chunks))
     table = tuple(torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(2)).tolist())

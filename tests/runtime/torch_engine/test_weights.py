@@ -36,7 +36,7 @@ def take(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Take:
     def taken(layers: tuple[int, int], share: Share) -> tuple[Shard, set[str]]:
         read.clear()
         spec = ShardSpec(LayerRange(*layers), *share, layers[0] == 0, layers[1] == NUM_LAYERS)
-        return Shard(weights, spec), set(read)
+        return Shard(weights, spec, spec.layers), set(read)
 
     return taken
 

@@ -31,7 +31,7 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
 
 def load(memory: GroupMemory, last_layer: int = 5) -> Load:
     shard = ShardSpec(LayerRange(0, last_layer), 0, 1, is_first=True, is_last=True)
-    return Load(7, shard, 0, memory.path, memory.shape)
+    return Load(7, shard, shard.layers, 0, memory.path, memory.shape)
 
 
 def test_a_role_is_taken_when_it_is_loaded(worker: tuple[Worker, Iterator[object]]) -> None:

@@ -1,0 +1,114 @@
+"""A switch where only one copy of the weights fits: requests stand still while layers move one after the other."""
+
+from typing import TYPE_CHECKING
+
+from runtime.channel import Fatal
+from runtime.engine import Lag
+from runtime.errors import SwitchError
+from runtime.footprint import Transfer, transfer
+from runtime.models import LayerRange, Reason
+from runtime.sync.patch import Integers
+from runtime.sync.stream import StreamPlan
+from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.lineup import Lineup, load_failed
+from runtime.torch_engine.messages import Exchange
+from runtime.torch_engine.switch import Switch
+
+if TYPE_CHECKING:
+    from runtime.torch_engine.driver import Driver
+
+
+class StreamingSwitch(Switch):
+    """Before the cut the target has its group and roles without weights; inside it, step by step, the rest (``sync.stream``).
+
+    A step that fails is undone, and those before it, so that the source goes on. A worker that dies after the first
+    step takes KV with it that nobody else has: then the engine starts anew.
+    """
+
+    path = "stream"
+
+    def __init__(self, driver: "Driver", target: Lineup, plan: StreamPlan) -> None:
+        self._plan = plan
+        super().__init__(driver, target)
+
+    async def lag(self) -> Lag:
+        """There is nothing to copy before the cut, but a prediction of how long it takes."""
+        self._check()
+        loading_s = max(self._plan.load_bytes.values()) / self._driver.load_bytes_per_s
+        return Lag(0, 0, self._copied_bytes, loading_s)
+
+    async def _build(self) -> None:
+        await self._driver.standby.clear()
+        await self._driver.capacity.give_back()
+        await self._target.enlist(self._driver.crew)
+
+    async def _catch_up(self) -> None:
+        """Nothing is copied while requests run."""
+
+    async def _copy_rest(self) -> None:
+        runs, done = self._sync.order(), list[LayerRange]()
+        try:
+            for step in self._plan.steps:
+                done.append(step)
+                await self._move(step, runs, (self._source, self._target))
+            await self._driver.probe(self._target)
+        except BaseException as error:
+            await self._undo(done, runs, error)
+            raise
+
+    async def _undo(self, done: list[LayerRange], runs: Integers, error: BaseException) -> None:
+        """Bring back what has moved. The last step may be half done, but what it took from is still whole."""
+        is_lost = isinstance(error, SwitchError) and error.reason is Reason.RANK_LOST
+        if is_lost and len(done) > 1:
+            self._driver.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
+            return
+        unfinished, *finished = reversed(done)
+        await self._exchange(unfinished, (self._target, self._source))
+        await self._clear(unfinished, (self._target, self._source))
+        for step in finished:
+            await self._move(step, runs, (self._target, self._source))
+
+    async def _move(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
+        """KV, then weights; the KV that was copied from goes last, so that until then nothing is lost."""
+        old, new = way
+        boxes: dict[int, list[Transfer]] = {}
+        for box in transfer(old.topology, new.topology, self._driver.model):
+            first, last = max(box.layers[0], layers.start), min(box.layers[1], layers.end)
+            if first < last:
+                part = Transfer(box.target, box.source, (first, last), box.heads)
+                boxes.setdefault(box.target, []).append(part)
+        await self._copy_boxes(boxes, runs)
+        await self._exchange(layers, way)
+        await self._clear(layers, way)
+
+    async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+        old, new = way
+        for device in {*old.topology.devices, *new.topology.devices}:
+            wrong = await self._ask(device, layers, way)
+            if wrong:
+                raise load_failed(device, wrong)
+
+    async def _ask(self, device: int, layers: LayerRange, way: tuple[Lineup, Lineup]) -> str:
+        old, new = way
+        try:
+            wrong: str = await self._driver.crew.order(
+                device, lambda number: Exchange(number, old.generation, new.generation, layers)
+            )
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        return wrong
+
+    async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+        """Give back the KV memory of the old side."""
+        old, new = way
+        crew = self._driver.crew
+        for device in old.topology.devices:
+            gone = {piece for piece in old.pieces(device) - new.pieces(device) if piece.layer in layers}
+            try:
+                await crew.give_back(device, gone, crew.all_blocks)
+            except WorkerLostError as error:
+                raise SwitchError(Reason.RANK_LOST, str(error)) from error
+
+    async def _retire_source(self) -> None:
+        """It has no weights to stand by with."""
+        await self._source.dismiss(self._driver.crew)
