@@ -236,16 +236,22 @@ def _margin(margin: Document) -> str:
     return f"{margin['goal']}: {figures}, {verdict}"
 
 
-def _switch(switch: Mapping[str, float | None]) -> str:
+STRATEGIES = {
+    "shadow": "the target comes up beside what runs",
+    "stream": "layers move one by one while requests stand still, for only one copy of the weights fits",
+}
+"""How a switch goes, in words."""
+
+
+def _switch(switch: Document) -> str:
     parts = {
         "prepare_s": "to prepare",
         "stop_s": "of standing still",
         "payback_s": "until it has paid for itself",
     }
     known = ((switch[key], words) for key, words in parts.items())
-    return (
-        ", ".join(f"{seconds(value)} {words}" for value, words in known if value is not None) + " (predicted)"
-    )
+    figures = ", ".join(f"{seconds(value)} {words}" for value, words in known if value is not None)
+    return f"{STRATEGIES[switch['strategy']]}: {figures} (predicted)"
 
 
 def _to_move(sizes: Mapping[str, float]) -> str:

@@ -31,6 +31,8 @@ class Capabilities:
     max_replicas: int = 1
     """Pipelines of the model at once."""
     batching: Batching = USUAL_BATCHING
+    streams: bool = False
+    """Where only one copy of the weights fits, it moves layer by layer while requests stand still (``sync.stream``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,14 @@ def not_paid(today: Candidate, best: Candidate, found: Switch) -> str:
     )
 
 
+def streams(found: Switch) -> str:
+    """That requests will stand still, for how long, and why."""
+    return (
+        f"requests will stand still for about {found.stop_s:.2g} s: only one copy of the weights fits, so layers move "
+        "one by one"
+    )
+
+
 def summary(candidate: Candidate) -> str:
     """What a topology is predicted to do."""
     prediction = candidate.prediction

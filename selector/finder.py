@@ -19,7 +19,15 @@ from selector.pipelines.pools import dealt, pools_of
 from selector.prediction import candidates
 from selector.priorities import Trade
 from selector.ranking import Ranking
-from selector.space import blocks_needed, groups, narrowed, no_room, stage_counts, stage_kinds
+from selector.space import (
+    blocks_needed,
+    groups,
+    narrowed,
+    no_room,
+    no_room_beside,
+    stage_counts,
+    stage_kinds,
+)
 
 FEWEST = (Threshold("devices", 0.0), Threshold("ttft", 0.0))
 """What decides after all that was asked for."""
@@ -146,33 +154,37 @@ class Finder:
     ) -> Answer | None:
         """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free.
 
-        The latter is proven by nothing: what else would fit beside what runs is not known.
+        The latter is proven by nothing: what else would fit beside what runs is not known. Where nothing is free either, the
+        best again, if the engine can stream it.
         """
         grids, other_than = beside
         pipeline, prove = solve(_without(grid, other_than), *asked)
         if pipeline is None:
             return None
-        if topology := self._bound(pipeline, grid):
-            limited = [
-                one
-                for one in candidates(
-                    topology, replace(self.problem, cluster=grid.setting.cluster), self.profiles
-                )
-                if one.prediction.batch <= pipeline.batch
-            ]
+
+        def answer(topology: Topology) -> Answer:
+            here = replace(self.problem, cluster=grid.setting.cluster)
+            found = candidates(topology, here, self.profiles)
+            limited = [one for one in found if one.prediction.batch <= pipeline.batch]
             return Answer(limited[-1], lambda: self._proven(prove(grids) if grids else ()), grid.size)
+
+        if topology := self._bound(pipeline, grid, no_room_beside):
+            return answer(topology)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
-        answers = [answer for one in narrower if one and (answer := self._on(one, asked, ((), other_than)))]
-        if not answers:
-            return None
-        order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first
-        return next(answer for answer in answers if answer.best is order[0])
+        found = [one for part in narrower if part and (one := self._on(part, asked, ((), other_than)))]
+        if found:
+            order = replace(self.ranking, candidates=[one.best for one in found]).best_first
+            return next(one for one in found if one.best is order[0])
+        topology = self._bound(pipeline, grid, no_room) if grids else None
+        return answer(topology) if topology else None
 
     def _proven(self, proofs: Sequence[Proof]) -> tuple[Proof, ...]:
         """Those that prove something: not where another part would fit in a full batch and is worse otherwise."""
         return tuple(proof for proof in proofs if proof.layers < self.problem.model.num_layers)
 
-    def _bound(self, pipeline: Pipeline, grid: Grid) -> Topology | None:
+    def _bound(
+        self, pipeline: Pipeline, grid: Grid, barred: Callable[[Topology, Problem], str]
+    ) -> Topology | None:
         """The pipeline on devices: today's first, since what they hold need not move; free ones if it does not fit there."""
         now = frozenset(self.problem.now.devices) if self.problem.now else frozenset[int]()
         every = frozenset(gpu.index for gpu in self.problem.cluster.gpus)
@@ -180,7 +192,7 @@ class Finder:
         for first in (now, every - now):
             devices = dealt(grid.pools, wanted, first)
             topology = _topology(pipeline, devices) if devices else None
-            if topology and not no_room(topology, self.problem):
+            if topology and not barred(topology, self.problem):
                 return topology
         return None
 

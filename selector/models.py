@@ -286,8 +286,10 @@ class Margin:
 class Switch:
     """What it takes to get from one topology to another, as predicted."""
 
+    strategy: Literal["shadow", "stream"]
+    """The target comes up beside what runs; or, where only one copy of the weights fits, layers move one by one."""
     prepare_s: float
-    """To load weights and build groups, while the old one serves."""
+    """To build groups and load weights, while the old one serves; streamed weights are loaded in the stop."""
     stop_s: float
     """For which streams stand still."""
     payback_s: float | None

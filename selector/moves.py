@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from runtime.footprint import owned, transfer
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
-from selector.models import Candidate, Switch
+from selector.models import Candidate, Problem, Switch
+from selector.space import crowded, streamed
 
 LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
 """Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
@@ -58,22 +59,31 @@ def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> i
     return round(size)
 
 
-def switch(today: Candidate, target: Candidate, model: ModelSpec, cluster: Cluster) -> Switch:
-    """From one topology to another: how long it takes to prepare, how long streams stand still, when it has paid for itself.
+def switch(today: Candidate, target: Candidate, problem: Problem) -> Switch:
+    """From what runs to another topology: how long to prepare, how long streams stand still, when it has paid for itself.
 
     Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
-    target's. Both sets of devices are occupied while it is prepared, which the devices (or the money) saved have to win back.
+    target's. Where the target cannot come up beside what runs the stop has the loading too. Both sets of devices are occupied
+    while it is prepared, which the devices (or the money) saved have to win back.
     """
     if today.topology == target.topology:
-        return Switch(0.0, 0.0, 0.0)
-    links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
-    lacking = _lacking(today.topology, target.topology, model)
-    prepare_s = BUILD_S + max(
-        (size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in lacking.items()),
-        default=0.0,
-    )
+        return Switch("shadow", 0.0, 0.0, 0.0)
     stop_s = today.prediction.tpot_s["mean"] + target.prediction.tpot_s["mean"]
-    return Switch(prepare_s, stop_s, _payback_s(today, target, _prices(cluster), prepare_s))
+    prices = _prices(problem.cluster)
+    if crowded(target.topology, problem):
+        loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
+        return Switch("stream", BUILD_S, stop_s + loading_s, _payback_s(today, target, prices, BUILD_S))
+    lacking = _lacking(today.topology, target.topology, problem.model)
+    prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
+    return Switch("shadow", prepare_s, stop_s, _payback_s(today, target, prices, prepare_s))
+
+
+def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:
+    """Until the slowest device has its bytes."""
+    links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
+    return max(
+        (size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in sizes.items()), default=0.0
+    )
 
 
 def _payback_s(

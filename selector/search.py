@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from intent.models import Goal, Objective, Relative, TenantException
+from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
@@ -36,7 +37,7 @@ def select(
     by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s.
     """
     where = places(goals, problem)
-    here = replace(problem, cluster=where.allowed)
+    here = replace(problem, cluster=where.allowed, capabilities=_for_goals(goals, problem.capabilities))
     relative = [goal for goal in goals if isinstance(goal, Relative)]
     settled = absolute(goals, _as_it_runs(problem, profiles) if relative else None, problem.workload)
     demands = sort_goals(settled, here)
@@ -65,6 +66,12 @@ def select(
     return replace(
         found, reasons=(*found.reasons, *notes), feasible_targets=(*found.feasible_targets, *offer)
     )
+
+
+def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabilities | None:
+    """What the engine may do: nothing with a long stop where a goal bounds stops."""
+    bounded = any(isinstance(goal, Objective) and goal.metric == "reconfig_pause" for goal in goals)
+    return replace(engine, streams=False) if engine and bounded else engine
 
 
 def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
@@ -240,6 +247,8 @@ def _plan(
     second = _runner_up(finder, best, answer)
     stated = (*demands.bounds, *demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
+    found = _switch(finder, ranking.today, best)
+    waits = [explain.streams(found)] if found and found.strategy == "stream" else []
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
         id=ticket.plan_id,
@@ -256,13 +265,14 @@ def _plan(
         reasons=(
             f"chosen: {explain.summary(best)}",
             *(unpaid or _becomes_of_today(ranking, finder)),
+            *waits,
             *missed,
             *notes,
         ),
         margins=margins,
         considered=answer.considered,
         bytes_to_move={} if best.replicas else bytes_to_move(problem.now, best.topology, problem.model),
-        switch=_switch(finder, ranking.today, best),
+        switch=found,
         certificate=_certificate(answer, problem) if best is answer.best else (),
     )
 
@@ -287,7 +297,7 @@ def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> Switch 
     """Between places of the whole inventory, whatever goals leave of it; no engine here switches to several replicas."""
     if today is None or best.replicas:
         return None
-    return switch(today, best, finder.problem.model, finder.inventory)
+    return switch(today, best, replace(finder.problem, cluster=finder.inventory))
 
 
 def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | None:

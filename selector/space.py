@@ -3,6 +3,7 @@
 Limits, engine capabilities and goals for the topology itself narrow the space before anything is searched.
 """
 
+import math
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -10,6 +11,7 @@ from intent.models import Config
 from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
 from runtime.models import Topology
+from runtime.sync.stream import KvSize, StreamPlan, plan
 from selector.models import Problem, Profile
 from selector.pipelines.balance import MOST_STAGES
 from selector.pipelines.operating import BLOCK_TOKENS, Load, StageKind
@@ -166,7 +168,20 @@ def weights_of(topology: Topology) -> set[str]:
 
 
 def no_room(topology: Topology, problem: Problem) -> str:
-    """Why the workload does not fit, alone or beside what runs now; nothing if it does."""
+    """Why the workload does not fit, alone or on the way from what runs now; nothing if it does."""
+    beside = no_room_beside(topology, problem)
+    can_stream = problem.capabilities is not None and problem.capabilities.streams
+    if not beside or not can_stream or not crowded(topology, problem):
+        return beside
+    return _too_small(topology, problem) or _unstreamable(topology, problem)
+
+
+def no_room_beside(topology: Topology, problem: Problem) -> str:
+    """Why the workload does not fit, alone or while the target comes up beside what runs now; nothing if it does."""
+    return _too_small(topology, problem) or crowded(topology, problem)
+
+
+def _too_small(topology: Topology, problem: Problem) -> str:
     needed = blocks_needed(problem)
     have = blocks(topology, problem.model, problem.cluster, BLOCK_TOKENS)
     if not have:
@@ -176,13 +191,37 @@ def no_room(topology: Topology, problem: Problem) -> str:
     if have < needed:
         held = have // Load.of(problem.workload).blocks
         return f"holds the KV of {held} of the {problem.workload.concurrency} requests in flight"
+    return ""
+
+
+def crowded(topology: Topology, problem: Problem) -> str:
+    """Why a topology cannot come up beside what runs now; nothing if it can."""
     if problem.now is None or topology == problem.now:
         return ""
-    sizes = peak_bytes(problem.now, topology, problem.model, needed, BLOCK_TOKENS)
-    for device, size in ((device, sizes[device]) for device in topology.devices):
+    sizes = peak_bytes(problem.now, topology, problem.model, blocks_needed(problem), BLOCK_TOKENS)
+    full = _too_full({device: sizes[device] for device in topology.devices}, problem)
+    return full and f"does not fit beside what runs now: {full}"
+
+
+def streamed(topology: Topology, problem: Problem) -> StreamPlan:
+    """How layers move one by one from what runs now."""
+    assert problem.now is not None, "only what runs has layers to move"
+    usable = dict.fromkeys(problem.now.devices, math.inf)  # goals may keep them from the target
+    usable |= {gpu.index: gpu.memory_bytes * (1 - HEADROOM) for gpu in problem.cluster.gpus}
+    return plan(problem.now, topology, problem.model, KvSize(blocks_needed(problem), BLOCK_TOKENS), usable)
+
+
+def _unstreamable(topology: Topology, problem: Problem) -> str:
+    peak = streamed(topology, problem).peak_bytes
+    full = _too_full({device: peak[device] for device in topology.devices}, problem)
+    return full and f"does not fit beside what runs now, nor if layers move one by one: {full}"
+
+
+def _too_full(sizes: Mapping[int, int], problem: Problem) -> str:
+    for device, size in sizes.items():
         usable = problem.cluster.gpu(device).memory_bytes * (1 - HEADROOM)
         if size > usable:
-            return f"does not fit beside what runs now: {_gb(size)} on device {device}, {_gb(usable)} usable"
+            return f"{_gb(size)} on device {device}, {_gb(usable)} usable"
     return ""
 
 

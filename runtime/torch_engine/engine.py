@@ -80,6 +80,7 @@ class TorchEngine:
             tp_per_stage=True,
             replicated_kv_heads=False,
             batching=Batching(settings.max_running, settings.max_batch_tokens),
+            streams=True,
         )
 
     @property

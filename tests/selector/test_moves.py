@@ -1,11 +1,13 @@
 """What a switch has to move."""
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Prediction, Switch
+from selector.models import Candidate, Prediction, Problem, Switch, Workload
 from selector.moves import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
 
 
@@ -19,6 +21,11 @@ def topology(laptop: Cluster) -> dict[str, Topology]:
         "bf16": "CPU[0]@bf16",
     }
     return {name: parse_topology(text, laptop, 8, "fp32") for name, text in texts.items()}
+
+
+@pytest.fixture
+def problem(topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster) -> Problem:
+    return Problem(laptop, counting, Workload(1.0, 100, 20, 2), topology["one"])
 
 
 @pytest.mark.parametrize(
@@ -58,26 +65,41 @@ def candidate(topology: Topology, tpot_s: float = 0.05) -> Candidate:
 
 
 def test_a_switch_takes_what_the_slowest_device_has_to_load(
-    topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster
+    topology: dict[str, Topology], counting: ModelSpec, problem: Problem
 ) -> None:
-    found = switch(candidate(topology["one"], 0.02), candidate(topology["tp2"]), counting, laptop)
+    found = switch(candidate(topology["one"], 0.02), candidate(topology["tp2"]), problem)
     half = counting.num_layers * counting.layer_parameters * 4 / 2
     assert found.prepare_s == pytest.approx(BUILD_S + half / LOAD_BYTES_S["shared-memory"])
     assert found.stop_s == pytest.approx(0.07)
     assert found.payback_s is None, "it occupies more, not less"
+    assert found.strategy == "shadow"
+
+
+def test_where_only_one_copy_fits_the_loading_is_in_the_stop(
+    topology: dict[str, Topology], counting: ModelSpec, problem: Problem
+) -> None:
+    (node,) = problem.cluster.nodes
+    gpus = tuple(replace(gpu, memory_bytes=8_500_000) for gpu in node.gpus)
+    small = replace(problem, cluster=Cluster((replace(node, gpus=gpus),)))
+    found = switch(candidate(topology["one"], 0.02), candidate(topology["tp2"]), small)
+    half = counting.num_layers * counting.layer_parameters * 4 / 2
+    ends = counting.embedding_parameters * 4
+    assert found.strategy == "stream"
+    assert found.prepare_s == BUILD_S
+    assert found.stop_s == pytest.approx(0.07 + (half + 1.5 * ends) / LOAD_BYTES_S["shared-memory"], rel=1e-6)
 
 
 def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(
-    topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster
+    topology: dict[str, Topology], problem: Problem
 ) -> None:
-    elsewhere = switch(candidate(topology["tp2"]), candidate(topology["elsewhere"]), counting, laptop)
+    elsewhere = switch(candidate(topology["tp2"]), candidate(topology["elsewhere"]), problem)
     assert elsewhere.payback_s == pytest.approx(elsewhere.prepare_s), (
         "one device more meanwhile, one less after"
     )
-    in_place = switch(candidate(topology["tp2"]), candidate(topology["one"]), counting, laptop)
+    in_place = switch(candidate(topology["tp2"]), candidate(topology["one"]), problem)
     assert in_place.payback_s == 0.0
 
 
-def test_staying_takes_nothing(topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster) -> None:
+def test_staying_takes_nothing(topology: dict[str, Topology], problem: Problem) -> None:
     same = candidate(topology["one"])
-    assert switch(same, same, counting, laptop) == Switch(0.0, 0.0, 0.0)
+    assert switch(same, same, problem) == Switch("shadow", 0.0, 0.0, 0.0)

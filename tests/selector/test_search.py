@@ -348,13 +348,6 @@ def test_priorities_decide_between_cost_and_latency(choose: Choose, large: Probl
     assert first.prediction.ttft_s["p99"] <= fast.prediction.ttft_s["p99"] < cheap.prediction.ttft_s["p99"]
 
 
-def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, large: Problem) -> None:
-    alone = replace(large, cluster=Cluster(large.cluster.nodes[:1]), workload=Workload(1.0, 800, 250, 300))
-    assert isinstance(choose(alone, config("tp", "==", 4)), Plan)
-    running = replace(alone, now=uniform(alone.cluster, "A100", 2, 2, 80, "bf16"))
-    assert isinstance(choose(running, config("tp", "==", 4)), Infeasible)
-
-
 def test_a_certificate_speaks_of_all_that_an_engine_runs(large: Problem, known: dict[str, Profile]) -> None:
     apart = Capabilities((1, 2, 4), 8, ("bf16", "int8"), tp_per_stage=False, replicated_kv_heads=False)
     problem, goals = replace(large, capabilities=apart), (ttft(2.0),)

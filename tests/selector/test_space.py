@@ -113,6 +113,10 @@ def test_a_target_has_to_fit_beside_what_runs(problem: Problem) -> None:
     two = uniform(problem.cluster, "A100", 2, 2, 80, "bf16")
     assert no_room(two, problem) == ""
     assert no_room(two, running).startswith("does not fit beside what runs now: ")
+    streams = Capabilities((2, 4), 2, ("bf16",), tp_per_stage=True, replicated_kv_heads=False, streams=True)
+    assert no_room(two, replace(running, capabilities=streams)) == ""
+    full = replace(running, capabilities=streams, workload=replace(problem.workload, concurrency=411))
+    assert no_room(two, full).startswith("does not fit beside what runs now, nor if layers move one by one: ")
 
 
 def test_wishes_that_nothing_meets_have_a_reason(problem: Problem) -> None:
