@@ -46,7 +46,7 @@ class Coordinator:
     async def switch(
         self, target: Topology, switch_id: str, on_progress: Callable[[Progress], None]
     ) -> CutoverReport:
-        """Switch to ``target`` and report what happened; a switch that is given up is a report too.
+        """Switch to ``target`` and report what happened; a switch that is given up is a report too, and one to what runs.
 
         Cancelling the caller gives the switch up where that is still possible, waits until everything is
         given back, and then raises ``CancelledError``.
@@ -56,6 +56,8 @@ class Coordinator:
         """
         if self._present is not None:
             raise SwitchError(Reason.BUSY, f"switch {self._present.switch_id} is under way; wait for its end")
+        if target == self._engine.topology:
+            return _no_change(switch_id, target)
         self._present = _Switch(
             switch_id=switch_id,
             source=self._engine.topology,
@@ -70,6 +72,11 @@ class Coordinator:
             return await self._present.run()
         finally:
             self._present = None
+
+
+def _no_change(switch_id: str, target: Topology) -> CutoverReport:
+    detail = f"{target} runs already; nothing was changed"
+    return CutoverReport(switch_id, str(target), str(target), Phase.DONE, detail=detail)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Lag
 from runtime.errors import JournalError, SwitchError
 from runtime.machine import SwitchSettings
-from runtime.models import CutoverReport, Phase, Progress, Reason
+from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import GenerationParams, Router
 from runtime.testing import Script, ScriptedEngine, topology
 from runtime.tokenizer import Tokenizer
@@ -41,12 +41,13 @@ class Bench:
     engine: ScriptedEngine
     router: Router
     journal: MemoryJournal
+    target: Topology = TP2
     progress: list[Progress] = field(default_factory=list)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def switch(self, settings: SwitchSettings | None = None) -> CutoverReport:
         coordinator = Coordinator(self.engine, self.router, self.journal, settings or SwitchSettings())
-        return await coordinator.switch(TP2, "switch-1", self.observe)
+        return await coordinator.switch(self.target, "switch-1", self.observe)
 
     def observe(self, progress: Progress) -> None:
         self.progress.append(progress)
@@ -92,6 +93,15 @@ async def test_a_switch_ends_done_with_streams_that_never_noticed(bench: Bench) 
         Phase.CLEANING,
         Phase.DONE,
     ]
+
+
+async def test_a_switch_to_what_runs_changes_nothing_and_says_so(bench: Bench) -> None:
+    bench.target = PP2
+    report = await bench.switch()
+    assert (report.phase, report.source, report.target) == (Phase.DONE, str(PP2), str(PP2))
+    assert report.detail == f"{PP2} runs already; nothing was changed"
+    assert bench.engine.calls == []
+    assert bench.journal.entries == []
 
 
 async def count(router: Router) -> int:
