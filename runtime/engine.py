@@ -114,6 +114,10 @@ class EngineStats:
     """Device index to process id, standby workers included."""
     standby: tuple[Topology, ...] = ()
     """Topologies to which a switch would load nothing, the oldest first."""
+    prefix_cache_queries: int = 0
+    """Tokens of requests that started since the engine did, where it tells."""
+    prefix_cache_hits: int = 0
+    """Those of them whose KV was in the cache."""
 
 
 class Shadow(Protocol):

@@ -84,20 +84,24 @@ class Switch:
         """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
         before = self._copied_bytes
         with _uncollected():
+            self._hold_back(True)  # a newcomer's cached prefix may be much to copy at once
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._catch_up()
                     fenced_s, drained_s = await self._driver.fence()
                     await self._copy_rest()
                     self._check()
-            except TimeoutError:
+            except BaseException as error:
+                self._hold_back(False)
                 self._driver.resume()
-                raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
-            except BaseException:
-                self._driver.resume()
+                if isinstance(error, TimeoutError):
+                    raise SwitchError(
+                        Reason.DEADLINE, f"the cut was not ready after {deadline_s} s"
+                    ) from None
                 raise
             patched_s = time.perf_counter()
             self._committed, self.is_syncing = True, False
+            self._forget_prefixes()
             moved = self._driver.commit(self._target, epoch)
             committed_s = time.perf_counter()
             self._hold_back(False)
@@ -137,11 +141,19 @@ class Switch:
 
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence."""
-        await self._copy(self._sync.order(self._pace.slots))
+        slots = max(self._pace.slots, 1)
+        for _ in range(0, self._sync.lag(), slots):
+            await self._copy(self._sync.order(slots))
 
     async def _copy_rest(self) -> None:
         """What the target lacks, while nothing runs."""
         await self._copy(self._sync.order())
+
+    def _forget_prefixes(self) -> None:
+        """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
+        if self._boxes:
+            pool = self._driver.pool
+            pool.forget(self._sync.lacking(pool.cached))
 
     async def _copy(self, runs: Integers) -> tuple[int, float]:
         """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""
