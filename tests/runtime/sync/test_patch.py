@@ -83,6 +83,43 @@ def test_a_slice_is_bounded_and_has_one_block_at_least() -> None:
     assert sync.lag() == 16
 
 
+def cached(pool: BlockPool, block: int) -> None:
+    """Fill a block and have it outlive its table."""
+    pool.written(block, 0, SIZE)
+    pool.cache(b"name", block)
+    pool.give_back([block])
+
+
+def test_a_cached_block_is_copied_when_it_comes_back_and_once_for_all_tables() -> None:
+    pool = BlockPool(4)
+    (block,) = pool.take(1)
+    sync = synced(pool)
+    cached(pool, block)
+    assert (sync.lag(), sync.lacking(pool.cached)) == (0, [block])
+    pool.share([block])
+    pool.share([block])
+    assert slots_of(sync.order()) == [0, 1, 2, 3]
+    pool.give_back([block])
+    pool.give_back([block])
+    assert (sync.lag(), sync.lacking(pool.cached)) == (0, [])
+    pool.share([block])
+    assert sync.lag() == 0
+
+
+def test_a_cached_block_of_which_only_the_memory_was_warmed_or_a_part_copied_is_lacking() -> None:
+    pool = BlockPool(2)
+    first, second = pool.take(2)
+    pool.written(first, 0, SIZE - 1)
+    sync = synced(pool, first, second)
+    pool.written(first, SIZE - 1, SIZE)
+    pool.cache(b"first", first)
+    pool.give_back([first])
+    cached(pool, second)
+    assert sync.lacking(pool.cached) == [first, second]
+    sync.order(upcoming=pool.next_free(2))
+    assert sync.lacking(pool.cached) == [first, second]
+
+
 @dataclass
 class World:
     """A scheduler whose source memory is written in steps and whose target memory is copied in pieces.
@@ -153,13 +190,14 @@ class World:
         self.target[now] = self.source[now]
 
     def cut(self) -> list[int]:
-        """Drain, copy the rest; returns the slots of that last patch."""
+        """Drain, copy the rest, forget the prefixes that stay behind; returns the slots of that last patch."""
         while self.flying:
             self.turn("complete", 0)
         self.read(len(self.copying))
         self.copying = slots_of(self.sync.order())
         patch = list(self.copying)
         self.read(len(patch))
+        self.scheduler.pool.forget(self.sync.lacking(self.scheduler.pool.cached))
         return patch
 
     @property
@@ -170,6 +208,11 @@ class World:
             for sequence in self.scheduler.running
             for at in range(sequence.num_computed)
         ]
+
+    @property
+    def cached(self) -> list[int]:
+        """Every slot of a free block in which a prefix may be found."""
+        return [block * SIZE + at for block in self.scheduler.pool.cached for at in range(SIZE)]
 
 
 ACTIONS = st.lists(
@@ -196,7 +239,7 @@ def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
     for kind, argument in actions:
         world.turn(kind, argument)
     world.cut()
-    valid = world.valid
+    valid = world.valid + world.cached
     assert world.target[valid].tolist() == world.source[valid].tolist()
     assert world.sync.lag() == 0
 
