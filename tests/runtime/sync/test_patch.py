@@ -120,6 +120,16 @@ def test_a_cached_block_of_which_only_the_memory_was_warmed_or_a_part_copied_is_
     assert sync.lacking(pool.cached) == [first, second]
 
 
+def test_a_cached_block_that_was_copied_when_it_held_something_else_is_lacking() -> None:
+    pool = BlockPool(1)
+    (block,) = pool.take(1)
+    pool.written(block, 0, SIZE)
+    sync = synced(pool, block)
+    pool.give_back([block])
+    cached(pool, *pool.take(1))
+    assert sync.lacking(pool.cached) == [block]
+
+
 @dataclass
 class World:
     """A scheduler whose source memory is written in steps and whose target memory is copied in pieces.

@@ -316,6 +316,7 @@ def test_without_prefix_caching_nothing_is_known() -> None:
     subject = Scheduler(BlockPool(16), BLOCK, 8, ModelLimits(60, 50), prefix_caching=False)
     for name in "ab":
         subject.submit(request(name, prompt=9, tokens=1))
-        assert spans(batch := subject.next_batch(40, 1)) == {name: (0, 9)}
+        batch = subject.next_batch(40, 1)
+        assert spans(batch) == {name: (0, 9)}
         step(subject, batch)
     assert (subject.prefix_cache_queries, len(subject.pool.cached)) == (0, 0)
