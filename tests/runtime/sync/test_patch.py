@@ -55,13 +55,15 @@ def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm() 
 def test_a_block_that_changed_hands_is_copied_from_its_start() -> None:
     pool = BlockPool(2)
     (block,) = pool.take(1)
-    pool.written(block, 0, 3)
+    pool.written(block, 0, SIZE)
     sync = synced(pool, block)
     pool.give_back([block])
     assert sync.lag() == 0
     assert pool.take(1) == [block]
     pool.written(block, 0, 3)
     assert slots_of(sync.order()) == [0, 1, 2]
+    pool.written(block, 3, SIZE)
+    assert slots_of(sync.order()) == [3]
 
 
 def test_a_block_that_is_written_again_from_an_earlier_slot_is_copied_from_its_start() -> None:
@@ -159,8 +161,9 @@ class World:
     def turn(self, kind: str, argument: int) -> None:
         match kind:
             case "submit":
-                params = SamplingParams(self.tokens)
-                self.scheduler.submit(Request(f"r{self.names}", tuple(range(argument)), params, 1))
+                params, first = SamplingParams(self.tokens), 15 * (self.names % 3)  # some begin as others did
+                prompt = tuple(range(first, first + argument))
+                self.scheduler.submit(Request(f"r{self.names}", prompt, params, 1))
                 self.names += 1
             case "batch" if len(self.flying) < 2:
                 if batch := self.scheduler.next_batch(argument, 2):
