@@ -84,6 +84,14 @@ CROWDS = {
     "far apart": [list(range(0, 60, 20)), list(range(9, 60, 21))],
     "a stretch, and blocks far from it": [list(range(34, 4, -1)), [63, 50, 48]],
     "too thin for a stretch": [list(range(0, 64, 8))],
+    "a long prefix that is shared": [[*range(8, 40), last, last + 3] for last in (40, 41, 60)],
+    "short prefixes that are shared, and one that is all of it": [
+        [1, 2, 3, 9],
+        [1, 2, 3, 10],
+        [1, 2, 3],
+        [*range(20, 50)],
+        [*range(20, 50), 60],
+    ],
 }
 
 
