@@ -143,6 +143,14 @@ def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() 
     assert sorted(rows.ravel().tolist()) == list(range(86)), "every block of every head has a row of its own"
 
 
+def test_shared_blocks_are_read_in_place_for_each_that_has_them() -> None:
+    shared = list(range(100, 140))
+    stretches, gathered, rows = _reading(np.array([*shared, 140, *shared, 3, *shared[:20]]), 2)
+    assert stretches == [(100, 141), (100, 140), (100, 120)]
+    assert [chunk.tolist() for chunk in gathered] == [[3]]
+    assert sorted(rows.ravel().tolist()) == list(range(2 * 102)), "and every one has a row of its own"
+
+
 def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between() -> None:
     thin = np.arange(0, 400, 8)
     stretches, gathered, _ = _reading(thin, 1)

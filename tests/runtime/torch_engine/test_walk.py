@@ -1,8 +1,10 @@
 """Every topology to every other, one switch after the other on living workers under load: no byte, logprob or token changes."""
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,7 @@ TOPOLOGIES = (
 RUNNING = 16
 SETTINGS = EngineSettings(
     block_size=8,
-    num_blocks=2048,
+    num_blocks=768,  # fewer than all that was ever said: cached blocks are taken by others
     max_running=RUNNING,
     max_batch_tokens=48,
     syncing_batch_tokens=32,
@@ -54,26 +56,34 @@ def circuit(count: int) -> list[int]:
     return found[::-1]
 
 
-def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """More than run at once, from 1 to 400 tokens; a third of them sampled, each with a seed of its own.
+COMMON = tuple(11 * j % 101 for j in range(43))
+"""How some prompts begin: five blocks and a part of one."""
 
-    What they generate differs in length as well, so that they do not end together.
+
+def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """More than run at once, from 1 to 443 tokens; a third of them sampled, each with a seed of its own.
+
+    A quarter of them share a prefix. What they generate differs in length as well, so that they do not end together.
     """
     lengths = [1, 5, 8, 13, 17, 23, 30, 40, 64, 90, 150, 400]
     for number in range(2 * len(lengths)):
         length = lengths[number % len(lengths)]
-        yield f"r{number}", tuple((31 * number + 7 * j) % 101 for j in range(length)), number
+        own = tuple((31 * number + 7 * j) % 101 for j in range(length))
+        yield f"r{number}", COMMON + own if number % 4 == 0 else own, number
 
 
 class Streams:
-    """Streams that never end: each begins anew when it is over. Every run of it must say the same."""
+    """Streams that never end: each begins anew when it is over. Every run of it must say the same.
 
-    def __init__(self, engine: TorchEngine) -> None:
+    When it begins anew what it said before is in the cache, as far as nobody took the blocks and the target had them.
+    """
+
+    def __init__(self, engine: TorchEngine, reference: dict[str, list[Token]] | None = None) -> None:
         self._engine = engine
         self._prompts = {name: (tokens, seed) for name, tokens, seed in prompts()}
         self._news = asyncio.Condition()
         self._said: dict[str, list[Token]] = {}
-        self.reference: dict[str, list[Token]] = {}
+        self.reference = reference or {}
         self.checked = 0
         self.epoch = 1
         self._cycle = itertools.count()
@@ -138,12 +148,31 @@ def same(got: Sequence[Token], want: Sequence[Token]) -> None:
     assert max(abs(a.logprob - b.logprob) for a, b in zip(got, want, strict=True)) < 1e-4
 
 
+Start = Callable[[EngineSettings], Awaitable[TorchEngine]]
+
+
 @pytest.fixture
-async def engine(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[TorchEngine]:
+async def start(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[Start]:
+    """An engine with these settings, in place of the one before."""
     topology = parse_topology(TOPOLOGIES[0], cluster, LAYERS, "fp32")
-    started = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, SETTINGS)
-    yield started
-    await started.close()
+    async with contextlib.AsyncExitStack() as running:
+
+        async def started(settings: EngineSettings) -> TorchEngine:
+            await running.aclose()
+            engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+            running.push_async_callback(engine.close)
+            return engine
+
+        yield started
+
+
+@pytest.fixture
+async def reference(start: Start) -> dict[str, list[Token]]:
+    """What every stream says in an engine that neither switches nor caches prefixes."""
+    streams = Streams(await start(dataclasses.replace(SETTINGS, prefix_caching=False)))
+    await streams.begin()
+    await streams.all_heard_once()
+    return streams.reference
 
 
 async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
@@ -173,16 +202,18 @@ def test_a_circuit_takes_every_ordered_pair_once() -> None:
     "switches", [30, pytest.param(len(TOPOLOGIES) * (len(TOPOLOGIES) - 1), marks=pytest.mark.exhaustive)]
 )
 async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
-    engine: TorchEngine, cluster: Cluster, switches: int
+    start: Start, reference: dict[str, list[Token]], cluster: Cluster, switches: int
 ) -> None:
     targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in TOPOLOGIES]
-    streams = Streams(engine)
+    engine = await start(SETTINGS)
+    streams = Streams(engine, reference)
     await streams.begin()
-    await streams.all_heard_once()
-    crowds = []
+    await streams.until(len(reference))
+    crowds, hits = [], []
     for epoch, node in enumerate(circuit(len(TOPOLOGIES))[1 : switches + 1], start=2):
         stats = await engine.stats()
         crowds.append((stats.running, stats.waiting))
+        hits.append(stats.prefix_cache_hits)
         streams.epoch = epoch
         await move(engine, targets[node], epoch)
         streams.raise_failure()
@@ -190,3 +221,4 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
     assert engine.topology == targets[node]
     assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
     assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
+    assert sum(after > before for before, after in itertools.pairwise(hits)) > len(hits) / 2
