@@ -65,6 +65,8 @@ class Token:
     finish: Finish | None = None
     detail: str = ""
     """For ``Finish.ERROR``: what happened and what to do."""
+    num_cached: int | None = None
+    """Tokens of the prompt that needed no computation when the request first started; None where the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

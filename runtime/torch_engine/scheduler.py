@@ -290,6 +290,7 @@ class Scheduler:
             result.logprob,
             result.alternatives,
             finish,
+            num_cached=sequence.num_cached,
         )
 
     def _end_cancelled(self, sequence: Sequence) -> Token:

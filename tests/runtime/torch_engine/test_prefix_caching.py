@@ -149,6 +149,8 @@ async def test_the_same_prompt_again_computes_the_rest_and_says_the_same(
         first = next(n for n, pair in enumerate(zip(LONG, OTHER, strict=True)) if len({*pair}) > 1)
         assert stats.prefix_cache_hits == 2 * cached(LONG) + 2 * cached(OTHER) + first // BLOCK * BLOCK
         assert stats.prefix_cache_queries == 6 * 150
+        assert {token.num_cached for token in asked.said["a0"]} == {0}
+        assert {token.num_cached for token in asked.said["a1"]} == {cached(LONG)}
         assert stats.free_blocks == stats.total_blocks
 
 
