@@ -91,21 +91,21 @@ class Switch:
                     fenced_s, drained_s = await self._driver.fence()
                     await self._copy_rest()
                     self._check()
-            except BaseException as error:
-                self._hold_back(False)
-                self._driver.resume()
-                if isinstance(error, TimeoutError):
-                    raise SwitchError(
-                        Reason.DEADLINE, f"the cut was not ready after {deadline_s} s"
-                    ) from None
+            except TimeoutError:
+                self._go_on()
+                raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
+            except BaseException:
+                self._go_on()
                 raise
             patched_s = time.perf_counter()
             self._committed, self.is_syncing = True, False
-            self._forget_prefixes()
             moved = self._driver.commit(self._target, epoch)
             committed_s = time.perf_counter()
+            first_step = self._driver.resume()
+            self._forget_prefixes()  # while workers compute, and before anybody new looks for one
             self._hold_back(False)
-            await self._driver.resume()
+            self._driver.schedule()
+            await first_step
         parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={"patch": len(moved)})
@@ -138,6 +138,11 @@ class Switch:
         await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
+
+    def _go_on(self) -> None:
+        """The cut is given up: requests run on the source as before."""
+        self._hold_back(False)
+        self._driver.resume()
 
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence."""
