@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 
-from runtime.kv.prefixes import Digest, PrefixCache
+from runtime.kv.prefixes import BlockHash, PrefixCache
 
 
 class BlockPool:
@@ -60,13 +60,13 @@ class BlockPool:
             self._references[block] = 1
         return taken
 
-    def cache(self, name: Digest, block: int) -> None:
+    def cache(self, block_hash: BlockHash, block: int) -> None:
         """Let others find a full block of a table; from now on nobody writes to it."""
-        self._prefixes.add(name, block)
+        self._prefixes.add(block_hash, block)
 
-    def find(self, names: Iterable[Digest]) -> list[int]:
-        """Cached blocks of these names in order, up to the first that is not there."""
-        return self._prefixes.longest(names)
+    def find(self, hashes: Iterable[BlockHash]) -> list[int]:
+        """Cached blocks with these hashes in order, up to the first that is not there."""
+        return self._prefixes.longest(hashes)
 
     def share(self, blocks: Sequence[int]) -> None:
         """Take cached blocks, free or in tables, into one more table. A version stays: whoever has copied it has it."""
@@ -76,7 +76,7 @@ class BlockPool:
             self._references[block] += 1
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Free blocks are cached no longer, as their bytes are not what they were."""
+        """Free blocks are cached no longer: their bytes are lost."""
         gone = list(blocks)
         for block in gone:
             del self._cached[block]

@@ -1,50 +1,50 @@
 """Which blocks hold which prefixes. Pure.
 
-A full block is named by a digest of its tokens and of the name of the block before it, so equal names mean equal tokens
-from the first on. The digest is a cryptographic one: a collision would be another text's KV, and nobody would notice.
+A full block is known by its hash: of its tokens and of the hash of the block before it, so equal hashes mean equal tokens
+from the first on. The hash is a cryptographic one: a collision would be another text's KV, and nobody would notice.
 """
 
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 
-Digest = bytes
+BlockHash = bytes
 
 
-def chained(parent: Digest, tokens: Sequence[int]) -> Digest:
-    """The name of a block that holds ``tokens`` after the prefix ``parent``; that of no prefix is empty."""
+def hash_block(parent: BlockHash, tokens: Sequence[int]) -> BlockHash:
+    """The hash of a block that holds ``tokens`` after the block with the hash ``parent``; the first has an empty parent."""
     return hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
 class PrefixCache:
-    """Names and the blocks that have them, one each."""
+    """Hashes and the blocks that have them, one each."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Digest, int] = {}
-        self._names: dict[int, Digest] = {}
+        self._blocks: dict[BlockHash, int] = {}
+        self._hashes: dict[int, BlockHash] = {}
 
     def __contains__(self, block: int) -> bool:
-        return block in self._names
+        return block in self._hashes
 
     @property
     def blocks(self) -> Iterable[int]:
-        """Every block with a name."""
-        return self._names.keys()
+        """Every block that can be found."""
+        return self._hashes.keys()
 
-    def add(self, name: Digest, block: int) -> None:
-        """Name a block; where another one has the name already, this one goes without."""
-        if self._blocks.setdefault(name, block) == block:
-            self._names[block] = name
+    def add(self, block_hash: BlockHash, block: int) -> None:
+        """Let a block be found, unless another one is found by this hash already."""
+        if self._blocks.setdefault(block_hash, block) == block:
+            self._hashes[block] = block_hash
 
     def drop(self, block: int) -> None:
         """The block no longer holds its prefix."""
-        del self._blocks[self._names.pop(block)]
+        del self._blocks[self._hashes.pop(block)]
 
-    def longest(self, names: Iterable[Digest]) -> list[int]:
-        """Blocks of these names in order, up to the first that nobody has."""
+    def longest(self, hashes: Iterable[BlockHash]) -> list[int]:
+        """Blocks with these hashes in order, up to the first that none has."""
         found = []
-        for name in names:
-            if (block := self._blocks.get(name)) is None:
+        for block_hash in hashes:
+            if (block := self._blocks.get(block_hash)) is None:
                 break
             found.append(block)
         return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
-from runtime.kv.prefixes import Digest, chained
+from runtime.kv.prefixes import BlockHash, hash_block
 from runtime.torch_engine.models import Sampled, Span
 
 
@@ -27,17 +27,17 @@ class Sequence:
     num_computed: int = 0
     num_cached: int | None = None
     """Tokens that needed no computation when it started; None before."""
-    prefixes: list[Digest] = field(default_factory=list)
-    """Names of the first full blocks, as far as anybody asked."""
+    hashes: list[BlockHash] = field(default_factory=list)
+    """Of its first full blocks, as far as anybody asked."""
     in_flight: bool = False
     cancelled: bool = False
 
-    def names(self, count: int, block_size: int) -> list[Digest]:
-        """Names of the first ``count`` blocks, all of them full."""
-        for first in range(len(self.prefixes) * block_size, count * block_size, block_size):
-            parent = self.prefixes[-1] if self.prefixes else b""
-            self.prefixes.append(chained(parent, self.tokens[first : first + block_size]))
-        return self.prefixes[:count]
+    def block_hashes(self, count: int, block_size: int) -> list[BlockHash]:
+        """Hashes of the first ``count`` blocks, all of them full."""
+        for first in range(len(self.hashes) * block_size, count * block_size, block_size):
+            parent = self.hashes[-1] if self.hashes else b""
+            self.hashes.append(hash_block(parent, self.tokens[first : first + block_size]))
+        return self.hashes[:count]
 
     @property
     def num_outputs(self) -> int:
@@ -46,7 +46,7 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """Its last token is all that is missing; of a prompt that may be so too, as the others are in the cache."""
+        """Its last token is what the step before gave. A prompt may lack one token too, if the others are cached."""
         return self.num_missing == 1 and self.num_outputs > 0
 
     @property
@@ -223,9 +223,8 @@ class Scheduler:
         """Blocks that hold its first tokens. The last token is computed in any case: the step gives the next one."""
         if not self._prefix_caching:
             return []
-        return self.pool.find(
-            sequence.names((len(sequence.tokens) - 1) // self._block_size, self._block_size)
-        )
+        count = (len(sequence.tokens) - 1) // self._block_size
+        return self.pool.find(sequence.block_hashes(count, self._block_size))
 
     def _start(self, sequence: Sequence, prefix: list[int]) -> None:
         """Its blocks are those of its cached prefix; one that was preempted counts once."""
@@ -268,9 +267,9 @@ class Scheduler:
             first = logical * size
             self.pool.written(table[logical], max(start - first, 0), min(stop - first, size))
         if self._prefix_caching and start // size < stop // size:
-            names = sequence.names(stop // size, size)
+            hashes = sequence.block_hashes(stop // size, size)
             for logical in range(start // size, stop // size):
-                self.pool.cache(names[logical], table[logical])
+                self.pool.cache(hashes[logical], table[logical])
 
     def _append(self, sequence: Sequence, result: Sampled) -> Token:
         index, params = sequence.num_outputs, sequence.request.sampling

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.kv.blocks import BlockPool
-from runtime.kv.prefixes import Digest, PrefixCache, chained
+from runtime.kv.prefixes import BlockHash, PrefixCache, hash_block
 
 SIZE = 2
 BLOCKS = 8
@@ -20,47 +20,47 @@ def prefixes_of(tokens: Sequence[int]) -> list[Tokens]:
     return [tuple(tokens[:stop]) for stop in range(SIZE, len(tokens) + 1, SIZE)]
 
 
-def names_of(tokens: Sequence[int]) -> list[Digest]:
+def hashes_of(tokens: Sequence[int]) -> list[BlockHash]:
     found = [b""]
     for prefix in prefixes_of(tokens):
-        found.append(chained(found[-1], prefix[-SIZE:]))
+        found.append(hash_block(found[-1], prefix[-SIZE:]))
     return found[1:]
 
 
 def written(pool: BlockPool, tokens: Sequence[int]) -> list[int]:
     """A table whose blocks hold these tokens, all cached."""
-    names = names_of(tokens)
-    table = pool.take(len(names))
-    for name, block in zip(names, table, strict=True):
+    hashes = hashes_of(tokens)
+    table = pool.take(len(hashes))
+    for block_hash, block in zip(hashes, table, strict=True):
         pool.written(block, 0, SIZE)
-        pool.cache(name, block)
+        pool.cache(block_hash, block)
     return table
 
 
-def test_a_name_tells_the_tokens_of_a_block_and_all_before_it() -> None:
+def test_a_hash_tells_the_tokens_of_a_block_and_all_before_it() -> None:
     texts = [(1, 2, 3, 4), (2, 1, 3, 4), (1, 2, 4, 3), (1, 2, 3, 4 + (1 << 16)), (1, 2)]
-    assert len({names_of(text)[-1] for text in texts}) == len(texts)
-    assert names_of((1, 2, 3, 4))[0] == names_of((1, 2, 9, 9))[0]
-    assert len(names_of((1, 2))[0]) == 16
+    assert len({hashes_of(text)[-1] for text in texts}) == len(texts)
+    assert hashes_of((1, 2, 3, 4))[0] == hashes_of((1, 2, 9, 9))[0]
+    assert len(hashes_of((1, 2))[0]) == 16
 
 
 def test_the_longest_prefix_ends_where_a_block_is_missing() -> None:
-    cache, names = PrefixCache(), names_of((1, 2, 3, 4, 5, 6))
-    for block, name in enumerate(names):
-        cache.add(name, block)
-    assert cache.longest(names) == [0, 1, 2]
+    cache, hashes = PrefixCache(), hashes_of((1, 2, 3, 4, 5, 6))
+    for block, block_hash in enumerate(hashes):
+        cache.add(block_hash, block)
+    assert cache.longest(hashes) == [0, 1, 2]
     cache.drop(1)
-    assert cache.longest(names) == [0]
+    assert cache.longest(hashes) == [0]
     assert 1 not in cache
     assert cache.longest([]) == []
 
 
-def test_the_same_prefix_in_a_second_block_goes_without_a_name() -> None:
-    cache, (name,) = PrefixCache(), names_of((1, 2))
-    cache.add(name, 0)
-    cache.add(name, 1)
+def test_the_same_prefix_in_a_second_block_is_not_found() -> None:
+    cache, (block_hash,) = PrefixCache(), hashes_of((1, 2))
+    cache.add(block_hash, 0)
+    cache.add(block_hash, 1)
     assert 1 not in cache
-    assert cache.longest([name]) == [0]
+    assert cache.longest([block_hash]) == [0]
 
 
 def test_a_cached_block_outlives_its_table_and_comes_back_as_it_was() -> None:
@@ -69,7 +69,7 @@ def test_a_cached_block_outlives_its_table_and_comes_back_as_it_was() -> None:
     versions = [pool.versions[block] for block in table]
     pool.give_back(table)
     assert (pool.num_free, [pool.filled[block] for block in table]) == (BLOCKS, [0, 0])
-    found = pool.find(names_of((1, 2, 3, 4, 5, 6)))
+    found = pool.find(hashes_of((1, 2, 3, 4, 5, 6)))
     pool.share(found)
     assert found == table
     assert [pool.versions[block] for block in table] == versions
@@ -94,12 +94,12 @@ def test_cached_blocks_are_taken_last_the_least_recently_used_first_and_tails_be
     old, young = written(pool, (1, 2, 3, 4)), written(pool, (5, 6))
     pool.give_back(old)
     pool.give_back(young)
-    pool.share(pool.find(names_of((1, 2))))
+    pool.share(pool.find(hashes_of((1, 2))))
     pool.give_back(old[:1])
     order = pool.next_free(5)
     assert order == [3, 4, old[1], young[0], old[0]]
     assert pool.take(5) == order
-    assert pool.find(names_of((1, 2))) == pool.find(names_of((5, 6))) == []
+    assert pool.find(hashes_of((1, 2))) == pool.find(hashes_of((5, 6))) == []
 
 
 def test_a_cached_block_is_never_written() -> None:
@@ -114,9 +114,9 @@ def test_retired_and_forgotten_blocks_are_not_found_and_go_before_cached_ones() 
     table = written(pool, (1, 2, 3, 4, 5, 6, 7, 8))
     pool.give_back(table)
     pool.forget(table[3:])
-    assert pool.find(names_of((1, 2, 3, 4, 5, 6, 7, 8))) == table[:3]
+    assert pool.find(hashes_of((1, 2, 3, 4, 5, 6, 7, 8))) == table[:3]
     pool.resize(2)
-    assert pool.find(names_of((1, 2, 3, 4, 5, 6, 7, 8))) == table[:2]
+    assert pool.find(hashes_of((1, 2, 3, 4, 5, 6, 7, 8))) == table[:2]
     pool.resize(BLOCKS)
     assert pool.next_free(BLOCKS)[6:] == [table[1], table[0]]
     pool.check_integrity([])
@@ -135,8 +135,8 @@ class World:
         """Free blocks that are cached, the least recently used first."""
 
     def admit(self, tokens: Tokens) -> None:
-        names, prefixes = names_of(tokens), prefixes_of(tokens)
-        found = self.pool.find(names)
+        hashes, prefixes = hashes_of(tokens), prefixes_of(tokens)
+        found = self.pool.find(hashes)
         expected = [self.known[prefix] for prefix in prefixes if prefix in self.known]
         assert found == expected[: len(found)]
         assert len(found) == len(prefixes) or prefixes[len(found)] not in self.known
@@ -149,10 +149,12 @@ class World:
             assert self.holds[block, self.pool.versions[block]] == prefix
             assert self.pool.filled[block] == SIZE
         self.tables.append(found + self.take(lacking))
-        for name, prefix, block in list(zip(names, prefixes, self.tables[-1], strict=True))[len(found) :]:
+        for block_hash, prefix, block in list(zip(hashes, prefixes, self.tables[-1], strict=True))[
+            len(found) :
+        ]:
             self.pool.written(block, 0, SIZE)
             assert self.holds.setdefault((block, self.pool.versions[block]), prefix) == prefix
-            self.pool.cache(name, block)
+            self.pool.cache(block_hash, block)
             self.known.setdefault(prefix, block)
 
     def take(self, count: int) -> list[int]:

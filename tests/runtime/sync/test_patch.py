@@ -88,7 +88,7 @@ def test_a_slice_is_bounded_and_has_one_block_at_least() -> None:
 def cached(pool: BlockPool, block: int) -> None:
     """Fill a block and have it outlive its table."""
     pool.written(block, 0, SIZE)
-    pool.cache(b"name", block)
+    pool.cache(b"hash", block)
     pool.give_back([block])
 
 
