@@ -99,6 +99,7 @@ class Subject:
             max_running=demand.streams,
             syncing_batch_tokens=max(least.syncing_batch_tokens, demand.streams),
             max_batch_tokens=max(least.max_batch_tokens, 2 * demand.streams),
+            prefix_caching=False,  # as in vLLM above
         )
         naive = {"stop-and-copy": StopAndCopyEngine, "gather-scatter": GatherScatterEngine}
         engine = naive.get(path, TorchEngine)

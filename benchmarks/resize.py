@@ -137,6 +137,7 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
         max_running=num_blocks // -(-PROMPT // parameters.block_size),
         syncing_batch_tokens=4096,
         max_batch_tokens=4096,  # fills the pool in a few steps
+        prefix_caching=False,  # a prompt that comes twice shall fill it all the same
     )
     topology, cluster = subject.topology(parameters.shape), roomy(subject.deployment.cluster, parameters)
     engine = await TorchEngine.start(subject.checkpoint, topology, cluster, settings)

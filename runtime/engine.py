@@ -65,6 +65,8 @@ class Token:
     finish: Finish | None = None
     detail: str = ""
     """For ``Finish.ERROR``: what happened and what to do."""
+    num_cached: int | None = None
+    """Tokens of the prompt that needed no computation when the request first started; None where the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,10 @@ class EngineStats:
     """Device index to process id, standby workers included."""
     standby: tuple[Topology, ...] = ()
     """Topologies to which a switch would load nothing, the oldest first."""
+    prefix_cache_queries: int = 0
+    """Tokens of requests that started since the engine did, where it tells."""
+    prefix_cache_hits: int = 0
+    """Those of them whose KV was in the cache."""
 
 
 class Shadow(Protocol):

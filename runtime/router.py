@@ -44,6 +44,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int | None = None
+    """Of the prompt, those that needed no computation; None where the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class _Stream:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     num_tokens: int = 0
     """Delivered to the client."""
+    num_cached: int | None = None
     is_ended: bool = False
     """The engine is through with it."""
     failure: RuntimeFault | None = None
@@ -109,7 +112,7 @@ class _Stream:
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.num_prompt_tokens, self.num_tokens)
+        return Usage(self.num_prompt_tokens, self.num_tokens, self.num_cached)
 
     def fail(self, failure: RuntimeFault) -> None:
         self.failure = self.failure or failure
@@ -129,6 +132,7 @@ class _Stream:
         """What the client gets for one token."""
         token, text, finish = arrival.token, "", arrival.token.finish
         self.num_tokens += token.token_id is not None
+        self.num_cached = token.num_cached if token.index == 0 else self.num_cached
         # the text of a stop token is no part of the answer
         if token.token_id is not None and finish is not Finish.STOP:
             text, is_stopped = self.text.add(token.token_id)

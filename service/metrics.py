@@ -34,6 +34,17 @@ class Metrics:
         self._waiting = Gauge("intentctl_waiting_requests", "Requests in the queue", registry=registry)
         self._free_blocks = Gauge("intentctl_free_kv_blocks", "KV blocks not in use", registry=registry)
         self._total_blocks = Gauge("intentctl_kv_blocks", "KV blocks in all", registry=registry)
+        self._prefix_cache = {
+            "prefix_cache_queries": Counter(
+                "intentctl_prefix_cache_queries_total",
+                "Tokens looked up in the prefix cache",
+                registry=registry,
+            ),
+            "prefix_cache_hits": Counter(
+                "intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache", registry=registry
+            ),
+        }
+        self._counted = dict.fromkeys(self._prefix_cache, 0)
         self._switches = Counter(
             "intentctl_switches_total", "Switches by outcome", ["outcome"], registry=registry
         )
@@ -72,4 +83,8 @@ class Metrics:
         self._waiting.set(stats.waiting)
         self._free_blocks.set(stats.free_blocks)
         self._total_blocks.set(stats.total_blocks)
+        for name, counter in self._prefix_cache.items():
+            now, before = getattr(stats, name), self._counted[name]
+            counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
+            self._counted[name] = now
         return generate_latest(self._registry)

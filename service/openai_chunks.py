@@ -120,13 +120,16 @@ def _entry(token: str, logprob: float, top: str | None = None) -> str:
     return f'{{"token":{_quoted(token)},"logprob":{logprob},"bytes":{list(token.encode())}{tail}}}'
 
 
-def usage_document(usage: Usage) -> dict[str, int]:
-    """Tokens in and out."""
-    return {
+def usage_document(usage: Usage) -> dict[str, Any]:
+    """Tokens in and out, and how many were in the engine's cache if it tells."""
+    document: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
+    if usage.cached_tokens is not None:
+        document["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    return document
 
 
 def error_document(

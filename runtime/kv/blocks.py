@@ -6,7 +6,11 @@ free ids, whichever they are, and grows by taking them back, so no live block ev
 
 import heapq
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
+
+from runtime.kv.prefixes import BlockHash, PrefixCache
 
 
 class BlockPool:
@@ -14,6 +18,9 @@ class BlockPool:
 
     A block is filled slot by slot. While its version stays, slots that are filled keep their bytes: who copied them
     has them. The version rises when that ends: on allocation, and on a write to a slot that was filled.
+
+    A full block may be cached: others find it by its prefix and have it in their tables too. It stays cached when the
+    last of them gives it back, until free blocks run out; the least recently used goes first.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -27,20 +34,54 @@ class BlockPool:
         """Per block. Arrays: a step writes them one by one, a copier reads them whole."""
         self.filled = array("q", [0]) * num_blocks
         """Per block: slots, from its first on, that hold a completed write; 0 for free blocks."""
+        self._references = [0] * num_blocks
+        """Per block: tables that have it."""
         self._free = list(range(num_blocks - 1, -1, -1))
+        self._prefixes = PrefixCache()
+        self._cached: OrderedDict[int, int] = OrderedDict()
+        """Free blocks that are cached, the least recently used first, and how far each is filled."""
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be taken now."""
-        return len(self._free)
+        """Blocks that can be taken now, cached ones among them."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def cached(self) -> Collection[int]:
+        """Free blocks that are cached."""
+        return self._cached.keys()
 
     def take(self, count: int) -> list[int]:
         """Allocate ``count`` blocks; the caller has checked ``num_free``."""
-        assert count <= len(self._free), f"{count} blocks asked, {len(self._free)} free"
-        taken = [self._free.pop() for _ in range(count)]
+        assert count <= self.num_free, f"{count} blocks asked, {self.num_free} free"
+        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
         for block in taken:
             self.versions[block] += 1
+            self._references[block] = 1
         return taken
+
+    def cache(self, block_hash: BlockHash, block: int) -> None:
+        """Let others find a full block of a table; from now on nobody writes to it."""
+        self._prefixes.add(block_hash, block)
+
+    def find(self, hashes: Iterable[BlockHash]) -> list[int]:
+        """Cached blocks with these hashes in order, up to the first that is not there."""
+        return self._prefixes.longest(hashes)
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """Take cached blocks, free or in tables, into one more table. A version stays: whoever has copied it has it."""
+        for block in blocks:
+            if block in self._cached:
+                self.filled[block] = self._cached.pop(block)
+            self._references[block] += 1
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Free blocks are cached no longer: their bytes are lost."""
+        gone = list(blocks)
+        for block in gone:
+            del self._cached[block]
+            self._prefixes.drop(block)
+        self._free[:0] = gone  # cold: taken last
 
     def reserve(self) -> int:
         """Take a block out of circulation for good."""
@@ -49,10 +90,19 @@ class BlockPool:
         return self._free.pop(0)
 
     def give_back(self, blocks: Sequence[int]) -> None:
-        """Free blocks, in table order; as many as are too many retire at once."""
-        for block in blocks:
+        """Take a table's blocks out of it; those that no other has come free, and as many as are too many retire at once.
+
+        The last one goes first: without the blocks before it a block cannot be found.
+        """
+        for block in reversed(blocks):
+            self._references[block] -= 1
+            if self._references[block]:
+                continue
+            if block in self._prefixes:
+                self._cached[block] = self.filled[block]
+            else:
+                self._free.append(block)
             self.filled[block] = 0
-        self._free.extend(reversed(blocks))
         self._retire()
 
     def resize(self, capacity: int) -> None:
@@ -69,26 +119,40 @@ class BlockPool:
 
     def written(self, block: int, start: int, stop: int) -> None:
         """Record a completed write to the slots from ``start`` to before ``stop`` of a block."""
+        assert block not in self._prefixes, f"a write to block {block}, which is cached"
         if start < self.filled[block]:
             self.versions[block] += 1
         self.filled[block] = stop
 
     def next_free(self, count: int) -> list[int]:
         """The ids that the next ``count`` allocations will get."""
-        return self._free[: -count - 1 : -1]
+        return list(islice(chain(reversed(self._free), self._cached), count))
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Every block is either free, retired or in exactly one table; raises AssertionError otherwise."""
-        used = [block for table in tables for block in table]
-        assert len(used + self._free) == len({*used, *self._free} - self.retired) == self.num_blocks, (
+        """Every block is either free, retired or in as many tables as it knows of; raises AssertionError otherwise."""
+        used, free = Counter(chain.from_iterable(tables)), [*self._free, *self._cached]
+        assert len([*used, *free]) == len({*used, *free} - self.retired) == self.num_blocks, (
             "a block is lost or used twice"
         )
+        assert all(count == used[block] for block, count in enumerate(self._references)), (
+            "a block is lost or used twice"
+        )
+        assert {*self._prefixes.blocks} & {*free} == {*self._cached}, (
+            "a free block is cached and not among the cached"
+        )
+        assert not {*self._prefixes.blocks} & self.retired, "a retired block is cached"
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        self._prefixes.drop(block)
+        return block
 
     def _retire(self) -> None:
         """The highest free ids go: they lie together, and whole pages with them."""
-        count = min(self.num_blocks - self.capacity, len(self._free))
+        count = min(self.num_blocks - self.capacity, self.num_free)
         if count > 0:
-            gone = set(heapq.nlargest(count, self._free))
+            gone = set(heapq.nlargest(count, chain(self._free, self._cached)))
+            self.forget([block for block in self._cached if block in gone])
             self._free = [block for block in self._free if block not in gone]
             self.retired |= gone
             self.num_blocks -= count

@@ -2,10 +2,11 @@
 
 To copy = of every block the slots that are filled and were not copied under its present version. Only completed writes
 count as filled, and what is filled is not written again under the same version, so no copy is torn: a block that is
-freed and taken anew while it is copied has a higher version, and is copied from its first slot again.
+freed and taken anew while it is copied has a higher version, and is copied from its first slot again. A cached block
+that comes back into a table is filled at once and has its old version: it is copied unless it was copied before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,14 @@ class PatchSync:
         self._copied[blocks] = filled[blocks]
         self._is_warm[blocks] = True
         return _joined(blocks * self._block_size + starts, blocks * self._block_size + stops)
+
+    def lacking(self, blocks: Collection[int]) -> list[int]:
+        """Those of these full blocks that the target has not, though nobody may be using them."""
+        asked = np.fromiter(blocks, np.int64, len(blocks))
+        versions, _ = self._contents()
+        is_held = (self._versions[asked] == versions[asked]) & (self._copied[asked] == self._block_size)
+        lacking: list[int] = asked[~is_held].tolist()
+        return lacking
 
     def _behind(self, upcoming: Sequence[int]) -> _Parts:
         versions, filled = self._contents()

@@ -87,11 +87,15 @@ class Decodes:
 
 
 def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[torch.Tensor], Ids]:
-    """Stretches of the pool to read where they lie, blocks to gather, and each block's rows ``[KV heads, blocks]``."""
-    order, heads = np.argsort(blocks), np.arange(kv_heads)[:, None]
+    """Stretches of the pool to read where they lie, blocks to gather, and each block's rows ``[KV heads, blocks]``.
+
+    A block that several sequences have comes several times, and is read as often.
+    """
+    order, heads = _order(blocks), np.arange(kv_heads)[:, None]
     rows = np.empty((kv_heads, len(blocks)), dtype=np.int64)
     stretches, loose, row = [], [], 0
-    for members in np.split(order, np.flatnonzero(np.diff(blocks[order]) > _GAP) + 1):
+    steps = np.diff(blocks[order])
+    for members in np.split(order, np.flatnonzero((steps > _GAP) | (steps <= 0)) + 1):
         start, stop = int(blocks[members[0]]), int(blocks[members[-1]]) + 1
         if len(members) < max(_SHORT, (stop - start) // 2):
             loose.append(members)
@@ -107,3 +111,11 @@ def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[to
         rows[:, members] = row + heads * len(members) + np.arange(len(members))
         row += kv_heads * len(members)
     return stretches, gathered, rows
+
+
+def _order(blocks: Ids) -> Ids:
+    """Ascending as far as each comes first, then as each comes the second time, and so on."""
+    order = np.argsort(blocks, kind="stable")
+    ascending = blocks[order]
+    times = np.arange(len(blocks)) - np.searchsorted(ascending, ascending)
+    return order[np.argsort(times, kind="stable")] if times.any() else order

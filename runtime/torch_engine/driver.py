@@ -124,7 +124,9 @@ class Driver:
         self._scratch = self.pool.reserve()
         limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
         limits = ModelLimits(limit, self.model.vocab_size)
-        self.scheduler = Scheduler(self.pool, size, self.settings.max_running, limits)
+        self.scheduler = Scheduler(
+            self.pool, size, self.settings.max_running, limits, self.settings.prefix_caching
+        )
         self.capacity = Capacity(self)
         worker = WorkerConfig(config.checkpoint, self.shape, self._scratch)
         self.crew = Crew(worker, self._worker_said, self._worker_lost)
@@ -349,7 +351,8 @@ class Driver:
         """A snapshot."""
         scheduler = self.scheduler
         counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
-        return EngineStats(*counts, dict(self.crew.pids), self.standby.topologies)
+        cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
+        return EngineStats(*counts, dict(self.crew.pids), self.standby.topologies, *cache)
 
     async def call_resize(self, num_blocks: int) -> Resized:
         """Have so many KV blocks, unless a switch is under way."""
@@ -362,25 +365,27 @@ class Driver:
         wanted = self._valid_blocks(positions)
         found: dict[tuple[str, int, Piece], str] = {}
         for device in self.active.topology.devices:
-            result = await self._digests_of(device, {block: valid for block, (_, _, valid) in wanted.items()})
-            found.update({(*wanted[block][:2], piece): digest for (block, piece), digest in result.items()})
-        return KvDigests(
-            positions, found, {(rid, logical): block for block, (rid, logical, _) in wanted.items()}
-        )
+            pieces = tuple(sorted(self.active.pieces(device)))
+            read = await self._digests_of(device, pieces, tuple({*wanted.values()}))
+            found.update(
+                {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
+            )
+        return KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
 
-    def _valid_blocks(self, positions: dict[str, int]) -> dict[int, tuple[str, int, int]]:
-        """Block to (request, logical block, valid tokens)."""
-        size, blocks = self.settings.block_size, {}
-        for sequence in self.scheduler.running:
-            request_id = sequence.request.request_id
-            for logical, block in enumerate(sequence.table):
-                if (valid := min(positions.get(request_id, 0) - logical * size, size)) > 0:
-                    blocks[block] = (request_id, logical, valid)
-        return blocks
+    def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """(Request, logical block) to (block, valid tokens)."""
+        size = self.settings.block_size
+        return {
+            (sequence.request.request_id, logical): (block, valid)
+            for sequence in self.scheduler.running
+            for logical, block in enumerate(sequence.table)
+            if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
+        }
 
-    async def _digests_of(self, device: int, valid: dict[int, int]) -> dict[tuple[int, Piece], str]:
-        pieces, blocks = tuple(sorted(self.active.pieces(device))), tuple(valid.items())
-        found: dict[tuple[int, Piece], str] = await self.crew.order(
+    async def _digests_of(
+        self, device: int, pieces: tuple[Piece, ...], blocks: tuple[tuple[int, int], ...]
+    ) -> dict[tuple[int, int, Piece], str]:
+        found: dict[tuple[int, int, Piece], str] = await self.crew.order(
             device, lambda n: Digest(n, pieces, blocks)
         )
         return found

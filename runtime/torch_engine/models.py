@@ -27,6 +27,8 @@ class EngineSettings:
     """Share of the time that copying may take while requests run."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
+    prefix_caching: bool = True
+    """KV of a prefix that was computed before is used again while it is in the cache."""
 
     def __post_init__(self) -> None:
         """Every running sequence must fit a step, or some would never decode.

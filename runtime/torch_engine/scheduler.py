@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
+from runtime.kv.prefixes import BlockHash, hash_block
 from runtime.torch_engine.models import Sampled, Span
 
 
@@ -24,13 +25,29 @@ class Sequence:
     tokens: list[int]
     table: list[int] = field(default_factory=list)
     num_computed: int = 0
+    num_cached: int | None = None
+    """Tokens that needed no computation when it started; None before."""
+    hashes: list[BlockHash] = field(default_factory=list)
+    """Of its first full blocks, as far as anybody asked."""
     in_flight: bool = False
     cancelled: bool = False
+
+    def block_hashes(self, count: int, block_size: int) -> list[BlockHash]:
+        """Hashes of the first ``count`` blocks, all of them full."""
+        for first in range(len(self.hashes) * block_size, count * block_size, block_size):
+            parent = self.hashes[-1] if self.hashes else b""
+            self.hashes.append(hash_block(parent, self.tokens[first : first + block_size]))
+        return self.hashes[:count]
 
     @property
     def num_outputs(self) -> int:
         """Tokens generated so far."""
         return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Its last token is what the step before gave. A prompt may lack one token too, if the others are cached."""
+        return self.num_missing == 1 and self.num_outputs > 0
 
     @property
     def most_tokens(self) -> int:
@@ -68,15 +85,24 @@ class ModelLimits:
 class Scheduler:
     """Queues, block tables and the choice of the next micro-batch."""
 
-    def __init__(self, pool: BlockPool, block_size: int, max_running: int, limits: ModelLimits) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        block_size: int,
+        max_running: int,
+        limits: ModelLimits,
+        prefix_caching: bool = True,
+    ) -> None:
         self.pool = pool
-        self._block_size, self._limits = block_size, limits
+        self._block_size, self._limits, self._prefix_caching = block_size, limits, prefix_caching
         self.max_running = max_running
         """New sequences start only while fewer run."""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self.request_blocks = pool.num_blocks
         """KV blocks that a request may come to need; the pool may have fewer for the time of a switch."""
+        self.prefix_cache_queries = self.prefix_cache_hits = 0
+        """Tokens of the sequences that started, and those of them that were in the cache."""
 
     @property
     def num_waiting(self) -> int:
@@ -124,7 +150,7 @@ class Scheduler:
             (s for s in self._running if not s.in_flight and not s.cancelled), key=lambda s: s.num_missing > 1
         )
         for sequence in itertools.chain(ready, self._admissions()):
-            if budget == 0 or (len(chunks) >= most and sequence.num_missing == 1):
+            if budget == 0 or (len(chunks) >= most and sequence.is_decoding):
                 break
             if sequence not in self._running:
                 continue  # preempted by an earlier turn of this loop
@@ -143,7 +169,7 @@ class Scheduler:
             samples = chunk.samples
             sequence.in_flight = False
             sequence.num_computed += chunk.span.count
-            self._written(sequence.table, chunk.span.start, sequence.num_computed)
+            self._written(sequence, chunk.span.start, sequence.num_computed)
             result = next(results) if samples else None
             if sequence.cancelled:
                 out.append(self._end_cancelled(sequence))
@@ -173,22 +199,41 @@ class Scheduler:
     @property
     def least_blocks(self) -> int:
         """Blocks with which all goes on: those in tables with one more per running sequence, or those of the longest request."""
-        held = sum(len(sequence.table) for sequence in self._running)
+        held = self.pool.num_blocks - self.pool.num_free
         return max(held + len(self._running), self.longest_blocks)
 
     def check_integrity(self) -> None:
-        """Every block is free or in one table (for tests and idle moments)."""
+        """Every block is free or in tables (for tests and idle moments)."""
         self.pool.check_integrity(s.table for s in self._running)
 
     def _admissions(self) -> Iterable[Sequence]:
         """Sequences that may start. A block per running sequence is left, or the newcomer would soon be preempted."""
         while self._waiting and len(self._running) < self.max_running:
-            needed = self._blocks_for(self._waiting[0].num_missing) + len(self._running)
-            if self.pool.num_free < needed:
+            sequence = self._waiting[0]
+            prefix = self._cached_prefix(sequence)
+            needed = self._blocks_for(sequence.num_missing) + len(self._running)
+            if self.pool.num_free < needed - sum(block not in self.pool.cached for block in prefix):
                 return
-            sequence = self._waiting.popleft()
+            self._waiting.popleft()
             self._running.append(sequence)
+            self._start(sequence, prefix)
             yield sequence
+
+    def _cached_prefix(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold its first tokens. The last token is computed in any case: the step gives the next one."""
+        if not self._prefix_caching:
+            return []
+        count = (len(sequence.tokens) - 1) // self._block_size
+        return self.pool.find(sequence.block_hashes(count, self._block_size))
+
+    def _start(self, sequence: Sequence, prefix: list[int]) -> None:
+        """Its blocks are those of its cached prefix; one that was preempted counts once."""
+        self.pool.share(prefix)
+        sequence.table, sequence.num_computed = prefix, len(prefix) * self._block_size
+        if self._prefix_caching and sequence.num_cached is None:
+            sequence.num_cached = sequence.num_computed
+            self.prefix_cache_queries += len(sequence.tokens)
+            self.prefix_cache_hits += sequence.num_cached
 
     def _chunk(self, sequence: Sequence, budget: int) -> Chunk | None:
         count = min(sequence.num_missing, budget)
@@ -215,12 +260,16 @@ class Scheduler:
                 return True
         return False
 
-    def _written(self, table: list[int], start: int, stop: int) -> None:
-        """Tell the pool which slots the tokens from ``start`` to before ``stop`` filled."""
-        size = self._block_size
+    def _written(self, sequence: Sequence, start: int, stop: int) -> None:
+        """Tell the pool which slots the tokens from ``start`` to before ``stop`` filled, and which blocks are full."""
+        size, table = self._block_size, sequence.table
         for logical in range(start // size, -(-stop // size)):
             first = logical * size
             self.pool.written(table[logical], max(start - first, 0), min(stop - first, size))
+        if self._prefix_caching and start // size < stop // size:
+            hashes = sequence.block_hashes(stop // size, size)
+            for logical in range(start // size, stop // size):
+                self.pool.cache(hashes[logical], table[logical])
 
     def _append(self, sequence: Sequence, result: Sampled) -> Token:
         index, params = sequence.num_outputs, sequence.request.sampling
@@ -240,6 +289,7 @@ class Scheduler:
             result.logprob,
             result.alternatives,
             finish,
+            num_cached=sequence.num_cached,
         )
 
     def _end_cancelled(self, sequence: Sequence) -> Token:

@@ -87,6 +87,7 @@ class Switch:
         """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
         before = self._copied_bytes
         with _uncollected():
+            self._hold_back(True)  # a newcomer's cached prefix may be much to copy at once
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._catch_up()
@@ -94,17 +95,20 @@ class Switch:
                     await self._copy_rest()
                     self._check()
             except TimeoutError:
-                self._driver.resume()
+                self._go_on()
                 raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
             except BaseException:
-                self._driver.resume()
+                self._go_on()
                 raise
             patched_s = time.perf_counter()
             self._committed, self.is_syncing = True, False
             moved = self._driver.commit(self._target, epoch)
             committed_s = time.perf_counter()
+            first_step = self._driver.resume()
+            self._forget_prefixes()  # while workers compute, and before anybody new looks for one
             self._hold_back(False)
-            await self._driver.resume()
+            self._driver.schedule()
+            await first_step
         parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={self.path: len(moved)})
@@ -141,13 +145,26 @@ class Switch:
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
 
+    def _go_on(self) -> None:
+        """The cut is given up: requests run on the source as before."""
+        self._hold_back(False)
+        self._driver.resume()
+
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence."""
-        await self._copy(self._sync.order(self._pace.slots))
+        slots = max(self._pace.slots, 1)
+        for _ in range(0, self._sync.lag(), slots):
+            await self._copy(self._sync.order(slots))
 
     async def _copy_rest(self) -> None:
         """What the target lacks, while nothing runs."""
         await self._copy(self._sync.order())
+
+    def _forget_prefixes(self) -> None:
+        """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
+        if self._boxes:
+            pool = self._driver.pool
+            pool.forget(self._sync.lacking(pool.cached))
 
     async def _copy(self, runs: Integers) -> tuple[int, float]:
         """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""

@@ -210,9 +210,9 @@ class Worker:
         self._store.forget_peers()
         self._channel.send(Done(order.order, None))
 
-    def _digests(self, order: Digest) -> dict[tuple[int, Piece], str]:
+    def _digests(self, order: Digest) -> dict[tuple[int, int, Piece], str]:
         return {
-            (block, piece): self._store.digest(piece, block, tokens)
+            (block, tokens, piece): self._store.digest(piece, block, tokens)
             for block, tokens in order.blocks
             for piece in order.pieces
         }

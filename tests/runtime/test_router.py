@@ -183,6 +183,18 @@ async def test_what_the_old_owner_still_says_after_the_fence_is_not_heard(
     assert router.counts.lost == router.counts.duplicates == 0
 
 
+@pytest.mark.parametrize("num_cached", [None, 0, 1])
+async def test_usage_has_what_the_first_token_says_was_cached(
+    router: Router, engine: ScriptedEngine, num_cached: int | None
+) -> None:
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
+    request_id = (await submitted(engine)).request_id
+    engine.emit([Token(request_id, 0, 0, LETTERS["a"], num_cached=num_cached)])
+    engine.emit([Token(request_id, 0, 1, None, finish=Finish.CANCELLED)])
+    assert (await task)[-1].usage == Usage(2, 1, num_cached)
+
+
 async def test_a_token_said_twice_is_delivered_once(router: Router, engine: ScriptedEngine) -> None:
     engine.hold()
     task = asyncio.create_task(collect(router, "ab", max_tokens=2))

@@ -85,6 +85,8 @@ def test_usage_is_null_until_the_chunk_that_tells_it():
     last = parsed(writing.usage_chunk(Usage(4, 6), "3-TP2"))
     assert last["choices"] == []
     assert last["usage"] == {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
+    cached = parsed(writing.usage_chunk(Usage(4, 6, cached_tokens=0), "3-TP2"))["usage"]
+    assert cached == {**last["usage"], "prompt_tokens_details": {"cached_tokens": 0}}
 
 
 def test_a_whole_answer_joins_text_and_logprobs():

@@ -55,13 +55,15 @@ def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm() 
 def test_a_block_that_changed_hands_is_copied_from_its_start() -> None:
     pool = BlockPool(2)
     (block,) = pool.take(1)
-    pool.written(block, 0, 3)
+    pool.written(block, 0, SIZE)
     sync = synced(pool, block)
     pool.give_back([block])
     assert sync.lag() == 0
     assert pool.take(1) == [block]
     pool.written(block, 0, 3)
     assert slots_of(sync.order()) == [0, 1, 2]
+    pool.written(block, 3, SIZE)
+    assert slots_of(sync.order()) == [3]
 
 
 def test_a_block_that_is_written_again_from_an_earlier_slot_is_copied_from_its_start() -> None:
@@ -81,6 +83,53 @@ def test_a_slice_is_bounded_and_has_one_block_at_least() -> None:
     assert slots_of(sync.order(most=1)) == list(range(4))
     assert slots_of(sync.order(most=9)) == list(range(4, 16))
     assert sync.lag() == 16
+
+
+def cached(pool: BlockPool, block: int) -> None:
+    """Fill a block and have it outlive its table."""
+    pool.written(block, 0, SIZE)
+    pool.cache(b"hash", block)
+    pool.give_back([block])
+
+
+def test_a_cached_block_is_copied_when_it_comes_back_and_once_for_all_tables() -> None:
+    pool = BlockPool(4)
+    (block,) = pool.take(1)
+    sync = synced(pool)
+    cached(pool, block)
+    assert (sync.lag(), sync.lacking(pool.cached)) == (0, [block])
+    pool.share([block])
+    pool.share([block])
+    assert slots_of(sync.order()) == [0, 1, 2, 3]
+    pool.give_back([block])
+    pool.give_back([block])
+    assert (sync.lag(), sync.lacking(pool.cached)) == (0, [])
+    pool.share([block])
+    assert sync.lag() == 0
+
+
+def test_a_cached_block_of_which_only_the_memory_was_warmed_or_a_part_copied_is_lacking() -> None:
+    pool = BlockPool(2)
+    first, second = pool.take(2)
+    pool.written(first, 0, SIZE - 1)
+    sync = synced(pool, first, second)
+    pool.written(first, SIZE - 1, SIZE)
+    pool.cache(b"first", first)
+    pool.give_back([first])
+    cached(pool, second)
+    assert sync.lacking(pool.cached) == [first, second]
+    sync.order(upcoming=pool.next_free(2))
+    assert sync.lacking(pool.cached) == [first, second]
+
+
+def test_a_cached_block_that_was_copied_when_it_held_something_else_is_lacking() -> None:
+    pool = BlockPool(1)
+    (block,) = pool.take(1)
+    pool.written(block, 0, SIZE)
+    sync = synced(pool, block)
+    pool.give_back([block])
+    cached(pool, *pool.take(1))
+    assert sync.lacking(pool.cached) == [block]
 
 
 @dataclass
@@ -112,8 +161,9 @@ class World:
     def turn(self, kind: str, argument: int) -> None:
         match kind:
             case "submit":
-                params = SamplingParams(self.tokens)
-                self.scheduler.submit(Request(f"r{self.names}", tuple(range(argument)), params, 1))
+                params, first = SamplingParams(self.tokens), 15 * (self.names % 3)  # some begin as others did
+                prompt = tuple(range(first, first + argument))
+                self.scheduler.submit(Request(f"r{self.names}", prompt, params, 1))
                 self.names += 1
             case "batch" if len(self.flying) < 2:
                 if batch := self.scheduler.next_batch(argument, 2):
@@ -153,13 +203,14 @@ class World:
         self.target[now] = self.source[now]
 
     def cut(self) -> list[int]:
-        """Drain, copy the rest; returns the slots of that last patch."""
+        """Drain, copy the rest, forget the prefixes that stay behind; returns the slots of that last patch."""
         while self.flying:
             self.turn("complete", 0)
         self.read(len(self.copying))
         self.copying = slots_of(self.sync.order())
         patch = list(self.copying)
         self.read(len(patch))
+        self.scheduler.pool.forget(self.sync.lacking(self.scheduler.pool.cached))
         return patch
 
     @property
@@ -170,6 +221,11 @@ class World:
             for sequence in self.scheduler.running
             for at in range(sequence.num_computed)
         ]
+
+    @property
+    def cached(self) -> list[int]:
+        """Every slot of a free block in which a prefix may be found."""
+        return [block * SIZE + at for block in self.scheduler.pool.cached for at in range(SIZE)]
 
 
 ACTIONS = st.lists(
@@ -196,7 +252,7 @@ def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
     for kind, argument in actions:
         world.turn(kind, argument)
     world.cut()
-    valid = world.valid
+    valid = world.valid + world.cached
     assert world.target[valid].tolist() == world.source[valid].tolist()
     assert world.sync.lag() == 0
 

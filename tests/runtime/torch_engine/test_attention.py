@@ -85,6 +85,14 @@ CROWDS = {
     "far apart": [list(range(0, 60, 20)), list(range(9, 60, 21))],
     "a stretch, and blocks far from it": [list(range(34, 4, -1)), [63, 50, 48]],
     "too thin for a stretch": [list(range(0, 64, 8))],
+    "a long prefix that is shared": [[*range(8, 40), last, last + 3] for last in (40, 41, 60)],
+    "short prefixes that are shared, and one that is all of it": [
+        [1, 2, 3, 9],
+        [1, 2, 3, 10],
+        [1, 2, 3],
+        [*range(20, 50)],
+        [*range(20, 50), 60],
+    ],
 }
 
 
@@ -134,6 +142,14 @@ def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() 
     assert stretches == [(100, 140)]
     assert [chunk.tolist() for chunk in gathered] == [apart]
     assert sorted(rows.ravel().tolist()) == list(range(86)), "every block of every head has a row of its own"
+
+
+def test_shared_blocks_are_read_in_place_for_each_that_has_them() -> None:
+    shared = list(range(100, 140))
+    stretches, gathered, rows = _reading(np.array([*shared, 140, *shared, 3, *shared[:20]]), 2)
+    assert stretches == [(100, 141), (100, 140), (100, 120)]
+    assert [chunk.tolist() for chunk in gathered] == [[3]]
+    assert sorted(rows.ravel().tolist()) == list(range(2 * 102)), "and every one has a row of its own"
 
 
 def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between() -> None:

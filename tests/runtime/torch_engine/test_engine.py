@@ -21,7 +21,12 @@ from runtime.torch_engine.models import EngineSettings
 pytestmark = pytest.mark.slow
 
 SETTINGS = EngineSettings(
-    block_size=8, num_blocks=256, max_running=6, max_batch_tokens=24, syncing_batch_tokens=16
+    block_size=8,
+    num_blocks=256,
+    max_running=6,
+    max_batch_tokens=24,
+    syncing_batch_tokens=16,
+    prefix_caching=False,  # what is submitted again is half-prefilled again
 )
 LAYERS = 5
 

@@ -216,3 +216,107 @@ def test_a_request_may_need_more_than_the_pool_has_for_the_time_of_a_switch() ->
     assert subject.next_batch(40, 1) == []
     subject.pool.resize(16)
     assert len(step(subject, subject.next_batch(40, 1))) == 1
+
+
+def spans(batch: list[Chunk]) -> dict[str, tuple[int, int]]:
+    return {chunk.sequence.request.request_id: (chunk.span.start, chunk.span.count) for chunk in batch}
+
+
+@pytest.mark.parametrize(("prompt", "cached"), [(10, 8), (8, 4), (9, 8), (4, 0), (20, 8)])
+def test_of_a_prompt_known_in_part_the_rest_is_computed_and_one_token_at_least(
+    prompt: int, cached: int
+) -> None:
+    subject = scheduler()
+    subject.submit(request("first", prompt=10, tokens=1))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(request("again", prompt, tokens=1))
+    batch = subject.next_batch(40, 1)
+    assert spans(batch) == {"again": (cached, prompt - cached)}
+    assert (subject.prefix_cache_queries, subject.prefix_cache_hits) == (10 + prompt, cached)
+    assert len(step(subject, batch)) == 1
+    subject.check_integrity()
+
+
+def test_what_was_generated_is_known_as_the_prompt_is() -> None:
+    subject = scheduler()
+    subject.submit(request("first", prompt=5, tokens=4))
+    for _ in range(4):
+        step(subject, subject.next_batch(40, 1))
+    subject.submit(Request("again", (*range(5), 9, 9, 9, 1, 2), SamplingParams(1), epoch=1))
+    assert spans(subject.next_batch(40, 1)) == {"again": (8, 2)}
+
+
+def test_running_sequences_share_the_blocks_of_their_prefix_and_write_to_others() -> None:
+    subject = scheduler()
+    subject.submit(request("old", prompt=10))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(request("new", prompt=10))
+    step(subject, subject.next_batch(40, 1))
+    old, new = (sequence.table for sequence in subject.running)
+    assert old[:2] == new[:2]
+    assert old[2] != new[2]
+    assert subject.least_blocks == 4 + 2
+    subject.cancel("old")
+    assert subject.pool.num_free == 16 - 3
+    subject.check_integrity()
+
+
+def other(name: str, prompt: int, tokens: int) -> Request:
+    """One whose prompt begins like nobody else's."""
+    return Request(name, tuple(range(20, 20 + prompt)), SamplingParams(tokens), epoch=1)
+
+
+@pytest.mark.parametrize(("blocks", "starts"), [(7, False), (8, True)])
+def test_a_prefix_that_comes_back_is_no_longer_free_for_the_rest(blocks: int, starts: bool) -> None:
+    subject = scheduler(blocks)
+    subject.submit(request("first", prompt=16, tokens=1))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(other("busy", prompt=7, tokens=9))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(request("again", prompt=20, tokens=1))  # four of its five blocks are cached, and free
+    batch = subject.next_batch(40, 1)
+    assert spans(batch) == {"busy": (7, 1)} | ({"again": (16, 4)} if starts else {})
+    step(subject, batch)
+    subject.check_integrity()
+
+
+def test_a_prefix_that_others_have_in_use_takes_no_room() -> None:
+    subject = scheduler(blocks=8)
+    subject.submit(request("old", prompt=17, tokens=9))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(request("new", prompt=19, tokens=1))
+    assert spans(subject.next_batch(40, 1)) == {"old": (17, 1), "new": (16, 3)}
+
+
+def test_a_sequence_that_was_preempted_finds_its_own_blocks_and_is_counted_once() -> None:
+    subject = scheduler(blocks=6)
+    subject.submit(request("old", prompt=8, tokens=9))
+    subject.submit(other("young", prompt=8, tokens=9))
+    ends: list[str] = []
+    computed = 0
+    for _ in range(40):
+        batch = subject.next_batch(40, 1)
+        computed += sum(chunk.span.count for chunk in batch)
+        ends += [token.request_id for token in step(subject, batch) if token.finish]
+    assert ends == ["old", "young"]
+    assert 2 * 16 < computed < 2 * 16 + 8, "it was preempted, but not all was computed anew"
+    assert (subject.prefix_cache_queries, subject.prefix_cache_hits) == (16, 0)
+
+
+def test_prompts_known_but_for_a_token_start_together() -> None:
+    subject = scheduler()
+    subject.submit(request("first", prompt=9, tokens=1))
+    step(subject, subject.next_batch(40, 1))
+    for name in "abcd":
+        subject.submit(request(name, prompt=9))
+    assert spans(subject.next_batch(40, 1)) == dict.fromkeys("abcd", (8, 1))
+
+
+def test_without_prefix_caching_nothing_is_known() -> None:
+    subject = Scheduler(BlockPool(16), BLOCK, 8, ModelLimits(60, 50), prefix_caching=False)
+    for name in "ab":
+        subject.submit(request(name, prompt=9, tokens=1))
+        batch = subject.next_batch(40, 1)
+        assert spans(batch) == {name: (0, 9)}
+        step(subject, batch)
+    assert (subject.prefix_cache_queries, len(subject.pool.cached)) == (0, 0)

@@ -1,10 +1,10 @@
 """Every topology to every other, one switch after the other on living workers under load: no byte, logprob or token changes."""
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,7 +47,7 @@ STACKED = (
 RUNNING = 16
 SETTINGS = EngineSettings(
     block_size=8,
-    num_blocks=2048,
+    num_blocks=768,  # fewer than all that was ever said: cached blocks are taken by others
     max_running=RUNNING,
     max_batch_tokens=48,
     syncing_batch_tokens=32,
@@ -67,26 +67,34 @@ def circuit(count: int) -> list[int]:
     return found[::-1]
 
 
-def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """More than run at once, from 1 to 400 tokens; a third of them sampled, each with a seed of its own.
+COMMON = tuple(11 * j % 101 for j in range(43))
+"""How some prompts begin: five blocks and a part of one."""
 
-    What they generate differs in length as well, so that they do not end together.
+
+def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """More than run at once, from 1 to 443 tokens; a third of them sampled, each with a seed of its own.
+
+    A quarter of them share a prefix. What they generate differs in length as well, so that they do not end together.
     """
     lengths = [1, 5, 8, 13, 17, 23, 30, 40, 64, 90, 150, 400]
     for number in range(2 * len(lengths)):
         length = lengths[number % len(lengths)]
-        yield f"r{number}", tuple((31 * number + 7 * j) % 101 for j in range(length)), number
+        own = tuple((31 * number + 7 * j) % 101 for j in range(length))
+        yield f"r{number}", COMMON + own if number % 4 == 0 else own, number
 
 
 class Streams:
-    """Streams that never end: each begins anew when it is over. Every run of it must say the same."""
+    """Streams that never end: each begins anew when it is over. Every run of it must say the same.
 
-    def __init__(self, engine: TorchEngine) -> None:
+    When it begins anew what it said before is in the cache, as far as nobody took the blocks and the target had them.
+    """
+
+    def __init__(self, engine: TorchEngine, reference: dict[str, list[Token]] | None = None) -> None:
         self._engine = engine
         self._prompts = {name: (tokens, seed) for name, tokens, seed in prompts()}
         self._news = asyncio.Condition()
         self._said: dict[str, list[Token]] = {}
-        self.reference: dict[str, list[Token]] = {}
+        self.reference = reference or {}
         self.checked = 0
         self.epoch = 1
         self._cycle = itertools.count()
@@ -151,21 +159,31 @@ def same(got: Sequence[Token], want: Sequence[Token]) -> None:
     assert max(abs(a.logprob - b.logprob) for a, b in zip(got, want, strict=True)) < 1e-4
 
 
-Serve = Callable[[Topology, int], AbstractAsyncContextManager[TorchEngine]]
+Start = Callable[[EngineSettings], Awaitable[TorchEngine]]
 
 
 @pytest.fixture
-def serve(checkpoints: dict[str, Path], cluster: Cluster) -> Serve:
-    @asynccontextmanager
-    async def start(topology: Topology, layers_per_slab: int) -> AsyncIterator[TorchEngine]:
-        settings = replace(SETTINGS, layers_per_slab=layers_per_slab)
-        engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
-        try:
-            yield engine
-        finally:
-            await engine.close()
+async def start(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[Start]:
+    """An engine with these settings, in place of the one before."""
+    topology = parse_topology(TOPOLOGIES[0], cluster, LAYERS, "fp32")
+    async with contextlib.AsyncExitStack() as running:
 
-    return start
+        async def started(settings: EngineSettings) -> TorchEngine:
+            await running.aclose()
+            engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
+            running.push_async_callback(engine.close)
+            return engine
+
+        yield started
+
+
+@pytest.fixture
+async def reference(start: Start) -> dict[str, list[Token]]:
+    """What every stream says in an engine that neither switches nor caches prefixes."""
+    streams = Streams(await start(dataclasses.replace(SETTINGS, prefix_caching=False)))
+    await streams.begin()
+    await streams.all_heard_once()
+    return streams.reference
 
 
 async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
@@ -202,34 +220,41 @@ def test_a_circuit_takes_every_ordered_pair_once() -> None:
     ids=lambda value: str(len(value) if isinstance(value, tuple) else value),
 )
 async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
-    serve: Serve, cluster: Cluster, names: tuple[str, ...], layers_per_slab: int, switches: int
+    start: Start,
+    reference: dict[str, list[Token]],
+    cluster: Cluster,
+    names: tuple[str, ...],
+    layers_per_slab: int,
+    switches: int,
 ) -> None:
     targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in names]
-    async with serve(targets[0], layers_per_slab) as engine:
-        streams = Streams(engine)
-        await streams.begin()
-        await streams.all_heard_once()
-        crowds = []
-        for epoch, node in enumerate(circuit(len(names))[1 : switches + 1], start=2):
-            stats = await engine.stats()
-            crowds.append((stats.running, stats.waiting))
-            streams.epoch = epoch
-            await move(engine, targets[node], epoch)
-            streams.raise_failure()
-        await streams.until(2 * RUNNING)
-        assert engine.topology == targets[node]
+    engine = await start(dataclasses.replace(SETTINGS, layers_per_slab=layers_per_slab))
+    streams = Streams(engine, reference)
+    await streams.begin()
+    await streams.until(len(reference))
+    crowds, hits = [], []
+    for epoch, node in enumerate(circuit(len(names))[1 : switches + 1], start=2):
+        stats = await engine.stats()
+        crowds.append((stats.running, stats.waiting))
+        hits.append(stats.prefix_cache_hits)
+        streams.epoch = epoch
+        await move(engine, targets[node], epoch)
+        streams.raise_failure()
+    await streams.until(2 * RUNNING)
+    assert engine.topology == targets[node]
     assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
     assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
+    assert sum(after > before for before, after in itertools.pairwise(hits)) > len(hits) / 2
 
 
-async def test_stages_that_divide_a_slab_are_refused(serve: Serve, cluster: Cluster) -> None:
-    first, divided = (
-        parse_topology(text, cluster, LAYERS, "fp32") for text in (STACKED[0], "CPU[0]:0-3 > CPU[1]:3-5")
-    )
-    async with serve(first, 2) as engine:
-        with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
-            await engine.prepare(divided)
-        assert refused.value.reason is Reason.UNSUPPORTED
+async def test_stages_that_divide_a_slab_are_refused(
+    start: Start, checkpoints: dict[str, Path], cluster: Cluster
+) -> None:
+    divided = parse_topology("CPU[0]:0-3 > CPU[1]:3-5", cluster, LAYERS, "fp32")
+    pairs = dataclasses.replace(SETTINGS, layers_per_slab=2)
+    engine = await start(pairs)
+    with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
+        await engine.prepare(divided)
+    assert refused.value.reason is Reason.UNSUPPORTED
     with pytest.raises(TopologyError, match="start at a multiple of 2"):
-        async with serve(divided, 2):
-            pass
+        await TorchEngine.start(checkpoints["qwen3-tied"], divided, cluster, pairs)

@@ -1,0 +1,141 @@
+"""The driver's side of a cut on a driver that only remembers: what may start when, what is copied when, what is forgotten."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runtime.errors import SwitchError
+from runtime.kv.blocks import BlockPool
+from runtime.models import Cluster, ModelSpec, Reason
+from runtime.notation import parse_topology
+from runtime.torch_engine.messages import Copied, Copy
+from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.switch import Switch
+
+MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
+SIZE = 4
+SETTINGS = EngineSettings(block_size=SIZE, copy_slice_bytes=1)
+
+
+async def nothing(*_: Any) -> None:
+    """What a bring-up waits for is there."""
+
+
+class Driver:
+    """Runs no steps; notes what was asked of it."""
+
+    def __init__(self, cluster: Cluster, now: str) -> None:
+        self.model, self.cluster, self.settings = MODEL, cluster, SETTINGS
+        self.pool = BlockPool(16)
+        self.shape = SimpleNamespace(piece_slot_bytes=8)
+        self.scheduler = SimpleNamespace(max_running=SETTINGS.max_running, running=())
+        self.active = self.lineup(now)
+        self.crew = SimpleNamespace(handle=lambda device: device, order=self.order)
+        self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing)
+        self.standby = SimpleNamespace(give_way=nothing)
+        self.probe = nothing
+        self.trouble: Exception | None = None
+        self.notes: list[tuple[str, int]] = []
+        """What happened, with how many sequences might run then."""
+
+    def lineup(self, text: str) -> Any:
+        topology = parse_topology(text, self.cluster, MODEL.num_layers, "fp32")
+        return SimpleNamespace(topology=topology, load=nothing)
+
+    def note(self, what: str) -> None:
+        self.notes.append((what, self.scheduler.max_running))
+
+    async def order(self, device: int, make: Any) -> Copied:
+        order: Copy = make(0)
+        self.note(f"copy {int((order.runs[:, 1] - order.runs[:, 0]).sum())}")
+        return Copied(1, 0.001)
+
+    async def fence(self) -> tuple[float, float]:
+        self.note("fence")
+        if self.trouble:
+            raise self.trouble
+        return 0.0, 0.0
+
+    def commit(self, lineup: Any, epoch: int) -> tuple[str, ...]:
+        self.note("commit")
+        return ()
+
+    def resume(self) -> asyncio.Future[None]:
+        self.note(f"resume with {len(self.pool.cached)} cached")
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def schedule(self) -> None:
+        self.note(f"schedule with {len(self.pool.cached)} cached")
+
+
+def cached(pool: BlockPool, count: int) -> list[int]:
+    """Free blocks, filled and cached."""
+    table = pool.take(count)
+    for block in table:
+        pool.written(block, 0, SIZE)
+        pool.cache(bytes([block]), block)
+    pool.give_back(table)
+    return table
+
+
+@pytest.fixture
+def driver(cluster: Cluster) -> Driver:
+    return Driver(cluster, "CPU[0]:0-4")
+
+
+def begun(driver: Driver, target: str) -> Switch:
+    return Switch(driver, driver.lineup(target))  # type: ignore[arg-type] - what it needs of one
+
+
+async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_are_forgotten(
+    driver: Driver,
+) -> None:
+    most = SETTINGS.max_running
+    cached(driver.pool, 5)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    driver.pool.share(driver.pool.find([bytes([0]), bytes([1])]))  # a newcomer's, after the lag was measured
+    await switch.cut(2, deadline_s=5)
+    assert driver.notes == [
+        (f"copy {SIZE}", 0),
+        (f"copy {SIZE}", 0),
+        ("fence", 0),
+        ("commit", 0),
+        ("resume with 3 cached", 0),
+        ("schedule with 0 cached", most),
+    ]
+
+
+async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver: Driver) -> None:
+    blocks = cached(driver.pool, 5)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    driver.pool.share(blocks[:2])
+    await switch.lag()
+    await switch.lag()
+    driver.pool.give_back(blocks[:2])
+    await switch.cut(2, deadline_s=5)
+    assert sorted(driver.pool.cached) == sorted(blocks[:2])
+    await begun(driver, "CPU[0]:0-4").cut(3, deadline_s=5)
+    assert len(driver.pool.cached) == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (TimeoutError(), Reason.DEADLINE),
+        (SwitchError(Reason.RANK_LOST, "a worker died"), Reason.RANK_LOST),
+    ],
+)
+async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(
+    driver: Driver, trouble: Exception, reason: Reason
+) -> None:
+    cached(driver.pool, 5)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    driver.trouble = trouble
+    with pytest.raises(SwitchError) as given_up:
+        await switch.cut(2, deadline_s=5)
+    assert given_up.value.reason is reason
+    assert driver.notes == [("fence", 0), ("resume with 5 cached", SETTINGS.max_running)]

@@ -1,0 +1,22 @@
+"""Metrics: what an engine counts keeps rising when it starts anew."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from runtime.engine import EngineStats
+from service.metrics import Metrics
+
+
+def samples(metrics: Metrics, stats: EngineStats) -> dict[str, float]:
+    families = text_string_to_metric_families(metrics.render(stats).decode())
+    return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine_counts_from_0():
+    metrics, found = Metrics(), []
+    for queries, hits in ((100, 0), (250, 64), (250, 64), (30, 8)):
+        told = samples(metrics, EngineStats(0, 0, 8, 8, prefix_cache_queries=queries, prefix_cache_hits=hits))
+        found.append(
+            (told["intentctl_prefix_cache_queries_total"], told["intentctl_prefix_cache_hits_total"])
+        )
+
+    assert found == [(100, 0), (250, 64), (250, 64), (280, 72)]
