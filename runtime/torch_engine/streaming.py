@@ -67,6 +67,7 @@ class StreamingSwitch(Switch):
         await self._clear(unfinished, (self._target, self._source))
         for step in finished:
             await self._move(step, runs, (self._target, self._source))
+        self._forget_prefixes()  # cached blocks that no request used did not come along
 
     async def _move(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
         """KV, then weights; the KV that was copied from goes last, so that until then nothing is lost."""

@@ -33,6 +33,7 @@ HALVES = (
 )
 """From one to the next there is memory for one copy of the weights."""
 STREAMS = 8
+CACHING = dataclasses.replace(SETTINGS, prefix_caching=True)
 
 
 class FaultyEngine(TorchEngine):
@@ -77,7 +78,7 @@ def serve(checkpoint: Path) -> Serve:
     ) -> AsyncIterator[tuple[TorchEngine, Ears, list[Topology]]]:
         cluster = tight(checkpoint, ways)
         first, *others = [parse_topology(text, cluster, LAYERS, "fp32") for text in ways]
-        engine = await kind.start(checkpoint, first, cluster, SETTINGS)
+        engine = await kind.start(checkpoint, first, cluster, CACHING)
         try:
             yield engine, Ears(engine), others
         finally:
@@ -159,6 +160,9 @@ async def test_a_step_that_fails_is_undone_and_the_source_goes_on(
     async with serve(kind=FaultyEngine) as (engine, ears, (target, *_)):
         source = engine.topology
         await running(engine, ears)
+        await ears.until(
+            lambda: "r7" in ears.tokens and bool(ears.tokens["r3"][-1].finish)
+        )  # its prefix is cached
         shadow = await prepared(engine, target)
         fault.set(f"raise {layer}")
         with pytest.raises(
@@ -168,12 +172,15 @@ async def test_a_step_that_fails_is_undone_and_the_source_goes_on(
         assert failed.value.reason is Reason.LOAD_FAILED
         await shadow.abort(Reason.CANCELLED)
         assert engine.topology == source
+        await engine.submit(dataclasses.replace(requests()[3], request_id="r3 again"))
+        await ears.have("r3 again", 60)
+        same({"r3": ears.said()["r3 again"]}, {"r3": unswitched["r3"]})
         fault.clear()
         shadow = await prepared(engine, target)
         await shadow.cut(3, deadline_s=30)
         await shadow.release()
-        await ears.all_ended(STREAMS)
-        same(ears.said(), unswitched)
+        await ears.all_ended(STREAMS + 1)
+        same(ears.said(), unswitched | {"r3 again": unswitched["r3"]})
 
 
 async def test_a_worker_that_dies_before_anything_has_moved_for_good_leaves_the_source_serving(
