@@ -149,6 +149,15 @@ def test_a_change_waits_until_what_runs_has_room_on_both_sides():
     assert third.ttft_s == pytest.approx(0.03 + 0.05 - 0.006)
 
 
+def test_a_request_has_the_context_that_it_had_before_the_change():
+    before, after = stage(), stage(kv_s=1e-3)
+    (found,) = simulate(
+        Server((before,), 8, 1000, 64), [Arrival(0.0, 10, 3)], [Change(0.012, Server((after,), 8, 1000, 64))]
+    )
+    first, second = before.seconds(Step(10, 55, 10, 1)), before.seconds(Step(1, 11, 11, 1))
+    assert found.e2e_s == pytest.approx(first + second + after.seconds(Step(1, 12, 12, 1)))
+
+
 def test_a_change_while_nothing_runs_holds_for_what_comes_later():
     (found,) = simulate(even(0.01), [Arrival(5.0, 10, 2)], [Change(1.0, even(0.02))])
     assert found.e2e_s == pytest.approx(0.04)
