@@ -123,9 +123,10 @@ def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each(
     assert found["kind"] == "simulated"
     assert list(found["choices"]) == ["prefill-optimal", "decode-optimal", "balanced"]
     assert len(found["rows"]) == 5
-    assert found["costs"]["prepare_s"]["decode-optimal"] >= COSTS.prepare_s
+    assert found["costs"]["prepare_s"]["decode-optimal"] > 1.0  # what loading takes there
     assert found["kv_tokens_beside"] < min(found["kv_tokens"].values())
-    dearer = simulated(case, replace(COSTS, stop_s=20.0))
+    dearer = simulated(case, replace(COSTS, stop_s=20.0, prepare_s=3.0))
+    assert dearer["costs"]["prepare_s"] == {"decode-optimal": 3.0, "prefill-optimal": 3.0}
     assert dearer["rows"][:1][0]["ttft_s"] == found["rows"][0]["ttft_s"]
     assert dearer["rows"][3]["tpot_s"] > found["rows"][3]["tpot_s"]
 
@@ -133,6 +134,17 @@ def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each(
 def test_choices_that_do_not_fit_side_by_side_are_said():
     with pytest.raises(UsageError, match="do not fit side by side"):
         simulated(Simulation("qwen2.5-32b", (1, 1), 0.8, 2, 20, 0), COSTS)
+
+
+@pytest.mark.parametrize(("num_blocks", "fits"), [(39, False), (40, True)])
+def test_the_longest_request_has_to_fit_beside(monkeypatch, num_blocks, fits):
+    monkeypatch.setattr("benchmarks.pressure_simulated.blocks_beside", lambda *arguments: num_blocks)
+    case = Simulation("llama-3-8b", (1, 1), 0.5, phases=1, num_requests=2, seed=0)
+    if fits:
+        assert simulated(case, COSTS)["kv_tokens_beside"] == 640
+        return
+    with pytest.raises(UsageError, match="side by side"):
+        simulated(case, COSTS)
 
 
 def test_costs_are_the_worst_of_what_was_measured(tmp_path):
