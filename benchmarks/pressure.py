@@ -182,7 +182,8 @@ def costs_of(options: argparse.Namespace) -> Costs:
     said = (options.stop_ms, options.syncing_ratio, options.prepare_s)
     if any(one is not None and not 0 <= one < math.inf for one in said) or options.syncing_ratio == 0:
         raise UsageError("--stop-ms and --prepare-s must be 0 or more, --syncing-ratio more than 0")
-    found = Costs(0.0, 1.0, 0.0) if None not in said else measured()
+    is_asked = None in said and "simulated" in options.part.split(",")
+    found = measured() if is_asked else Costs(0.0, 1.0, 0.0)
     return Costs(
         stop_s=found.stop_s if options.stop_ms is None else options.stop_ms / 1000,
         syncing_ratio=options.syncing_ratio or found.syncing_ratio,

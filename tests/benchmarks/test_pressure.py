@@ -279,6 +279,17 @@ def test_every_case_is_a_model_with_a_load_and_a_length_of_phase():
     assert found.costs == Costs(0.005, 1.1, 0.5)
 
 
+def test_costs_are_read_only_for_a_simulation_that_lacks_them(monkeypatch):
+    monkeypatch.setattr("benchmarks.pressure.measured", lambda: Costs(0.25, 3.0, 4.0))
+
+    def costs(*arguments):
+        return parameters_of(parser().parse_args(arguments)).costs
+
+    assert costs() == Costs(0.25, 3.0, 4.0)
+    assert costs("--stop-ms", "5", "--prepare-s", "0") == Costs(0.005, 3.0, 0.0)
+    assert costs("--part", "live") == Costs(0.0, 1.0, 0.0)
+
+
 def test_the_simulated_part_is_printed_and_written(capsys, tmp_path):
     file = tmp_path / "pressure.json"
     sizes = ["--models", "llama-3-8b:1+1", "--loads", "0.5", "--requests", "10", "--phases", "2"]
