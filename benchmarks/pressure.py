@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,11 @@ def results(parameters: Parameters, subject: Subject) -> Document:
     """
     found, errors = list[Document](), list[str]()
     if "simulated" in parameters.parts:
-        found += [simulated(one, parameters.costs) for one in parameters.simulations]
+        for one in parameters.simulations:
+            found.append(simulated(one, parameters.costs))
+            turned = simulated(replace(one, aligned=True), parameters.costs)
+            if turned["choices"] != found[-1]["choices"]:
+                found.append(turned)
     if "live" in parameters.parts:
         try:
             found.append(asyncio.run(run_live(parameters.live, subject)))
@@ -223,7 +227,8 @@ def block(found: Document) -> str:
     title = (
         f"simulated: {found['model']} on {a100} A100 + {l40s} L40S, {found['num_requests']} requests a phase"
     )
-    return "\n".join([f"{title}, load {found['load']:g}", *lines])
+    order = ", stages in the order that moves least" if found["aligned"] else ""
+    return "\n".join([f"{title}, load {found['load']:g}{order}", *lines])
 
 
 if __name__ == "__main__":

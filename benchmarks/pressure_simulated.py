@@ -26,7 +26,7 @@ from benchmarks.questions import ENGINE, PROFILES, cluster_of
 from intent.models import Objective
 from runtime.capabilities import Limits
 from runtime.footprint import blocks_beside
-from runtime.models import ModelSpec
+from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
 from selector.models import Candidate, Plan, Problem, Ticket, Workload
 from selector.moves import switch
 from selector.performance.simulator import Arrival, Change, Server, simulate
@@ -66,6 +66,8 @@ class Simulation:
     num_requests: int
     """In each phase."""
     seed: int
+    aligned: bool = False
+    """Whether the choice for answers may have its stages in the reverse order, where more fits beside the one for prompts."""
 
 
 def measured(folder: Path = RESULTS) -> Costs:
@@ -107,6 +109,8 @@ def simulated(case: Simulation, costs: Costs) -> Document:
     """
     spec = shape(case.model)
     choices = {pattern: choice(pattern, spec, case) for pattern in NAMES}
+    if case.aligned:
+        choices[DECODE] = aligned(choices[DECODE], choices[PREFILL], spec, cluster_of(*case.devices))
     rates = {
         pattern: case.load * choices[pattern].prediction.throughput_tok_s / pattern.output_tokens
         for pattern in (PREFILL, DECODE)
@@ -148,6 +152,20 @@ def choice(pattern: Pattern, spec: ModelSpec, case: Simulation) -> Candidate:
     if not isinstance(plan, Plan):
         raise UsageError(f"{case.model} on {case.devices[0]}+{case.devices[1]}: {'; '.join(plan.reasons)}")
     return Candidate(plan.target, plan.prediction, "")
+
+
+def aligned(one: Candidate, beside: Candidate, spec: ModelSpec, cluster: Cluster) -> Candidate:
+    """The same pipeline from its other end where that leaves room for more KV beside another: as fast, but fewer layers move."""
+    start, stages = 0, list[Stage]()
+    for stage in reversed(one.topology.stages):
+        stages.append(replace(stage, layers=LayerRange(start, start + len(stage.layers))))
+        start += len(stage.layers)
+    other = Topology(tuple(stages))
+    here, there = (
+        blocks_beside(beside.topology, topology, spec, cluster, BLOCK_TOKENS)
+        for topology in (one.topology, other)
+    )
+    return replace(one, topology=other) if there > here else one
 
 
 def _server(one: Candidate, spec: ModelSpec, case: Simulation) -> Server:

@@ -23,11 +23,14 @@ from benchmarks.patterns import (
 )
 from benchmarks.pressure import main, parameters_of, parser
 from benchmarks.pressure_live import Live, Run, Shift, answered, splits
-from benchmarks.pressure_simulated import Costs, Simulation, measured, simulated, switches
+from benchmarks.pressure_simulated import Costs, Simulation, aligned, choice, measured, simulated, switches
+from benchmarks.questions import cluster_of
 from runtime.errors import StreamError, SwitchError
 from runtime.models import Reason
+from runtime.notation import parse_topology
 from selector.performance.perf import LayerCost, StageCost
 from selector.performance.simulator import Arrival, Server
+from selector.shapes import shape
 
 LIVE = Live((76, 25), clients=3, phases=2, num_requests=4, scale=1.0, rounds=1, seed=0)
 COSTS = Costs(stop_s=0.005, syncing_ratio=1.25, prepare_s=0.5)
@@ -134,6 +137,27 @@ def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each(
 def test_choices_that_do_not_fit_side_by_side_are_said():
     with pytest.raises(UsageError, match="do not fit side by side"):
         simulated(Simulation("qwen2.5-32b", (1, 1), 0.8, 2, 20, 0), COSTS)
+
+
+def test_a_pipeline_is_turned_where_that_leaves_more_room_beside_the_other():
+    case = Simulation("llama-2-13b", (1, 1), 0.8, 2, 20, 0)
+    spec, cluster = shape(case.model), cluster_of(*case.devices)
+    prompts = choice(PREFILL, spec, case)
+    away = parse_topology("A100[0]:0-27@bf16 > L40S[1]:27-40@bf16", cluster, 40, "bf16")
+    near = parse_topology("L40S[1]:0-13@bf16 > A100[0]:13-40@bf16", cluster, 40, "bf16")
+    assert prompts.topology.stages[0].kind == "L40S"
+    for topology in (away, near):
+        found = aligned(replace(prompts, topology=topology), prompts, spec, cluster)
+        assert found.topology == near
+        assert found.prediction == prompts.prediction
+
+
+def test_a_simulation_is_repeated_with_the_pipeline_turned_where_that_is_another(capsys):
+    sizes = ["--part", "simulated", "--loads", "0.5", "--requests", "10", "--phases", "2"]
+    costs = ["--stop-ms", "5", "--prepare-s", "0.5", "--syncing-ratio", "1.1"]
+    assert main([*sizes, *costs, "--models", "llama-2-13b:1+1,llama-3-8b:1+1"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("simulated")]
+    assert [title.endswith("in the order that moves least") for title in titles] == [False, True, False]
 
 
 @pytest.mark.parametrize(("num_blocks", "fits"), [(39, False), (40, True)])
