@@ -29,6 +29,8 @@ class Demand:
     """At once."""
     tokens: int
     """Of the longest, prompt and output."""
+    standby: int = 1
+    """Topologies kept warm for the way back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Subject:
             syncing_batch_tokens=max(least.syncing_batch_tokens, demand.streams),
             max_batch_tokens=max(least.max_batch_tokens, 2 * demand.streams),
             prefix_caching=False,  # as in vLLM above
+            num_standby=demand.standby,
         )
         naive = {"stop-and-copy": StopAndCopyEngine, "gather-scatter": GatherScatterEngine}
         engine = naive.get(path, TorchEngine)

@@ -29,6 +29,8 @@ class Recording:
     """Unix time."""
     fingerprints: list[str] = field(default_factory=list)
     finish: Finish | None = None
+    started_s: float = field(default_factory=time.time)
+    """When its client asked; a recording is made when it is delivered."""
 
     @property
     def tokens_left(self) -> int:
@@ -130,6 +132,11 @@ class Load:
         await self.watch(
             until(lambda: all(_count_since(slot, since_s) >= num_tokens for slot in self._slots))
         )
+
+    async def begin(self, num_streams: int) -> None:
+        """Return when so many more streams have begun."""
+        enough = len(self.recordings) + num_streams
+        await self.watch(until(lambda: len(self.recordings) >= enough))
 
     async def watch(self, work: Coroutine[None, None, T]) -> T:
         """The result of ``work``, unless a stream breaks first.

@@ -60,6 +60,7 @@ class OwnSwitch:
             bytes_inside=report.bytes_inside,
             tokens_recomputed=report.tokens_recomputed,
             timings=report.timings,
+            phases_s={one.phase: one.at_s for one in reversed(seen)},  # the first of each phase stands
         )
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.patterns import DECODE, PREFILL
 from benchmarks.predict import compare
 from benchmarks.provenance import ROOT
 from benchmarks.published import rows
@@ -19,7 +20,7 @@ from selector.performance.load import Lengths
 
 KINDS = ("A100", "L40S")
 MODEL = "qwen2.5-32b"
-LOADS = {"prefill-heavy: 512 in, 16 out": (512, 16), "decode-heavy: 128 in, 512 out": (128, 512)}
+LOADS = {str(one): (one.input_tokens, one.output_tokens) for one in (PREFILL, DECODE)}
 FIGURES = {
     "ttft": "TTFT (ms)",
     "tpot": "TPOT (ms)",

@@ -9,7 +9,7 @@ from benchmarks.load import Recording
 from intentctl.measure import Interval
 from runtime.engine import Engine
 from runtime.ledger import Counts
-from runtime.models import CutTimings, Topology
+from runtime.models import CutTimings, Phase, Topology
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 
@@ -36,6 +36,8 @@ class Switched:
     waits_s: tuple[float, ...] | None = None
     """What requests queued; None where streams are cut, whose stops are measured at the client."""
     drain_s: float | None = None
+    phases_s: Mapping[Phase, float] | None = None
+    """When each phase began, Unix time; None where there are none."""
 
 
 class Strategy(Protocol):

@@ -3,7 +3,7 @@
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
 much prefill as the chunk leaves room for. With several pipeline stages as many micro-batches are in flight, and a stage is one
-server that they pass in order. What a step takes is ``StageCost``'s.
+server that they pass in order. What a step takes is ``StageCost``'s. The server may change on the way; what runs goes on.
 """
 
 import heapq
@@ -40,6 +40,19 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """From a moment on there is another server.
+
+    Where its stages are others, it waits until the requests that run fit the KV of both and the steps in flight have ended,
+    and then all stand still for ``stop_s``. Each has to have room for every request of the load, or those would be dropped.
+    """
+
+    at_s: float
+    server: Server
+    stop_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """What became of one request, in seconds."""
 
@@ -67,20 +80,22 @@ class _Group:
         return self.decoding + len(self.prefilling)
 
 
-def simulate(server: Server, arrivals: Sequence[Arrival]) -> list[Served | None]:
-    """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
+def simulate(
+    server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
+) -> list[Served | None]:
+    """Serve the arrivals, which come in order of time, as do the changes; None where a request cannot ever fit.
 
     The results are in the order of the arrivals. Time grows with the number of steps, not of tokens.
     """
-    run = _Run(server, arrivals)
+    run = _Run(server, arrivals, changes)
     while run.advance():
         pass
     return run.served
 
 
 class _Run:
-    def __init__(self, server: Server, arrivals: Sequence[Arrival]) -> None:
-        self.server, self.arrivals = server, arrivals
+    def __init__(self, server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change]) -> None:
+        self.server, self.arrivals, self.changes = server, arrivals, deque(changes)
         self.served: list[Served | None] = [None] * len(arrivals)
         self.groups = [_Group() for _ in server.stages]
         self.free = [0.0] * len(server.stages)
@@ -95,15 +110,52 @@ class _Run:
         busy = [group for group in self.groups if group.size]
         group = min(busy, key=lambda one: one.ready_s, default=None)
         arrival_s = self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
+        if self._changes(min(self._next_step_s(group), arrival_s)):
+            return True
         if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
             self._admit(group.ready_s)
             self._run(group)
             return True
         if self.waiting and group is None:  # what kept them out has just ended
-            self._admit(max(one.ready_s for one in self.groups))
+            self._admit(self._next_step_s(group))
             return True
         self._admit(arrival_s)
         return group is not None or arrival_s < math.inf
+
+    def _next_step_s(self, group: _Group | None) -> float:
+        if group is not None:
+            return group.ready_s
+        return max(one.ready_s for one in self.groups) if self.waiting else math.inf
+
+    def _changes(self, now: float) -> bool:
+        """Make the next change if its time has come before what comes next, and what runs has room."""
+        if not self.changes or self.changes[0].at_s > now:
+            return False
+        change = self.changes[0]
+        is_other = change.server.stages != self.server.stages
+        if is_other and self.reserved > min(self.server.kv_tokens, change.server.kv_tokens):
+            return False
+        self.changes.popleft()
+        self.server = change.server
+        if is_other:
+            start_s = max([change.at_s, *self.free]) + change.stop_s
+            self.groups = self._dealt(start_s)
+            self.free = [start_s] * len(change.server.stages)
+        return True
+
+    def _dealt(self, start_s: float) -> list[_Group]:
+        """What runs, dealt anew to as many micro-batches as the server has stages."""
+        groups = [_Group(start_s) for _ in self.server.stages]
+        for old in self.groups:
+            for end, number in old.ending:
+                group = min(groups, key=lambda one: one.size)
+                one, steps_left = self.arrivals[number], end - old.steps
+                group.decoding += 1
+                group.context += one.input_tokens + one.output_tokens - steps_left
+                heapq.heappush(group.ending, (steps_left, number))
+            for part in old.prefilling:
+                min(groups, key=lambda one: one.size).prefilling.append(part)
+        return groups
 
     def _admit(self, now: float) -> None:
         while self.next < len(self.arrivals) and self.arrivals[self.next].at_s <= now:
