@@ -193,10 +193,11 @@ def _prepare_s(
     choices: Mapping[Pattern, Candidate], spec: ModelSpec, case: Simulation, costs: Costs
 ) -> dict[str, float]:
     """By the name of the target: measured here, or predicted for these devices where that is longer."""
-    cluster = cluster_of(*case.devices)
     found = {}
     for here, there in ((PREFILL, DECODE), (DECODE, PREFILL)):
-        predicted = switch(choices[here], choices[there], spec, cluster).prepare_s
+        now = choices[here].topology
+        problem = Problem(cluster_of(*case.devices), spec, Workload(0.1, 1, 1, 1), now, LIMITS, ENGINE)
+        predicted = switch(choices[here], choices[there], problem).prepare_s
         found[NAMES[there]] = max(costs.prepare_s, predicted)
     return found
 

@@ -196,13 +196,13 @@ def test_the_even_split_is_not_the_one_with_the_most_kv(subject):
     assert str(found.even) == "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"
     assert str(found.roomy) == "CPU[0]:0-6@fp32 > CPU[1]:6-8@fp32"
     assert str(found.between) == "CPU[0]:0-5@fp32 > CPU[1]:5-8@fp32"
-    assert found.beside < found.held(found.even) < found.held(found.between) < found.held(found.roomy)
+    assert found.beside == found.held(found.even) < found.held(found.between) < found.held(found.roomy)
     assert (found.of(PREFILL), found.of(DECODE)) == (found.even, found.roomy)
 
 
 @pytest.mark.parametrize(
     ("memory_mb", "message"),
-    [((76, 76), "has the most KV and is even too"), ((20, 10), "a request of 640 tokens needs 21")],
+    [((76, 76), "has the most KV and is even too"), ((12, 7), "a request of 640 tokens needs 21")],
 )
 def test_memory_that_leaves_nothing_to_choose_is_refused(subject, memory_mb, message):
     with pytest.raises(UsageError, match=message):
