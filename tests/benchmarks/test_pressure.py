@@ -127,7 +127,7 @@ def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each(
     assert list(found["choices"]) == ["prefill-optimal", "decode-optimal", "balanced"]
     assert len(found["rows"]) == 5
     assert found["costs"]["prepare_s"]["decode-optimal"] > 1.0  # what loading takes there
-    assert found["kv_tokens_beside"] < min(found["kv_tokens"].values())
+    assert found["kv_tokens_beside"] <= min(found["kv_tokens"].values())
     dearer = simulated(case, replace(COSTS, stop_s=20.0, prepare_s=3.0))
     assert dearer["costs"]["prepare_s"] == {"decode-optimal": 3.0, "prefill-optimal": 3.0}
     assert dearer["rows"][:1][0]["ttft_s"] == found["rows"][0]["ttft_s"]
