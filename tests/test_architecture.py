@@ -71,6 +71,7 @@ PURE = (
     "runtime/notation.py",
     "runtime/kv/blocks.py",
     "runtime/kv/pages.py",
+    "runtime/kv/prefixes.py",
     "runtime/sync/patch.py",
     "runtime/torch_engine/scheduler.py",
     "runtime/vllm_engine/frontier.py",
