@@ -1,6 +1,9 @@
 """A worker's roles: taken when loaded, unless dropped meanwhile."""
 
+import mmap
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +68,24 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     subject._obey(Drop(2, 7))
     assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
     assert subject._roles == {}
+
+
+def test_temporaries_of_a_step_are_not_faulted_in_anew() -> None:
+    code = """
+import resource, torch
+from runtime.torch_engine.worker import keep_freed_memory
+keep_freed_memory()
+step = lambda: [torch.ones(500_000) for _ in range(16)]
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) < 20 * 16 * 2_000_000 // mmap.PAGESIZE / 50
 
 
 def test_a_worker_greets_with_where_its_memory_is(worker: tuple[Worker, Iterator[object]]) -> None:
