@@ -18,6 +18,7 @@ from benchmarks.two_engines import Drain, Replay, two_engines
 from intentctl.measure import Interval
 from runtime.engine import Finish
 from runtime.errors import RuntimeFault
+from runtime.footprint import transfer
 from runtime.ledger import Counts
 from runtime.tokenizer import Tokenizer
 
@@ -31,9 +32,17 @@ class Case:
     mode: Mode
     pair: tuple[str, str]
     active: int
+    context: int
 
     def __str__(self) -> str:
-        return f"{self.mode} {'-'.join(self.pair)} {self.active} active"
+        return f"{self.mode} {'-'.join(self.pair)} {self.active} active, {self.context} tokens"
+
+    @property
+    def layers_moved(self) -> int:
+        """Layers of which a device of the target has to get some KV."""
+        here, there = (self.subject.topology(text) for text in self.pair)
+        boxes = transfer(here, there, self.subject.spec)
+        return len({layer for box in boxes for layer in range(*box.layers)})
 
 
 @dataclass(slots=True)
@@ -58,6 +67,8 @@ async def run_case(case: Case) -> Run:
         mode=case.mode,
         pair="-".join(case.pair),
         active=case.active,
+        context=case.context,
+        layers_moved=case.layers_moved,
         measured=tuple(log.measured),
         streams=tuple(recording.stream() for recording in log.recordings),
         tally=tally(log.recordings, log.counts),
@@ -69,7 +80,7 @@ async def _run(case: Case, log: _Log) -> None:
     parameters, tokenizer = case.parameters, Tokenizer.load(case.subject.checkpoint)
 
     def make(number: int, max_tokens: int) -> Recording:
-        length = context_tokens(number, parameters.context)
+        length = context_tokens(number, case.context)
         return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
 
     async with _strategy(case, tokenizer) as strategy:

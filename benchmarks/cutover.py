@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     document = asyncio.run(run_all(parameters, subject, options.json))
     if options.plot:
-        draw_stops(stop_curves(document["rows"]), options.plot)
+        draw_stops(*stop_curves(document["rows"]), options.plot)
     if options.format == "json":
         print(json.dumps(document, indent=1))
     else:
@@ -56,11 +56,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--switches", default="5", help="there and back; one number, or one for each of --active"
     )
-    found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest stream")
+    found.add_argument(
+        "--context", default="300", help="prompt tokens of the longest stream, a case for each number"
+    )
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
     found.add_argument("-o", "--output-format", dest="format", choices=("table", "json"), default="table")
-    found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops against streams (SVG)")
+    found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops (SVG)")
     found.add_argument(
         "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
     )
@@ -81,7 +83,7 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
         pairs=tuple(parse_pair(text) for text in options.pairs.split(",")),
         active=parse_numbers("--active", options.active),
         switches=parse_numbers("--switches", options.switches),
-        context=options.context,
+        context=parse_numbers("--context", options.context),
         output=options.output,
     )
 
@@ -93,8 +95,9 @@ async def run_all(parameters: Parameters, subject: Subject, file: Path | None) -
     document = {"benchmark": "cutover", **provenance(), "memcpy_bytes_s": round(memcpy)}
     document |= {"parameters": asdict(parameters), "rows": rows}
     gc.freeze()  # the stamps are this process's: no long collection while it listens
-    for pair, active, mode in itertools.product(parameters.pairs, parameters.active, parameters.modes):
-        run = await run_case(Case(parameters, subject, mode, pair, active))
+    cases = itertools.product(parameters.pairs, parameters.active, parameters.context, parameters.modes)
+    for pair, active, context, mode in cases:
+        run = await run_case(Case(parameters, subject, mode, pair, active, context))
         rows.append(run_document(run, memcpy))
         document["ratios"] = ratios(rows)
         if file:

@@ -34,8 +34,8 @@ class Parameters:
     """Streams that run at any time, one case for each."""
     switches: tuple[int, ...] = (5,)
     """There and back, per mode and pair: one number for all of ``active``, or one for each."""
-    context: int = 300
-    """Prompt tokens of the longest stream."""
+    context: tuple[int, ...] = (300,)
+    """Prompt tokens of the longest stream, one case for each."""
     output: int = 600
     """Tokens each stream generates."""
 
@@ -50,15 +50,15 @@ class Parameters:
             raise UsageError("--active and --switches must be at least 1")
         if len(self.switches) not in {1, len(self.active)}:
             raise UsageError(f"--switches has {len(self.switches)} numbers, --active {len(self.active)}")
-        if self.context < SHORTEST_CONTEXT:
-            raise UsageError(f"--context {self.context}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
+        if (shortest := min(self.context)) < SHORTEST_CONTEXT:
+            raise UsageError(f"--context {shortest}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
         if self.output < BEFORE_TOKENS + AFTER_TOKENS:
             raise UsageError(
                 f"--output {self.output}: a switch is measured over at least {BEFORE_TOKENS + AFTER_TOKENS} tokens"
             )
         if self.total_tokens > subject.spec.max_position_embeddings:
             raise UsageError(
-                f"--context {self.context} and --output {self.output} make {self.total_tokens} tokens, over the "
+                f"--context {max(self.context)} and --output {self.output} make {self.total_tokens} tokens, over the "
                 f"model's {subject.spec.max_position_embeddings}; ask for fewer"
             )
         for text in {text for pair in self.pairs for text in pair}:
@@ -75,7 +75,7 @@ class Parameters:
     @property
     def total_tokens(self) -> int:
         """Prompt and output of the longest stream."""
-        return self.context + self.output
+        return max(self.context) + self.output
 
     def switches_at(self, active: int) -> int:
         """There and back, when so many streams run."""
@@ -107,12 +107,12 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Two topologies joined by a dash.
+    """Two topologies joined by a dash, with spaces round it where they have dashes of their own.
 
     Raises:
         UsageError: it is not that.
     """
-    parts = tuple(part.strip() for part in text.split("-"))
+    parts = tuple(part.strip() for part in text.split(" - " if " - " in text else "-"))
     if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
         raise UsageError(
             f"--pairs {text!r}: write two different topologies joined by one dash, as in 1x1-tp2"

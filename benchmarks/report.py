@@ -45,6 +45,10 @@ class Run:
     pair: str
     active: int
     """Streams at any time."""
+    context: int
+    """Prompt tokens of the longest."""
+    layers_moved: int
+    """With some KV that goes from one device to another."""
     measured: tuple[Measured, ...]
     streams: tuple[Stream, ...]
     tally: Tally
@@ -65,6 +69,8 @@ def run_document(run: Run, memcpy_bytes_s: float) -> Document:
         "mode": run.mode,
         "pair": run.pair,
         "active": run.active,
+        "context": run.context,
+        "layers_moved": run.layers_moved,
         "error": run.error,
         "switches": len(switched),
         "stops": sum(len(found) for found, _ in stops),
@@ -128,17 +134,24 @@ def ratios(documents: Sequence[Document]) -> list[Document]:
         mode for mode in dict.fromkeys(one["mode"] for one in documents) if mode not in {"patch", "follow"}
     ]
     return [
-        {"pair": pair, "active": active}
-        | {f"{mode}/patch": _ratio(p99, (pair, active), mode) for mode in baselines}
-        for pair, active in dict.fromkeys(map(_place, documents))
+        dict(zip(PLACE, place, strict=True))
+        | {f"{mode}/patch": _ratio(p99, place, mode) for mode in baselines}
+        for place in dict.fromkeys(map(_place, documents))
     ]
 
 
-def _place(document: Document) -> tuple[str, int]:
-    return document["pair"], document["active"]
+PLACE = ("pair", "active", "context")
+"""What modes are compared at."""
+
+Place = tuple[str, int, int]
 
 
-def _ratio(p99: dict[tuple[str, int, str], float], place: tuple[str, int], mode: str) -> float | None:
+def _place(document: Document) -> Place:
+    pair, active, context = (document[name] for name in PLACE)
+    return pair, active, context
+
+
+def _ratio(p99: dict[tuple[str, int, int, str], float], place: Place, mode: str) -> float | None:
     above, below = p99.get((*place, mode)), p99.get((*place, "patch"))
     if above is None or below is None or min(above, below) <= 0:
         return None
@@ -173,17 +186,21 @@ def _each(measured: Measured, stops: Sequence[float]) -> Document:
     }
 
 
-def stop_curves(documents: Sequence[Document]) -> list[StopCurve]:
-    """Stops against streams: a curve per pair and mode."""
-    curves = []
-    for pair, mode in dict.fromkeys((one["pair"], one["mode"]) for one in documents):
-        stops = {
-            one["active"]: (one["stop_ms"]["p50"], one["stop_ms"]["p99"])
-            for one in documents
-            if (one["pair"], one["mode"]) == (pair, mode) and one["stop_ms"]
-        }
-        curves.append(StopCurve(f"{mode} {pair}", stops))
-    return curves
+SWEPT = {"active": "streams that run", "context": "prompt tokens", "layers_moved": "layers that move"}
+"""What stops may be drawn against."""
+
+
+def stop_curves(documents: Sequence[Document]) -> tuple[list[StopCurve], str]:
+    """Stops against the first of ``SWEPT`` that varies, and its name: a curve for each mode and what else differs."""
+    swept = next((name for name in SWEPT if len({one[name] for one in documents}) > 1), "active")
+    others = ["mode", *(name for name in PLACE if len({one[name] for one in documents}) > 1)]
+    kept = [name for name in others if name != swept and (name, swept) != ("pair", "layers_moved")]
+    curves: dict[str, dict[int, tuple[float, float]]] = {}
+    for one in documents:
+        stops = curves.setdefault(" ".join(str(one[name]) for name in kept), {})
+        if one["stop_ms"]:
+            stops[one[swept]] = one["stop_ms"]["p50"], one["stop_ms"]["p99"]
+    return [StopCurve(label, stops) for label, stops in curves.items()], SWEPT[swept]
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -249,8 +266,8 @@ def table(documents: Sequence[Document]) -> str:
     return "\n\n".join(_block(place, [one for one in documents if _place(one) == place]) for place in places)
 
 
-def _block(place: tuple[str, int], documents: Sequence[Document]) -> str:
-    lines = [(f"{place[0]}, {place[1]} active", *(one["mode"] for one in documents))]
+def _block(place: Place, documents: Sequence[Document]) -> str:
+    lines = [(_title(*place), *(one["mode"] for one in documents))]
     lines += [(label, *map(cell, documents)) for label, cell in ROWS]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [
@@ -261,11 +278,15 @@ def _block(place: tuple[str, int], documents: Sequence[Document]) -> str:
     return "\n".join(text)
 
 
+def _title(pair: str, active: int, context: int) -> str:
+    return f"{pair}, {active} active, {context} tokens"
+
+
 def ratio_lines(documents: Iterable[Document]) -> list[str]:
     """Ratios for people; nothing where none is known."""
     return [
-        f"{one['pair']}, {one['active']} active: stop p99 {name} = {value}"
+        f"{_title(*_place(one))}: stop p99 {name} = {value}"
         for one in documents
         for name, value in one.items()
-        if name not in {"pair", "active"} and value is not None
+        if name not in PLACE and value is not None
     ]

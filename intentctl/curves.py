@@ -60,11 +60,11 @@ class SplitCurve:
 
 @dataclass(frozen=True, slots=True)
 class StopCurve:
-    """What a way to switch costs streams against how many of them run."""
+    """What a way to switch costs streams, against how many run, how long they are or how much moves."""
 
     label: str
     stops_ms: dict[int, tuple[float, float]]
-    """Streams to p50 and p99 of their stops."""
+    """From what it is drawn against to p50 and p99 of the stops."""
 
 
 @dataclass(frozen=True, slots=True)

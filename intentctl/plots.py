@@ -133,8 +133,8 @@ def _split(axes: "Axes", curve: SplitCurve, rivals: Collection[int], look: Look)
         axes.annotate(f"{curve.tokens_s[rival] / most - 1:+.0%}", place, aside, **words)
 
 
-def draw_stops(curves: Sequence[StopCurve], path: Path) -> None:
-    """P99 of stops (solid) and their median (dotted) against streams, both logarithmic; stops below 0.1 ms are drawn there.
+def draw_stops(curves: Sequence[StopCurve], against: str, path: Path) -> None:
+    """P99 of stops (solid) and their median (dotted), both scales logarithmic; stops below 0.1 ms are drawn there.
 
     Raises:
         CommandError: the path is no SVG's, or cannot be written.
@@ -148,9 +148,7 @@ def draw_stops(curves: Sequence[StopCurve], path: Path) -> None:
                 axes.plot(
                     list(curve.stops_ms), heights, line + marker, color=colour, markersize=5, label=label
                 )
-        axes.set(
-            xscale="log", yscale="log", xlabel="streams that run", ylabel="stop (ms): p99, and p50 dotted"
-        )
+        axes.set(xscale="log", yscale="log", xlabel=against, ylabel="stop (ms): p99, and p50 dotted")
         for axis in (axes.xaxis, axes.yaxis):
             _plain_ticks(axis, (1.0, 2.0, 5.0))
         figure.legend(loc="outside upper left", ncols=2)

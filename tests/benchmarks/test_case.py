@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.case import Case, run_case, tally
@@ -46,12 +48,22 @@ def scripted(monkeypatch, subject):
 
 def case(subject, mode) -> Case:
     return Case(
-        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), (2,), (1,), 40, 300),
+        Parameters(EngineName.TORCH, (mode,), (("1x1", "tp2"),), (2,), (1,), (40,), 300),
         subject,
         mode,
         ("1x1", "tp2"),
         2,
+        40,
     )
+
+
+def test_layers_that_stay_where_they_are_do_not_move(subject):
+    def moved(*pair) -> int:
+        return replace(case(subject, "patch"), pair=pair).layers_moved
+
+    split = "CPU[0]:0-{0} > CPU[1]:{0}-8"
+    assert moved("1x1", "tp2") == moved("pp2", "tp2") == 8
+    assert moved(split.format(4), split.format(7)) == 3
 
 
 @pytest.mark.parametrize("mode", ["patch", "replay", "restart", "drain"])

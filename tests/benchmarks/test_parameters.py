@@ -14,7 +14,7 @@ def parameters(**more) -> Parameters:
 def test_what_can_be_run_passes(subject):
     parameters().check(subject)
     parameters(
-        engine=EngineName.VLLM, modes=("patch", "follow", "replay", "restart", "drain"), context=1000
+        engine=EngineName.VLLM, modes=("patch", "follow", "replay", "restart", "drain"), context=(300, 1000)
     ).check(subject)
 
 
@@ -29,9 +29,9 @@ def test_what_can_be_run_passes(subject):
         ({"switches": (0,)}, "--switches"),
         ({"active": (5, 9), "switches": (1, 2, 3)}, "--switches has 3 numbers, --active 2"),
         ({"modes": ("patch", "magic")}, "--mode magic: there are patch, "),
-        ({"context": 5}, "--context 5: the shortest prompt has 21 tokens"),
+        ({"context": (300, 5)}, "--context 5: the shortest prompt has 21 tokens"),
         ({"output": 169}, "--output 169: .* at least 170 tokens"),
-        ({"context": 16000, "output": 600}, "16600 tokens, over the model's 16384"),
+        ({"context": (30, 16000), "output": 600}, "16600 tokens, over the model's 16384"),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_name(subject, wrong, message):
@@ -63,6 +63,8 @@ def test_switches_are_as_many_for_all_or_for_each_number_of_streams():
 
 def test_a_pair_is_two_topologies_and_a_dash():
     assert parse_pair(" 1x1 - CPUx1@bf16 ") == ("1x1", "CPUx1@bf16")
+    split = ("CPUx1:0-4 > CPUx1:4-8", "CPUx1:0-6 > CPUx1:6-8")
+    assert parse_pair(" - ".join(split)) == split
 
 
 @pytest.mark.parametrize("text", ["", "1x1", "1x1-", "tp2-tp2", "1x1-tp2-pp2"])

@@ -48,7 +48,7 @@ NOTHING = Tally(0, 0, 0)
 
 
 def run(*every: Measured, streams=(), mode="patch", tally=NOTHING, error=None) -> Run:
-    return Run(mode, "1x1-tp2", 12, every, streams, tally, error)
+    return Run(mode, "1x1-tp2", 12, 300, 8, every, streams, tally, error)
 
 
 def document_of(one: Run) -> dict:
@@ -117,10 +117,12 @@ def documents(**p99_by_mode) -> list[dict]:
 
 def test_ratios_are_to_the_engines_own_patch():
     found = ratios(documents(patch=0.01, replay=0.08, drain=4.0))
-    assert found == [{"pair": "1x1-tp2", "active": 12, "replay/patch": 8.0, "drain/patch": 400.0}]
+    assert found == [
+        {"pair": "1x1-tp2", "active": 12, "context": 300, "replay/patch": 8.0, "drain/patch": 400.0}
+    ]
     assert ratio_lines(found) == [
-        "1x1-tp2, 12 active: stop p99 replay/patch = 8.0",
-        "1x1-tp2, 12 active: stop p99 drain/patch = 400.0",
+        "1x1-tp2, 12 active, 300 tokens: stop p99 replay/patch = 8.0",
+        "1x1-tp2, 12 active, 300 tokens: stop p99 drain/patch = 400.0",
     ]
 
 
@@ -129,16 +131,16 @@ def test_ratios_are_to_the_engines_own_patch():
 )
 def test_a_ratio_to_nothing_is_not_known(p99):
     found = ratios(documents(**p99))
-    assert found == [{"pair": "1x1-tp2", "active": 12, "replay/patch": None}]
+    assert found == [{"pair": "1x1-tp2", "active": 12, "context": 300, "replay/patch": None}]
     assert ratio_lines(found) == []
 
 
 def test_the_table_has_a_column_per_mode_and_a_block_per_pair():
     lines = table(documents(patch=0.01, drain=4.0)).splitlines()
-    assert lines[0].split() == ["1x1-tp2,", "12", "active", "patch", "drain"]
+    assert lines[0].split() == ["1x1-tp2,", "12", "active,", "300", "tokens", "patch", "drain"]
     (stop,) = [line for line in lines if line.startswith("stop ms")]
     assert stop.split()[-10:] == ["10.0", "/", "10.0", "/", "10.0", "4,000.0", "/", "4,000.0", "/", "4,000.0"]
-    other = Run("patch", "1x1-pp2", 12, (), (), NOTHING)
+    other = Run("patch", "1x1-pp2", 12, 300, 8, (), (), NOTHING)
     assert table([*documents(patch=0.01), document_of(other)]).count("\n\n") == 1
 
 
@@ -154,7 +156,20 @@ def test_what_cuts_copy_is_held_against_memcpy():
 def test_a_curve_is_drawn_for_each_way_over_the_streams_it_was_measured_with():
     found = documents(patch=0.01, drain=4.0)
     found[1]["stop_ms"] = None
-    assert stop_curves(found) == [
-        StopCurve("patch 1x1-tp2", {12: (10.0, 10.0)}),
-        StopCurve("drain 1x1-tp2", {}),
-    ]
+    assert stop_curves(found) == (
+        [StopCurve("patch", {12: (10.0, 10.0)}), StopCurve("drain", {})],
+        "streams that run",
+    )
+
+
+def test_stops_are_drawn_against_what_was_swept():
+    (one,) = documents(patch=0.01)
+    point = (10.0, 10.0)
+    longer, fewer = one | {"context": 900}, one | {"pair": "pp2-CPU", "layers_moved": 2}
+    assert stop_curves([one, longer]) == ([StopCurve("patch", {300: point, 900: point})], "prompt tokens")
+    assert stop_curves([one, fewer]) == ([StopCurve("patch", {8: point, 2: point})], "layers that move")
+    more = [each | {"active": number} for number in (10, 50) for each in (one, longer)]
+    assert stop_curves(more) == (
+        [StopCurve(f"patch {tokens}", {10: point, 50: point}) for tokens in (300, 900)],
+        "streams that run",
+    )

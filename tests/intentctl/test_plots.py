@@ -35,7 +35,7 @@ STOPS = (
     StopCurve("drain 1x1-tp2", {}),
 )
 DRAWN = {
-    "stops": lambda path: draw_stops(STOPS, path),
+    "stops": lambda path: draw_stops(STOPS, "streams that run", path),
     "frontier": lambda path: draw_frontier(CURVES, BOUNDS, path),
     "splits": lambda path: draw_splits(SPLITS, path),
     "pairs": lambda path: draw_pairs(PAIRS, 0.15, path),
