@@ -65,17 +65,17 @@ class Shard:
         own = [layer for layer in layers if layer in spec.layers]
         held = self._layers | {layer: weights.layer(layer, spec.share) for layer in own}
         self._layers = dict(sorted(held.items()))
-        if spec.is_first and 0 in own:
+        if spec.is_first and spec.layers.start in own:
             self._embedding = weights.embedding()
-        if spec.is_last and self._model.num_layers - 1 in own:
+        if spec.is_last and spec.layers.end - 1 in own:
             self._norm, self._head = weights.norm(), weights.head(spec.share)
 
     def shed(self, layers: LayerRange) -> None:
         """Let go of these layers."""
         self._layers = {layer: held for layer, held in self._layers.items() if layer not in layers}
-        if 0 in layers:
+        if self._spec.layers.start in layers:
             self._embedding = None
-        if self._model.num_layers - 1 in layers:
+        if self._spec.layers.end - 1 in layers:
             self._norm = self._head = None
 
     def forward(self, tokens: torch.Tensor, attention: Attention, group: Group | SoloGroup) -> torch.Tensor:
