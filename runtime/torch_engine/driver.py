@@ -42,7 +42,7 @@ from runtime.torch_engine.messages import (
     Started,
 )
 from runtime.torch_engine.models import Resized
-from runtime.torch_engine.places import DTYPES, is_on_gpus, open_cpu, open_gpu, precision_of
+from runtime.torch_engine.places import DTYPES, is_on_gpus, open_cpu, open_gpu, precision_of, refuse_to_cross
 from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.standby import Standby
 from runtime.torch_engine.streaming import StreamingSwitch
@@ -319,6 +319,7 @@ class Driver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.cluster, self.model)
+            refuse_to_cross(self.active.topology, target)
             self.shape.check(target)
             streamed = self.capacity.make_room(target)
         except SwitchError:

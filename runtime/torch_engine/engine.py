@@ -24,7 +24,7 @@ from runtime.torch_engine.messages import (
     Started,
 )
 from runtime.torch_engine.models import EngineSettings, Resized
-from runtime.torch_engine.places import is_on_gpus, precision_of
+from runtime.torch_engine.places import precision_of
 
 log = logging.getLogger(__name__)
 
@@ -123,10 +123,6 @@ class TorchEngine:
         if _precision(target) != (running := _precision(self._topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
-        if is_on_gpus(target) != is_on_gpus(self._topology):
-            raise SwitchError(
-                Reason.UNSUPPORTED, f"requests cannot move between CPUs and GPUs, so not to {target}"
-            )
         await self._call("prepare", target)
         self._shadow = TorchShadow(self._call, target)
         return self._shadow

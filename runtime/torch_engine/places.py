@@ -83,6 +83,18 @@ def is_on_gpus(topology: Topology) -> bool:
     return "CPU" not in kinds
 
 
+def refuse_to_cross(now: Topology, target: Topology) -> None:
+    """Refuse to go between CPUs and GPUs.
+
+    Raises:
+        TopologyError: naming the target.
+    """
+    if is_on_gpus(target) != is_on_gpus(now):
+        raise TopologyError(
+            f"requests cannot move between CPUs and GPUs, so not from {now.shape} to {target}"
+        )
+
+
 def precision_of(topology: Topology) -> str:
     """The one numeric format of a topology.
 

@@ -4,7 +4,9 @@ Triton's interpreter runs the kernels.
 """
 
 import dataclasses
+import fcntl
 import os
+import struct
 import threading
 from typing import Any
 
@@ -34,7 +36,25 @@ def launch(self: GridExecutor, *arguments: Any, **constants: Any) -> Any:
 
 
 class Watched(HostMemory):
-    """Says how much it holds, as the size of a file."""
+    """Says how much it holds, as the size of a file; and dies of freeing what a peer has open, which CUDA leaves undefined."""
+
+    def __init__(self, granularity: int) -> None:
+        super().__init__(granularity)
+        self._said = os.memfd_create("intentctl-held")
+        self._peers: dict[str, int] = {}
+        self._locks: dict[int, tuple[int, int, int]] = {}
+
+    def open(self, exported: bytes) -> int:
+        address = super().open(exported)
+        path, at, size = exported.rstrip(b"\0").decode().split()
+        file = self._peers[path] = self._peers.get(path) or os.open(path, os.O_RDWR)
+        self._locks[address] = file, int(at), int(size)
+        lock(fcntl.F_RDLCK, *self._locks[address])
+        return address
+
+    def close(self, address: int) -> None:
+        super().close(address)
+        lock(fcntl.F_UNLCK, *self._locks.pop(address))
 
     def allocate(self, num_bytes: int) -> int:
         address = super().allocate(num_bytes)
@@ -42,19 +62,24 @@ class Watched(HostMemory):
         return address
 
     def free(self, address: int) -> None:
+        part = self._file, address - self._base, self._sizes[address - self._base]
+        lock(fcntl.F_WRLCK, *part)  # raises where a peer has one
+        lock(fcntl.F_UNLCK, *part)
         super().free(address)
         self._say()
 
     def _say(self) -> None:
         os.ftruncate(self._said, sum(self._sizes.values()))
 
-    _said = -1
+
+def lock(kind: int, file: int, at: int, size: int) -> None:
+    """On a part of a memory file, as this process opened it."""
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, at, size, 0))
 
 
 def open_chunks(_: int, shape: KvShape) -> Place:
     """On the host."""
     memory = Watched(CHUNK_BLOCKS * shape.block_slots * shape.piece_slot_bytes)
-    memory._said = os.memfd_create("intentctl-held")
     device = torch.device("cpu")
     return Place(device, ChunkedStore(shape, memory, device))
 
