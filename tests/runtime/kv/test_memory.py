@@ -1,5 +1,6 @@
 """What is asked of CUDA, of a stand-in for its bindings: nothing here has a GPU."""
 
+import ctypes
 import sys
 from enum import IntEnum
 from types import SimpleNamespace
@@ -90,6 +91,8 @@ def test_memory_of_the_host_that_was_freed_is_empty_when_it_comes_again() -> Non
     memory = HostMemory()
     address = memory.allocate(4096)
     opened = memory.open(memory.export(address).ljust(HANDLE_BYTES, b"\0"))
+    ctypes.memset(address, 7, 4096)
+    assert memory.read(opened, 4096) == bytes([7]) * 4096
     memory.free(address)
     assert memory.allocate(4096) == address
     assert memory.read(opened, 4096) == bytes(4096)
