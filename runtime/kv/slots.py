@@ -25,3 +25,14 @@ def stacked(runs: Runs, block_size: int, stack: int) -> Runs:
     first = parts + blocks * (stack - 1) * block_size  # in the block's first layer
     layers = np.arange(stack)[:, None, None] * block_size
     return np.concatenate((whole, (first + layers).reshape(-1, 2)))
+
+
+def parts_of_blocks(runs: Runs, block_size: int) -> Runs:
+    """Runs of tokens as ``[parts, 3]``: a block, the first position in it and the one after the last."""
+    first, last = runs[:, 0] // block_size, -(-runs[:, 1] // block_size)
+    counts = last - first
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    blocks = np.repeat(first, counts) + number
+    starts = np.maximum(np.repeat(runs[:, 0], counts) - blocks * block_size, 0)
+    stops = np.minimum(np.repeat(runs[:, 1], counts) - blocks * block_size, block_size)
+    return np.stack((blocks, starts, stops), axis=1)

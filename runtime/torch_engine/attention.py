@@ -7,6 +7,7 @@ computed once per step.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +15,22 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.torch_engine.decodes import Decodes, Ids
 from runtime.torch_engine.models import Span
+
+
+class StepAttention(Protocol):
+    """Attention of one step, wherever KV lies."""
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """``[tokens]``, on the rank's device."""
+        ...
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Write ``k`` and ``v`` ``[tokens, KV heads, dim]``, attend with ``q`` ``[tokens, heads, dim]``.
+
+        Returns ``[tokens, heads * dim]``.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,7 @@ class Attention:
         positions = np.repeat(starts - firsts, counts) + np.arange(counts.sum())
         self.positions = torch.from_numpy(positions)
         """``[tokens]``"""
-        blocks = _blocks(spans, counts, positions // self._block_size)
+        blocks = blocks_of_tokens(spans, counts, positions // self._block_size)
         slots = torch.from_numpy(blocks * self._stack * self._block_size + positions % self._block_size)
         self._slots = [slots + layer * self._block_size for layer in range(self._stack)]
         singles = [(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count == 1]
@@ -51,10 +68,7 @@ class Attention:
         ]
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Write ``k`` and ``v`` ``[tokens, KV heads, dim]``, attend with ``q`` ``[tokens, heads, dim]``.
-
-        Returns ``[tokens, heads * dim]``.
-        """
+        """See the protocol."""
         keys, values = self._write(layer, k, v)
         if self._decodes and not self._prefills:
             return self._decodes.attend(q, keys, values).flatten(1)
@@ -91,7 +105,7 @@ class Attention:
         return _Prefill(slice(row, row + span.count), torch.tensor(span.table[:used]), bias)
 
 
-def _blocks(spans: Sequence[Span], counts: Ids, logical: Ids) -> Ids:
+def blocks_of_tokens(spans: Sequence[Span], counts: Ids, logical: Ids) -> Ids:
     """The block of each token, given its place in the sequence's table."""
     sizes = np.array([len(span.table) for span in spans])
     tables = np.fromiter(itertools.chain.from_iterable(span.table for span in spans), np.int64, sizes.sum())

@@ -7,15 +7,17 @@ steps. Retired blocks come back only while nothing is being punched, so no live 
 import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from runtime import footprint
 from runtime.errors import SwitchError
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.lineup import Lineup
 from runtime.torch_engine.models import Resized
 
 if TYPE_CHECKING:
@@ -100,10 +102,39 @@ class Capacity:
         async with self._turn:
             await self._punch()
 
-    async def settle(self) -> None:
-        """A switch is over: have as many blocks as are wanted, or as what is active now holds."""
+    async def gain(self, lineup: Lineup, layers: LayerRange | None = None) -> None:
+        """Have a lineup's devices hold its KV, of some layers or of all, before it is written to.
+
+        Raises:
+            SwitchError: one has not so much memory, or is lost.
+        """
+        if not self._driver.crew.gains:
+            return
         async with self._turn:
-            await self._have(self._settled(self._driver.active.topology))
+            await self._driver.crew.muster(lineup.topology.devices)
+            held = {*range(self._driver.shape.num_blocks)} - self._pool.retired
+            await self._gain(lineup, runs(held, held), layers)
+
+    async def _gain(
+        self, lineup: Lineup, blocks: list[tuple[int, int]], layers: LayerRange | None = None
+    ) -> None:
+        wanted = {
+            device: [piece for piece in lineup.pieces(device) if layers is None or piece.layer in layers]
+            for device in lineup.topology.devices
+        }
+        try:
+            await self._driver.crew.gain(wanted, blocks)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+
+    async def settle(self) -> None:
+        """A switch is over: have as many blocks as are wanted, or as what is active now holds.
+
+        Where a device has less memory than it should the pool stays as it is.
+        """
+        async with self._turn:
+            with suppress(SwitchError):
+                await self._have(self._settled(self._driver.active.topology))
 
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(
@@ -115,10 +146,21 @@ class Capacity:
         active, size = self._driver.active.topology, self._driver.settings.block_size
         standing = standing_bytes(active, self._driver.model, num_blocks + SCRATCH, size)
         await self._driver.standby.give_way(standing)
+        await self._gain_back(num_blocks)
         self._pool.resize(num_blocks)
         self._returned &= self._pool.retired
         self._scheduler.request_blocks = num_blocks
         self._driver.schedule()
+
+    async def _gain_back(self, num_blocks: int) -> None:
+        """Have memory for retired blocks before they come back. Which do may change meanwhile."""
+        if not self._driver.crew.gains:
+            return
+        gained: set[int] = set()
+        while fresh := {*self._pool.returning(num_blocks)} - gained:
+            self._returned -= fresh
+            await self._gain(self._driver.active, runs(fresh, fresh))
+            gained |= fresh
 
     def beside(self, target: Topology) -> Mapping[int, int]:
         """Bytes each device needs while ``target`` stands beside what runs, with the blocks that there are."""

@@ -6,16 +6,19 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runtime.channel import AsyncChannel, encode
+from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, GiveBack
+from runtime.models import Reason
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, Forget, Gain, GiveBack
 from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
 
-Order = Copy | Exchange | Drop | GiveBack | Digest
+Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | Digest
+Runs = tuple[tuple[int, int], ...]
 
 
 class WorkerLostError(Exception):
@@ -91,13 +94,46 @@ class Crew:
         Raises:
             WorkerLostError: the worker is or gets lost; its memory went with it.
         """
-        what, slices = (tuple(sorted(pieces)), tuple(runs)), []
+        what = tuple(sorted(pieces)), tuple(runs)
+        if self.gains and all(what):
+            await self._have_closed(device)
+        return await self._in_slices(device, GiveBack, what)
+
+    @property
+    def gains(self) -> bool:
+        """KV memory has to be gained; elsewhere writing to it does."""
+        return self._config.gains
+
+    async def gain(self, wanted: Mapping[int, Iterable[Piece]], runs: Iterable[tuple[int, int]]) -> None:
+        """Have workers hold these pieces of these blocks, slice by slice between their steps.
+
+        Raises:
+            WorkerLostError: a worker is or gets lost.
+            SwitchError: a device has not so much memory.
+        """
+        every = tuple(runs)
+        orders = [
+            self._in_slices(device, Gain, (tuple(sorted(pieces)), every)) for device, pieces in wanted.items()
+        ]
+        await asyncio.gather(*orders)
+
+    async def _in_slices(
+        self, device: int, kind: type[Gain | GiveBack], what: tuple[tuple[Piece, ...], Runs]
+    ) -> list[Slice]:
+        slices: list[Slice] = []
         after: int | None = 0
         while after is not None:
-            make = functools.partial(_give_back, what=what, after=after)
-            slices.append(await self.order(device, make))
-            after = slices[-1].rest
+            done = await self.order(device, functools.partial(_slice_of, kind, what, after))
+            if isinstance(done, str):
+                raise SwitchError(Reason.NO_MEMORY, f"device {device} cannot hold its KV: {done}")
+            slices.append(done)
+            after = done.rest
         return slices
+
+    async def _have_closed(self, device: int) -> None:
+        """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
+        others = [other for other in self._channels if other != device]
+        await asyncio.gather(*(self.order(other, Forget) for other in others), return_exceptions=True)
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
@@ -109,7 +145,7 @@ class Crew:
         self._greetings[device] = asyncio.get_running_loop().create_future()
         if (pid := os.fork()) == 0:
             _close_all_but(theirs.fileno())
-            worker_main(theirs, self._config)
+            worker_main(theirs, self._config, device)
         theirs.close()
         self.pids[device] = pid
         self._channels[device] = AsyncChannel(
@@ -144,10 +180,10 @@ class Crew:
         os.waitpid(pid, 0)
 
 
-def _give_back(
-    number: int, what: tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]], after: int
-) -> GiveBack:
-    return GiveBack(number, *what, after)
+def _slice_of(
+    kind: type[Gain | GiveBack], what: tuple[tuple[Piece, ...], Runs], after: int, number: int
+) -> Gain | GiveBack:
+    return kind(number, *what, after)
 
 
 def _close_all_but(descriptor: int) -> None:

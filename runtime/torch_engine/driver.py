@@ -42,14 +42,12 @@ from runtime.torch_engine.messages import (
     Started,
 )
 from runtime.torch_engine.models import Resized
+from runtime.torch_engine.places import DTYPES, is_on_gpus, open_cpu, open_gpu, precision_of, refuse_to_cross
 from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.standby import Standby
 from runtime.torch_engine.streaming import StreamingSwitch
 from runtime.torch_engine.switch import Switch
 from runtime.torch_engine.worker import WorkerConfig
-
-DTYPE = torch.float32
-"""What the CPU computes in; the precision name is ``fp32``."""
 
 
 def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
@@ -116,7 +114,7 @@ class Driver:
             num_blocks,
             size,
             self.model.head_dim,
-            DTYPE,
+            DTYPES[precision_of(config.topology)],
             self.settings.layers_per_slab,
         )
         self.shape.check(config.topology)
@@ -128,16 +126,23 @@ class Driver:
             self.pool, size, self.settings.max_running, limits, self.settings.prefix_caching
         )
         self.capacity = Capacity(self)
-        worker = WorkerConfig(config.checkpoint, self.shape, self._scratch)
-        self.crew = Crew(worker, self._worker_said, self._worker_lost)
+        self.crew = Crew(self.worker_config(config), self._worker_said, self._worker_lost)
         self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
         began_s = time.perf_counter()
+        await self.capacity.gain(self.active)
         await self.active.load(self.crew)
         largest = max(footprint.weight_bytes(config.topology, self.model).values())
         self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
+
+    def worker_config(self, config: DriverConfig) -> WorkerConfig:
+        """What workers are forked with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+        gpus = is_on_gpus(config.topology)
+        return WorkerConfig(
+            config.checkpoint, self.shape, self._scratch, open_gpu if gpus else open_cpu, gains=gpus
+        )
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
@@ -314,6 +319,7 @@ class Driver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.cluster, self.model)
+            refuse_to_cross(self.active.topology, target)
             self.shape.check(target)
             streamed = self.capacity.make_room(target)
         except SwitchError:

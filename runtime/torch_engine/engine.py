@@ -16,7 +16,7 @@ from runtime import footprint
 from runtime.capabilities import Batching, Capabilities
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
-from runtime.errors import EngineLostError, RuntimeFault, SwitchError
+from runtime.errors import EngineLostError, RuntimeFault, SwitchError, TopologyError
 from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
 from runtime.torch_engine.messages import (
     DriverConfig,
@@ -24,6 +24,7 @@ from runtime.torch_engine.messages import (
     Started,
 )
 from runtime.torch_engine.models import EngineSettings, Resized
+from runtime.torch_engine.places import precision_of
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class TorchEngine:
         Raises:
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
         """
-        _refuse_precision(topology)
+        _precision(topology)
         engine = cls(DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
         try:
             await engine._launch()
@@ -69,14 +70,14 @@ class TorchEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """TP degrees that divide the heads and the MLP; any number of stages up to the layers; float32."""
+        """TP degrees that divide the heads and the MLP; any number of stages up to the layers; the precision that runs."""
         model, settings = self.model, self._config.settings
         degrees = range(1, model.num_kv_heads + 1)
         divides = tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n)
         return Capabilities(
             divides,
             model.num_layers,
-            ("fp32",),
+            (precision_of(self._config.topology),),
             tp_per_stage=True,
             replicated_kv_heads=False,
             batching=Batching(settings.max_running, settings.max_batch_tokens),
@@ -119,7 +120,9 @@ class TorchEngine:
 
     async def prepare(self, target: Topology) -> "TorchShadow":
         """Begin to build the target; see the protocol."""
-        _refuse_precision(target)
+        if _precision(target) != (running := _precision(self._topology)):
+            what = f"the torch engine computes in {running} on these devices"
+            raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
         await self._call("prepare", target)
         self._shadow = TorchShadow(self._call, target)
         return self._shadow
@@ -279,9 +282,11 @@ class TorchEngine:
         return await future
 
 
-def _refuse_precision(topology: Topology) -> None:
-    if {stage.precision.weights for stage in topology.stages} != {"fp32"}:
-        raise SwitchError(Reason.UNSUPPORTED, f"the torch engine computes in fp32 here, not as {topology}")
+def _precision(topology: Topology) -> str:
+    try:
+        return precision_of(topology)
+    except TopologyError as error:
+        raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
 
 
 class TorchShadow:

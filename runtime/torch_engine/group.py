@@ -4,6 +4,9 @@ One memory file per topology (its *group*), made by the driver and mapped by eac
 groups can stand side by side. Every rank of a stage holds the complete hidden state; rank ``i`` of the next stage
 receives from ``i mod`` the previous TP. Sums run in rank order on every rank, so the ranks stay bit-identical.
 
+Ranks on GPUs use the same memory of the host: what they hand over is copied to it and from it, and the copy that announces
+it waits for their kernels.
+
 Ordering relies on x86-64's total store order: data is stored before the flag that announces it.
 """
 
@@ -114,13 +117,13 @@ class Group:
         total = slots[0].clone()
         for slot in slots[1:]:
             total += slot
-        return total.view(part.shape).to(part.device)
+        return total.view(part.shape).to(part)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Every rank's ``part`` ``[rows, columns]`` side by side, in rank order. All parts have one shape."""
         if len(self._peers) == 1:
             return part
-        return torch.cat([slot.view(part.shape) for slot in self._exchange(part)], dim=-1).to(part.device)
+        return torch.cat([slot.view(part.shape) for slot in self._exchange(part)], dim=-1).to(part)
 
     def _exchange(self, part: torch.Tensor) -> list[torch.Tensor]:
         """Post this rank's values and wait for the others'.

@@ -82,6 +82,24 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """Have memory for these runs of blocks, in these pieces, for one slice; only where it does not come by writing."""
+
+    order: int
+    pieces: tuple[Piece, ...]
+    runs: tuple[tuple[int, int], ...]
+    after: int
+    """As in ``GiveBack``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Close the memory of peers; they open it again for the next copy."""
+
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
 class GiveBack:
     """Give the memory of these runs of blocks back to the system, in these pieces, for one slice."""
 
@@ -89,7 +107,7 @@ class GiveBack:
     pieces: tuple[Piece, ...]
     runs: tuple[tuple[int, int], ...]
     after: int
-    """The byte to go on at."""
+    """Where to go on: the ``rest`` of the slice before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,7 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A copy, drop, give-back or digest order is done."""
+    """An order with a number is done."""
 
     order: int
     value: Any

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.models import LayerRange
-from runtime.torch_engine.attention import Attention
+from runtime.torch_engine.attention import StepAttention
 from runtime.torch_engine.group import Group, SoloGroup
 from runtime.torch_engine.linear import Linear
 from runtime.torch_engine.weights import LayerWeights, Share, Weights
@@ -78,7 +78,9 @@ class Shard:
         if self._spec.layers.end - 1 in layers:
             self._norm = self._head = None
 
-    def forward(self, tokens: torch.Tensor, attention: Attention, group: Group | SoloGroup) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, attention: StepAttention, group: Group | SoloGroup
+    ) -> torch.Tensor:
         """One step of this stage.
 
         ``tokens`` is ``[tokens]`` int64. Returns the hidden state ``[tokens, hidden]``, already handed
@@ -87,7 +89,8 @@ class Shard:
         if self._embedding is not None:
             hidden = F.embedding(tokens, self._embedding)
         else:
-            hidden = group.receive((len(tokens), self._model.hidden_size), self._dtype)
+            shape = len(tokens), self._model.hidden_size
+            hidden = group.receive(shape, self._dtype).to(self._weights.device)
         cos, sin = (table[attention.positions].unsqueeze(1).to(self._dtype) for table in self._rope)
         for layer, weights in self._layers.items():
             hidden = hidden + group.all_reduce(self._attend(hidden, layer, weights, (cos, sin), attention))
@@ -108,7 +111,7 @@ class Shard:
         layer: int,
         weights: LayerWeights,
         rope: tuple[torch.Tensor, torch.Tensor],
-        attention: Attention,
+        attention: StepAttention,
     ) -> torch.Tensor:
         dim = self._model.head_dim
         normed = F.rms_norm(hidden, (self._model.hidden_size,), weights.input_norm, self._eps)

@@ -78,6 +78,7 @@ class StreamingSwitch(Switch):
             if first < last:
                 part = Transfer(box.target, box.source, (first, last), box.heads)
                 boxes.setdefault(box.target, []).append(part)
+        await self._driver.capacity.gain(new, layers)
         await self._copy_boxes(boxes, runs)
         await self._exchange(layers, way)
         await self._clear(layers, way)

@@ -142,6 +142,7 @@ class Switch:
             self._driver.capacity.beside(self._target.topology), self._target.topology
         )
         await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
+        await self._driver.capacity.gain(self._target)
         await self._target.load(self._driver.crew)
         await self._driver.probe(self._target)
 

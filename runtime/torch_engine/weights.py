@@ -48,15 +48,19 @@ class LayerWeights:
 class Weights:
     """What the shards of this process hold; what none holds any more is gone."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
-        self.checkpoint, self.dtype = checkpoint, dtype
-        self.rope = _rope_table(checkpoint)
+    def __init__(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        """On the CPU unless a device is given."""
+        self.checkpoint, self.dtype, self.device = checkpoint, dtype, device or torch.device("cpu")
+        cos, sin = _rope_table(checkpoint)
+        self.rope = cos.to(self.device), sin.to(self.device)
         """Cosines and sines, see ``_rope_table``."""
         self._held: WeakValueDictionary[tuple[int | str, Share | None], Any] = WeakValueDictionary()
 
     def layer(self, layer: int, share: Share) -> LayerWeights:
         """One rank's slices of a decoder layer."""
-        return self._take((layer, share), lambda: _load_layer(self.checkpoint, layer, share, self.dtype))
+        return self._take((layer, share), lambda: self._load_layer(layer, share))
 
     def embedding(self) -> torch.Tensor:
         """``[vocabulary, hidden]``, whole."""
@@ -68,10 +72,42 @@ class Weights:
 
     def head(self, share: Share) -> Linear:
         """One rank's rows of the output head."""
-        return self._take(("head", share), lambda: Linear(_load_head(self.checkpoint, share).to(self.dtype)))
+        return self._take(("head", share), lambda: Linear(self._put(_load_head(self.checkpoint, share))))
+
+    def _load_layer(self, layer: int, share: Share) -> LayerWeights:
+        model, prefix = self.checkpoint.spec, f"model.layers.{layer}."
+        q_rows = share.of(model.num_heads * model.head_dim)
+        kv_rows = share.of(model.num_kv_heads * model.head_dim)
+        mlp = share.of(model.intermediate_size)
+
+        def load(name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
+            return self._put(self.checkpoint.tensor(prefix + name, rows, columns))
+
+        parts = (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
+        bias = qk_norm = None
+        if model.attention_bias:
+            bias = torch.cat([load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts])
+        if model.qk_norm:
+            heads = {"q": model.num_heads // share.tp_size, "k": model.num_kv_heads // share.tp_size}
+            norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
+            qk_norm = torch.cat(norms)
+        return LayerWeights(
+            input_norm=load("input_layernorm.weight"),
+            qkv=Linear(
+                torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias
+            ),
+            qk_norm=qk_norm,
+            o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
+            post_norm=load("post_attention_layernorm.weight"),
+            gate_up=Linear(torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)])),
+            down=Linear(load("mlp.down_proj.weight", columns=mlp).contiguous()),
+        )
 
     def _tensor(self, name: str) -> torch.Tensor:
-        return self.checkpoint.tensor(name).to(self.dtype)
+        return self._put(self.checkpoint.tensor(name))
+
+    def _put(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.device, self.dtype)
 
     def _take(self, key: tuple[int | str, Share | None], load: Callable[[], _Held]) -> _Held:
         found: _Held | None = self._held.get(key)
@@ -86,34 +122,6 @@ def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
     angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def _load_layer(checkpoint: Checkpoint, layer: int, share: Share, dtype: torch.dtype) -> LayerWeights:
-    model, prefix = checkpoint.spec, f"model.layers.{layer}."
-    q_rows = share.of(model.num_heads * model.head_dim)
-    kv_rows = share.of(model.num_kv_heads * model.head_dim)
-    mlp = share.of(model.intermediate_size)
-
-    def load(name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
-        return checkpoint.tensor(prefix + name, rows, columns).to(dtype)
-
-    parts = (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-    bias = qk_norm = None
-    if model.attention_bias:
-        bias = torch.cat([load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts])
-    if model.qk_norm:
-        heads = {"q": model.num_heads // share.tp_size, "k": model.num_kv_heads // share.tp_size}
-        norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
-        qk_norm = torch.cat(norms)
-    return LayerWeights(
-        input_norm=load("input_layernorm.weight"),
-        qkv=Linear(torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias),
-        qk_norm=qk_norm,
-        o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
-        post_norm=load("post_attention_layernorm.weight"),
-        gate_up=Linear(torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)])),
-        down=Linear(load("mlp.down_proj.weight", columns=mlp).contiguous()),
-    )
 
 
 def _load_head(checkpoint: Checkpoint, share: Share) -> torch.Tensor:

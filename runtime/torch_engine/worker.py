@@ -1,7 +1,8 @@
 """A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
 
 Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
-each other; only loading weights runs beside, in a thread.
+each other; only loading weights runs beside, in a thread. So inference and migration never want a device in two orders, as
+they would if each had a process (PipeLive locks them into one order with a handshake).
 """
 
 import ctypes
@@ -20,8 +21,9 @@ import torch
 
 from runtime.channel import BlockingChannel
 from runtime.footprint import Piece
-from runtime.kv.store import KvHandle, KvShape, KvStore
-from runtime.torch_engine.attention import Attention
+from runtime.kv.chunks import ChunkedStore
+from runtime.kv.memory import MemoryFaultError
+from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import (
@@ -31,6 +33,8 @@ from runtime.torch_engine.messages import (
     Done,
     Drop,
     Exchange,
+    Forget,
+    Gain,
     GiveBack,
     Load,
     Loaded,
@@ -39,6 +43,7 @@ from runtime.torch_engine.messages import (
     Run,
 )
 from runtime.torch_engine.models import Span
+from runtime.torch_engine.places import OpenPlace, open_cpu
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.shard import Shard, ShardSpec
 from runtime.torch_engine.weights import Weights
@@ -63,6 +68,9 @@ class WorkerConfig:
     shape: KvShape
     scratch_block: int
     """A block no sequence ever gets: probes write there."""
+    open_place: OpenPlace = open_cpu
+    gains: bool = False
+    """KV memory has to be gained before it is written to, and peers close it before it is given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class _Role:
         return slice(self.spec.tp_rank * each, (self.spec.tp_rank + 1) * each)
 
 
-def worker_main(sock: socket.socket, config: WorkerConfig) -> None:
+def worker_main(sock: socket.socket, config: WorkerConfig, index: int) -> None:
     """Body of the forked process; returns never."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives its driver
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
@@ -92,7 +100,7 @@ def worker_main(sock: socket.socket, config: WorkerConfig) -> None:
     gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
     status = 1
     try:
-        Worker(BlockingChannel(sock), config).serve()
+        Worker(BlockingChannel(sock), config, index).serve()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -112,10 +120,12 @@ def keep_freed_memory() -> None:
 class Worker:
     """Roles, KV memory and the loop over orders."""
 
-    def __init__(self, channel: BlockingChannel, config: WorkerConfig) -> None:
+    def __init__(self, channel: BlockingChannel, config: WorkerConfig, index: int = 0) -> None:
+        """``index`` is the device's in the inventory."""
         self._channel, self._config = channel, config
         self._weights: Weights | None = None
-        self._store = KvStore(config.shape)
+        self._place = config.open_place(index, config.shape)
+        self._store = self._place.store
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
         self._turn = threading.Lock()
@@ -128,7 +138,7 @@ class Worker:
             for order in self._channel.messages():
                 self._obey(order)
 
-    def _obey(self, order: Load | Run | Copy | Exchange | Drop | GiveBack | Digest) -> None:
+    def _obey(self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | Digest) -> None:
         match order:
             case Run():
                 self._run(order)
@@ -141,6 +151,11 @@ class Worker:
                 self._drop(order)
             case GiveBack(number, pieces, runs, after):
                 self._channel.send(Done(number, self._store.give_back(pieces, runs, _SLICE_S, after)))
+            case Gain():
+                self._channel.send(Done(order.order, self._gain(order)))
+            case Forget():
+                self._store.forget_peers()
+                self._channel.send(Done(order.order, None))
             case Exchange():
                 self._channel.send(Done(order.order, self._exchange(order)))
             case Digest():
@@ -150,13 +165,15 @@ class Worker:
         if (role := self._roles.get(order.generation)) is None:
             return
         try:
-            attention = Attention(self._store.cache, role.heads(self._config.shape.num_kv_heads), order.spans)
-            hidden = role.shard.forward(torch.tensor(order.tokens), attention, role.group)
+            attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), order.spans)
+            tokens = torch.tensor(order.tokens, device=self._place.device)
+            hidden = role.shard.forward(tokens, attention, role.group)
+            self._place.wait()
             if role.spec.is_last:
                 logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
                 if role.spec.tp_rank == 0:
                     self._channel.send(
-                        Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
+                        Ran(order.batch_id, [] if logits is None else sample(logits.cpu(), order.wishes))
                     )
         except GroupAborted:
             self._roles.pop(order.generation, None)
@@ -166,12 +183,21 @@ class Worker:
         num_bytes = self._store.copy(order.boxes, order.runs)
         return Copied(num_bytes, time.perf_counter() - began_s)
 
+    def _gain(self, order: Gain) -> Slice | str:
+        """Returns what went wrong instead of what was done."""
+        assert isinstance(self._store, ChunkedStore), "other memory is gained by writing to it"
+        try:
+            return self._store.gain(order.pieces, order.runs, _SLICE_S, order.after)
+        except MemoryFaultError as error:
+            return str(error)
+
     def _load(self, order: Load) -> None:
+        self._place.use()
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICENESS)
         try:
             with torch.inference_mode():
                 self._weights = self._weights or Weights(
-                    Checkpoint(self._config.checkpoint), self._config.shape.dtype
+                    Checkpoint(self._config.checkpoint), self._config.shape.dtype, self._place.device
                 )
                 shard = Shard(self._weights, order.shard, order.layers)
                 group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
@@ -213,8 +239,9 @@ class Worker:
     def _warm_up(self, role: _Role) -> None:
         """One step alone, so that kernels and memory are warm before peers depend on this rank."""
         span = Span(0, 1, (self._config.scratch_block,))
-        attention = Attention(self._store.cache, role.heads(self._config.shape.num_kv_heads), [span])
-        role.shard.forward(torch.zeros(1, dtype=torch.int64), attention, SoloGroup())
+        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), [span])
+        tokens = torch.zeros(1, dtype=torch.int64, device=self._place.device)
+        role.shard.forward(tokens, attention, SoloGroup())
 
     def _drop(self, order: Drop) -> None:
         with self._turn:

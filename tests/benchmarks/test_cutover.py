@@ -24,6 +24,7 @@ def test_all_means_every_mode_the_engine_has():
         (["--engine", "vllm", "--mode", "stop-and-copy"], "switches by patch, follow only"),
         (["--active", "10,many"], "whole numbers joined by commas"),
         (["--plot", "stops.png"], "ends with .svg"),
+        (["--deployment", "nowhere.yaml"], "nowhere.yaml"),
         (["--context", "20000"], "over the model's 16384"),
     ],
 )

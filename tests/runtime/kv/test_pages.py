@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv.pages import holes, runs, smallest_stack, utilisation
+from runtime.kv.pages import chunk_blocks, holes, runs, smallest_stack, utilisation
 
 
 def test_runs_are_as_long_as_they_go_and_have_something_new() -> None:
@@ -67,3 +67,7 @@ def test_the_smallest_stack_fills_what_is_allocated_at_once() -> None:
 )
 def test_utilisation_by_layers_to_a_stack(num_layers: int, stack: int, share: float) -> None:
     assert utilisation(num_layers, stack, 64 << 10, 256 << 10) == share
+
+
+def test_as_many_blocks_lie_together_as_fill_what_is_allocated_at_once() -> None:
+    assert [chunk_blocks(size, 2 << 20) for size in (8192, 24_576, 2 << 20, 3 << 20)] == [256, 85, 1, 1]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv.slots import stacked
+from runtime.kv.slots import parts_of_blocks, stacked
 
 BLOCKS = 6
 
@@ -29,3 +29,13 @@ def test_every_token_is_found_once_in_every_layer(drawn: tuple[np.ndarray, int],
 
 def test_whole_blocks_stay_one_run() -> None:
     assert stacked(np.array([[8, 32]]), 8, 3).tolist() == [[24, 96]]
+
+
+@given(tokens())
+def test_parts_of_blocks_are_the_tokens_of_the_runs(drawn: tuple[np.ndarray, int]) -> None:
+    runs, size = drawn
+    parts = parts_of_blocks(runs, size).tolist()
+    assert [block * size + at for block, start, stop in parts for at in range(start, stop)] == [
+        token for run in runs for token in range(*run)
+    ]
+    assert all(0 <= start < stop <= size for _, start, stop in parts)

@@ -12,9 +12,9 @@ HERE = Path(__file__).parent
 LENGTH = 40
 
 
-def ours(folder: Path, tp: int, pp: int, chunks: list[int], out: Path) -> torch.Tensor:
+def ours(folder: Path, tp: int, pp: int, chunks: list[int], out: Path, kind: str = "CPU") -> torch.Tensor:
     sizes = ",".join(map(str, chunks))
-    command = [sys.executable, HERE / "compute_logits.py", folder, str(tp), str(pp), sizes, out]
+    command = [sys.executable, HERE / "compute_logits.py", folder, str(tp), str(pp), sizes, out, kind]
     subprocess.run(command, check=True, timeout=120)
     logits: torch.Tensor = torch.load(out)
     return logits
@@ -40,3 +40,17 @@ def test_logits_equal_transformers(
     assert got.shape == want.shape
     assert (got - want).abs().max() < 1e-4
     assert want.std() > 1, "the checkpoint is too flat to show a difference"
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("kind", ["llama-untied", "qwen3-tied"])
+def test_logits_on_a_gpu_equal_those_of_a_cpu(
+    checkpoints: dict[str, Path], tmp_path: Path, kind: str, tp: int, pp: int
+) -> None:
+    """Within 1e-3 in float32: a GPU sums in another order."""
+    chunks, folder = [13, 8, 1, 1, 16, 1], checkpoints[kind]
+    want = ours(folder, 1, 1, chunks, tmp_path / "cpu.pt")
+    got = ours(folder, tp, pp, chunks, tmp_path / "gpu.pt", "GPU")
+    assert (got - want).abs().max() < 1e-3

@@ -1,0 +1,190 @@
+"""Memory in chunks that peer processes can open: of a CUDA device, and of the host for machines without one."""
+
+import ctypes
+import importlib
+import mmap
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from runtime.errors import EngineStartError, RuntimeFault
+
+HANDLE_BYTES = 64
+"""What says where an allocation is, to other processes: as much as a CUDA IPC handle takes."""
+
+
+class MemoryFaultError(RuntimeFault):
+    """Memory that cannot be had, opened or read; says what the system said."""
+
+
+class Memory(Protocol):
+    """Where chunks come from. Addresses are those of the device that kernels run on."""
+
+    granularity: int
+    """Allocations are multiples of it, whatever is asked for."""
+
+    def allocate(self, num_bytes: int) -> int:
+        """The address of so many bytes, whose content is anything.
+
+        Raises:
+            MemoryFaultError: there are not so many.
+        """
+        ...
+
+    def free(self, address: int) -> None:
+        """Give an allocation back; no peer has it open."""
+        ...
+
+    def export(self, address: int) -> bytes:
+        """What a peer opens an allocation with: at most ``HANDLE_BYTES``."""
+        ...
+
+    def open(self, exported: bytes) -> int:
+        """The address here of a peer's allocation.
+
+        Raises:
+            MemoryFaultError: the peer is gone.
+        """
+        ...
+
+    def close(self, address: int) -> None:
+        """Have a peer's allocation no longer."""
+        ...
+
+    def read(self, address: int, num_bytes: int) -> bytes:
+        """What lies there."""
+        ...
+
+    def wait(self) -> None:
+        """Return when all kernels that were launched have ended."""
+        ...
+
+
+class CudaMemory:
+    """Of one CUDA device, through CUDA IPC.
+
+    CUDA takes 2 MiB at a time from the device, and an IPC handle opens all of what it took: an allocation of 2 MiB
+    shares with nobody. Freeing what a peer has open is undefined, so peers close first (``crew.Crew.give_back``).
+    """
+
+    granularity = 2 << 20
+
+    def __init__(self, device: int) -> None:
+        """Begin to use a device.
+
+        Raises:
+            EngineStartError: the package is missing.
+        """
+        try:
+            self._cuda: Any = importlib.import_module("cuda.bindings.runtime")
+        except ImportError as error:
+            raise EngineStartError(
+                "KV memory on a GPU needs the package cuda-bindings; install intentctl[gpu]"
+            ) from error
+        self._call("cudaSetDevice", device)
+
+    def allocate(self, num_bytes: int) -> int:
+        """See the protocol."""
+        return int(self._call("cudaMalloc", num_bytes))
+
+    def free(self, address: int) -> None:
+        """See the protocol."""
+        self._call("cudaFree", address)
+
+    def export(self, address: int) -> bytes:
+        """See the protocol."""
+        return bytes(self._call("cudaIpcGetMemHandle", address).reserved)
+
+    def open(self, exported: bytes) -> int:
+        """See the protocol."""
+        handle = self._cuda.cudaIpcMemHandle_t()
+        handle.reserved = exported
+        return int(self._call("cudaIpcOpenMemHandle", handle, self._cuda.cudaIpcMemLazyEnablePeerAccess))
+
+    def close(self, address: int) -> None:
+        """See the protocol."""
+        self._call("cudaIpcCloseMemHandle", address)
+
+    def read(self, address: int, num_bytes: int) -> bytes:
+        """See the protocol."""
+        found = bytearray(num_bytes)
+        here = ctypes.addressof(ctypes.c_char.from_buffer(found))
+        self._call("cudaMemcpy", here, address, num_bytes, self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost)
+        return bytes(found)
+
+    def wait(self) -> None:
+        """See the protocol."""
+        self._call("cudaDeviceSynchronize")
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The value of a call, whose first result says how it went."""
+        status, *values = getattr(self._cuda, name)(*arguments)
+        if int(status):
+            raise MemoryFaultError(f"{name}{arguments}: {status.name}")
+        return values[0] if values else None
+
+
+class HostMemory:
+    """Of the host: parts of one sparse memory file. Triton's interpreter runs kernels on it."""
+
+    _BYTES = 1 << 32
+    """Of the file; untouched pages cost nothing."""
+
+    def __init__(self, granularity: int = mmap.PAGESIZE) -> None:
+        self.granularity = granularity
+        self._file = os.memfd_create("intentctl-chunks")
+        os.ftruncate(self._file, self._BYTES)
+        self._map = mmap.mmap(self._file, self._BYTES)
+        self._base, self._end = _address(self._map), 0
+        self._sizes: dict[int, int] = {}
+        self._free: dict[int, list[int]] = {}
+        self._opened: dict[int, mmap.mmap] = {}
+
+    def allocate(self, num_bytes: int) -> int:
+        """See the protocol."""
+        size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        if freed := self._free.get(size):
+            at = freed.pop()
+        else:
+            at, self._end = self._end, self._end + size
+        self._sizes[at] = size
+        return self._base + at
+
+    def free(self, address: int) -> None:
+        """See the protocol."""
+        at = address - self._base
+        size = self._sizes.pop(at)
+        self._map.madvise(mmap.MADV_REMOVE, at, size)
+        self._free.setdefault(size, []).append(at)
+
+    def export(self, address: int) -> bytes:
+        """See the protocol."""
+        at = address - self._base
+        return f"/proc/{os.getpid()}/fd/{self._file} {at} {self._sizes[at]}".encode()
+
+    def open(self, exported: bytes) -> int:
+        """See the protocol."""
+        path, at, size = exported.rstrip(b"\0").decode().split()
+        try:
+            with Path(path).open("r+b") as file:
+                opened = mmap.mmap(file.fileno(), int(size), offset=int(at))
+        except OSError as error:
+            raise MemoryFaultError(f"the KV memory of a peer is gone ({path}): {error}") from error
+        address = _address(opened)
+        self._opened[address] = opened
+        return address
+
+    def close(self, address: int) -> None:
+        """See the protocol."""
+        self._opened.pop(address).close()
+
+    def read(self, address: int, num_bytes: int) -> bytes:
+        """See the protocol."""
+        return ctypes.string_at(address, num_bytes)
+
+    def wait(self) -> None:
+        """Kernels have ended when they return."""
+
+
+def _address(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,0 +1,36 @@
+"""What is copied, and what happens where there is no GPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.kv_copy import cases, main, rate
+from runtime.kv.store import KvShape
+
+SHAPE = KvShape(2, 2, 64, 16, 32, torch.float32)
+
+
+def test_every_case_copies_as_many_blocks_or_a_token_of_each() -> None:
+    tokens = {name: int((runs[:, 1] - runs[:, 0]).sum()) for name, runs in cases(SHAPE, 20).items()}
+    assert tokens == {
+        "neighbouring blocks": 20 * 16,
+        "scattered blocks": 20 * 16,
+        "a token of each block": 20,
+    }
+
+
+def test_the_first_copy_is_not_measured() -> None:
+    copied: list[int] = []
+
+    def copy(runs: np.ndarray) -> int:
+        copied.append(len(runs))
+        return 0 if len(copied) == 1 else 1 << 20
+
+    assert rate(copy, np.array([[0, 1]])) > 0
+    assert len(copied) == 10
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "torch finds none" in capsys.readouterr().err

@@ -1,0 +1,237 @@
+"""The engine as on GPUs: switches, streams and resizes change no token, and memory returns. Chunks of the host's memory stand in
+for a GPU where there is none; with one, several ranks are processes on it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime import footprint
+from runtime.engine import Moved, Request, SamplingParams, Token
+from runtime.models import Cluster, Gpu, Link, Node
+from runtime.notation import parse_topology
+from runtime.sync.stream import KvSize, plan
+from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.models import EngineSettings
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed; it runs the kernels"),
+]
+
+LAYERS, HEADS, BLOCKS = 5, 4, 31
+SETTINGS = EngineSettings(
+    block_size=8, num_blocks=BLOCKS, max_running=4, max_batch_tokens=16, syncing_batch_tokens=8, num_standby=1
+)
+CHUNK = 4 * 8 * 2 * 16 * 4
+"""Bytes of a chunk of one layer and one KV head."""
+CHUNKS = 8
+REQUESTS = [
+    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(16), 1) for n in range(2)
+]
+
+
+class Driven(TorchEngine):
+    driver_module = "tests.runtime.torch_engine.chunked_driver"
+
+
+class Heard:
+    """An engine and what it said."""
+
+    def __init__(self, engine: TorchEngine, cluster: Cluster) -> None:
+        self.engine, self._cluster = engine, cluster
+        self._requests: list[Request] = []
+        self.tokens: dict[str, list[Token]] = {}
+        self._epoch = 1
+        self._news = asyncio.Condition()
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for batch in self.engine.outputs():
+            for item in batch:
+                if not isinstance(item, Moved):
+                    self.tokens.setdefault(item.request_id, []).append(item)
+            async with self._news:
+                self._news.notify_all()
+
+    async def said(self, count: int) -> None:
+        """Each request has so many tokens."""
+        async with asyncio.timeout(100), self._news:
+            await self._news.wait_for(
+                lambda: all(len(self.tokens.get(r.request_id, ())) >= count for r in self._requests)
+            )
+
+    async def submit(self, requests: list[Request]) -> None:
+        """Listen to these from now on."""
+        self._requests = requests
+        for request in requests:
+            await self.engine.submit(request)
+
+    async def switch(self, text: str, requests: list[Request] | None = None) -> None:
+        """Under what runs, or under requests that begin when the target is up."""
+        target = parse_topology(text, self._cluster, LAYERS, "fp32")
+        shadow = await self.engine.prepare(target)
+        await shadow.ready()
+        if requests:
+            await self.submit(requests)
+            await self.said(2)
+        while (await shadow.lag()).tokens > 8:
+            pass
+        before = await self.engine.digests()
+        self._epoch += 1
+        await shadow.cut(self._epoch, deadline_s=60)
+        after = await self.engine.digests(before.positions)
+        assert after.digests == before.digests
+        await shadow.release()
+
+    async def held(self) -> dict[int, int]:
+        """Device to chunks that its worker holds."""
+        pids = (await self.engine.stats()).worker_pids
+        return {device: held_bytes(pid) // CHUNK for device, pid in pids.items()}
+
+
+def held_bytes(pid: int) -> int:
+    (file,) = (path for path in Path(f"/proc/{pid}/fd").iterdir() if "intentctl-held" in str(path.readlink()))
+    return file.stat().st_size
+
+
+def cluster_of(memory_bytes: int, kind: str = "CPU") -> Cluster:
+    gpus = tuple(Gpu(index, kind, memory_bytes) for index in range(4))
+    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    kind: type[TorchEngine], folder: Path, text: str, memory_bytes: int = 1 << 30
+) -> AsyncIterator[Heard]:
+    cluster = cluster_of(memory_bytes)
+    engine = await kind.start(folder, parse_topology(text, cluster, LAYERS, "fp32"), cluster, SETTINGS)
+    try:
+        heard = Heard(engine, cluster)
+        await heard.submit(REQUESTS)
+        yield heard
+    finally:
+        await engine.close()
+
+
+def same(got: dict[str, list[Token]], want: dict[str, list[Token]]) -> None:
+    for name, tokens in want.items():
+        assert [one.token_id for one in got[name]] == [one.token_id for one in tokens]
+        assert max(abs(a.logprob - b.logprob) for a, b in zip(got[name], tokens, strict=True)) < 1e-4
+
+
+@pytest.fixture
+async def on_a_cpu(checkpoints: dict[str, Path]) -> dict[str, list[Token]]:
+    async with serving(TorchEngine, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
+        await heard.said(16)
+        return heard.tokens
+
+
+async def test_switches_change_no_token_and_memory_follows_the_pieces(
+    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
+) -> None:
+    async with serving(Driven, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
+        await heard.said(2)
+        assert await heard.held() == {0: LAYERS * HEADS * CHUNKS}
+        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")
+        assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
+        await heard.switch("CPU[2,1]:0-5")
+        assert await heard.held() == {0: 0, 1: LAYERS * 2 * CHUNKS, 2: LAYERS * 2 * CHUNKS}
+        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")  # which stood by without memory
+        assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
+        await heard.said(16)
+        same(heard.tokens, on_a_cpu)
+
+
+async def test_a_pool_that_shrinks_gives_chunks_back_and_has_them_again_before_blocks_return(
+    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
+) -> None:
+    async with serving(Driven, checkpoints["qwen3-tied"], "CPU[0,1]:0-5") as heard:
+        await heard.said(2)
+        full = LAYERS * 2 * CHUNKS
+        shrunk = await heard.engine.resize(14)  # ids 0 to 13, and the last for probes: chunks 0 to 3, and 7
+        assert await heard.held() == dict.fromkeys((0, 1), LAYERS * 2 * 5)
+        assert shrunk.returned_bytes == 2 * (full - LAYERS * 2 * 5) * CHUNK
+        await heard.engine.resize(BLOCKS - 1)
+        assert await heard.held() == dict.fromkeys((0, 1), full)
+        await heard.said(16)
+        same(heard.tokens, on_a_cpu)
+
+
+async def test_layers_that_are_streamed_take_their_memory_along(
+    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
+) -> None:
+    folder, ways = checkpoints["qwen3-tied"], ("CPU[0,1]:0-5", "CPU[0]:0-2 > CPU[1]:2-5")
+    now, target = (parse_topology(text, cluster_of(1 << 30), LAYERS, "fp32") for text in ways)
+    streamed = plan(now, target, Checkpoint(folder).spec, KvSize(BLOCKS, 8), dict.fromkeys((0, 1), 1.0))
+    tight = int(max(streamed.peak_bytes.values()) / (1 - footprint.HEADROOM)) + 4096
+    async with serving(Driven, folder, ways[0], tight) as heard:
+        await heard.said(2)
+        shadow = await heard.engine.prepare(target)
+        await shadow.ready()
+        await shadow.lag()
+        assert set((await shadow.cut(2, deadline_s=60)).paths) == {"stream"}
+        await shadow.release()
+        assert (await heard.engine.stats()).total_blocks == BLOCKS - 1
+        assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
+        await heard.said(16)
+        same(heard.tokens, on_a_cpu)
+
+
+GPU_SETTINGS = EngineSettings(
+    block_size=16, num_blocks=4096, max_running=4, max_batch_tokens=64, syncing_batch_tokens=16
+)
+WAYS = ("GPU[0]:0-5", "GPU[0,1]:0-5", "GPU[0]:0-2 > GPU[1]:2-5", "GPU[2,3]:0-3 > GPU[1]:3-5")
+WALK = (1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0)
+"""From 0 over every ordered pair of these, once."""
+SPOKEN = 200
+"""Tokens of a stream: more than are said from when a target is up to the cut."""
+
+
+def streams(cycle: int, epoch: int) -> list[Request]:
+    """The same in each cycle, under other names."""
+    return [
+        Request(f"g{n}/{cycle}", tuple(7 * j % 101 for j in range(5 + 60 * n)), SamplingParams(SPOKEN), epoch)
+        for n in range(3)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def on_a_gpu(folder: Path) -> AsyncIterator[Heard]:
+    cluster = cluster_of(8 << 30, "GPU")
+    topology = parse_topology(WAYS[0], cluster, LAYERS, "fp32")
+    engine = await TorchEngine.start(folder, topology, cluster, GPU_SETTINGS)
+    try:
+        yield Heard(engine, cluster)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.gpu
+async def test_a_walk_over_topologies_on_one_gpu_changes_no_byte_and_no_token(
+    checkpoints: dict[str, Path],
+) -> None:
+    """float32, so that sums in another order choose no other token."""
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
+        await heard.submit(streams(0, 1))
+        await heard.said(SPOKEN)
+        want = [heard.tokens[f"g{n}/0"] for n in range(3)]
+        for cycle, number in enumerate(WALK, start=1):
+            await heard.switch(WAYS[number], streams(cycle, cycle))
+            assert all(heard.tokens[f"g{n}/{cycle}"][-1].finish is None for n in range(3)), "it outran them"
+            await heard.said(SPOKEN)
+            same(heard.tokens, {f"g{n}/{cycle}": tokens for n, tokens in enumerate(want)})
+
+
+@pytest.mark.gpu
+async def test_a_pool_that_shrinks_gives_memory_back_to_the_gpu(checkpoints: dict[str, Path]) -> None:
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
+        before, _ = torch.cuda.mem_get_info()
+        shrunk = await heard.engine.resize(64)
+        after, _ = torch.cuda.mem_get_info()
+        assert after - before >= 0.9 * shrunk.returned_bytes > 0
