@@ -24,6 +24,8 @@ Runs = list[tuple[int, int]]
 class SlowCrew:
     """Workers that answer when told to."""
 
+    gains = False
+
     def __init__(self, devices: list[int]) -> None:
         self.pids = dict.fromkeys(devices, 1)
         self.lost: set[int] = set()
