@@ -62,7 +62,7 @@ def driver(cluster: Cluster) -> SimpleNamespace:
         model=MODEL,
         cluster=cluster,
         settings=SimpleNamespace(block_size=8),
-        shape=SimpleNamespace(num_blocks=17),
+        shape=SimpleNamespace(num_blocks=17, block_size=8, stack=1),
         active=active,
         lineups=(active,),
         schedule=lambda: None,
@@ -152,7 +152,9 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace)
 
 async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, cluster: Cluster) -> None:
     driver.cluster = tiny(cluster)
-    with pytest.raises(SwitchError, match="TP2 and 1x1 side by side with 2 KV blocks, which requests need"):
+    with pytest.raises(
+        SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"
+    ):
         Capacity(driver).make_room(parse_topology("1x1", cluster, 4, "fp32"))
     assert driver.pool.num_blocks == 16
 
