@@ -31,8 +31,9 @@ SETTINGS = EngineSettings(
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""
 CHUNKS = 8
+TOKENS = 40
 REQUESTS = [
-    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(16), 1) for n in range(2)
+    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1) for n in range(2)
 ]
 
 
@@ -131,7 +132,7 @@ def same(got: dict[str, list[Token]], want: dict[str, list[Token]]) -> None:
 @pytest.fixture
 async def on_a_cpu(checkpoints: dict[str, Path]) -> dict[str, list[Token]]:
     async with serving(TorchEngine, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
-        await heard.said(16)
+        await heard.said(TOKENS)
         return heard.tokens
 
 
@@ -147,7 +148,7 @@ async def test_switches_change_no_token_and_memory_follows_the_pieces(
         assert await heard.held() == {0: 0, 1: LAYERS * 2 * CHUNKS, 2: LAYERS * 2 * CHUNKS}
         await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")  # which stood by without memory
         assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
-        await heard.said(16)
+        await heard.said(TOKENS)
         same(heard.tokens, on_a_cpu)
 
 
@@ -162,7 +163,7 @@ async def test_a_pool_that_shrinks_gives_chunks_back_and_has_them_again_before_b
         assert shrunk.returned_bytes == 2 * (full - LAYERS * 2 * 5) * CHUNK
         await heard.engine.resize(BLOCKS - 1)
         assert await heard.held() == dict.fromkeys((0, 1), full)
-        await heard.said(16)
+        await heard.said(TOKENS)
         same(heard.tokens, on_a_cpu)
 
 
@@ -182,7 +183,7 @@ async def test_layers_that_are_streamed_take_their_memory_along(
         await shadow.release()
         assert (await heard.engine.stats()).total_blocks == BLOCKS - 1
         assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
-        await heard.said(16)
+        await heard.said(TOKENS)
         same(heard.tokens, on_a_cpu)
 
 
