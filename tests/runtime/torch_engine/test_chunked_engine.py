@@ -31,9 +31,10 @@ SETTINGS = EngineSettings(
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""
 CHUNKS = 8
-TOKENS = 40
+TOKENS = 24
 REQUESTS = [
-    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1) for n in range(2)
+    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
+    for n in range(2)
 ]
 
 
@@ -48,6 +49,8 @@ class Heard:
         self.engine, self._cluster = engine, cluster
         self._requests: list[Request] = []
         self.tokens: dict[str, list[Token]] = {}
+        self.compared = 0
+        """Digests of KV that was there on both sides of a switch."""
         self._epoch = 1
         self._news = asyncio.Condition()
         self._task = asyncio.create_task(self._listen())
@@ -89,7 +92,7 @@ class Heard:
         after = await self.engine.digests(before.positions)
         still = (await self.engine.digests()).positions  # what ended meanwhile gave its blocks back
         kept = {key: digest for key, digest in after.digests.items() if key[0] in still}
-        assert kept
+        self.compared += len(kept)
         assert kept == {key: before.digests[key] for key in kept}
         await shadow.release()
 
@@ -150,6 +153,7 @@ async def test_switches_change_no_token_and_memory_follows_the_pieces(
         assert await heard.held() == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
         await heard.said(TOKENS)
         same(heard.tokens, on_a_cpu)
+        assert heard.compared
 
 
 async def test_a_pool_that_shrinks_gives_chunks_back_and_has_them_again_before_blocks_return(
