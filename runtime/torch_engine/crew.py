@@ -15,7 +15,7 @@ from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
 from runtime.models import Reason
 from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, Forget, Gain, GiveBack
-from runtime.torch_engine.worker import Hello, WorkerConfig, worker_main
+from runtime.torch_engine.worker import Hello, Unable, WorkerConfig, worker_main
 
 Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | Digest
 Runs = tuple[tuple[int, int], ...]
@@ -156,6 +156,10 @@ class Crew:
         match message:
             case Hello(handle):
                 self._greetings[device].set_result(handle)
+            case Unable(detail):
+                unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
+                self._greetings.pop(device).set_exception(unable)
+                self._bury(device)
             case Done(number, value):
                 _, done = self._orders.pop(number)
                 if not done.done():

@@ -77,7 +77,7 @@ def is_on_gpus(topology: Topology) -> bool:
     Raises:
         TopologyError: on both; one's ranks cannot read the other's KV.
     """
-    kinds = {stage.kind for stage in topology.stages}
+    kinds = {stage.kind.upper() for stage in topology.stages}
     if len(kinds) > 1 and "CPU" in kinds:
         raise TopologyError(f"{topology}: the torch engine runs on CPUs or on GPUs, not on both at once")
     return "CPU" not in kinds

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from runtime.channel import BlockingChannel
+from runtime.errors import EngineStartError
 from runtime.footprint import Piece
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import MemoryFaultError
@@ -81,6 +82,13 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Unable:
+    """There is no such device, or no memory on it: the worker waits for its end."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Role:
     shard: Shard
     spec: ShardSpec
@@ -100,7 +108,7 @@ def worker_main(sock: socket.socket, config: WorkerConfig, index: int) -> None:
     gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
     status = 1
     try:
-        Worker(BlockingChannel(sock), config, index).serve()
+        _work(BlockingChannel(sock), config, index)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -108,6 +116,17 @@ def worker_main(sock: socket.socket, config: WorkerConfig, index: int) -> None:
     finally:
         sys.stderr.flush()
         os._exit(status)  # no clean-up of what was inherited from the driver
+
+
+def _work(channel: BlockingChannel, config: WorkerConfig, index: int) -> None:
+    try:
+        worker = Worker(channel, config, index)
+    except EngineStartError as error:
+        channel.send(Unable(str(error)))
+        for _ in channel.messages():
+            pass
+    else:
+        worker.serve()
 
 
 def keep_freed_memory() -> None:
@@ -121,7 +140,11 @@ class Worker:
     """Roles, KV memory and the loop over orders."""
 
     def __init__(self, channel: BlockingChannel, config: WorkerConfig, index: int = 0) -> None:
-        """``index`` is the device's in the inventory."""
+        """``index`` is the device's in the inventory.
+
+        Raises:
+            EngineStartError: there is no such device here.
+        """
         self._channel, self._config = channel, config
         self._weights: Weights | None = None
         self._place = config.open_place(index, config.shape)

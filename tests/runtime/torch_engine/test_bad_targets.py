@@ -1,8 +1,10 @@
 """A target that cannot be is refused before anything is touched, with the part and the reason named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from runtime.engine import Request, SamplingParams, Token
 from runtime.errors import SwitchError, TopologyError
@@ -33,6 +35,20 @@ IMPOSSIBLE = [
     ("A100[0]:0-5", "device 0 is a CPU, not a A100"),
     ("CPU[0]:0-5@bf16", "computes in fp32"),
 ]
+
+
+async def test_an_inventory_of_gpus_on_a_machine_without_one_is_refused_with_the_reason(
+    checkpoints: dict[str, Path], cluster: Cluster
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    gpus = tuple(replace(gpu, kind="A100") for gpu in cluster.gpus)
+    inventory = Cluster((replace(cluster.nodes[0], gpus=gpus),))
+    start = parse_topology("A100x2", inventory, LAYERS, "bf16")
+    with pytest.raises(
+        SwitchError, match=r"device \d cannot be used: .* torch finds none; on a CPU the kind is CPU"
+    ):
+        await TorchEngine.start(checkpoints["qwen3-tied"], start, inventory)
 
 
 @pytest.mark.parametrize(("text", "reason"), UNREADABLE)
