@@ -5,6 +5,7 @@ free ids, whichever they are, and grows by taking them back, so no live block ev
 """
 
 import heapq
+import itertools
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
@@ -127,6 +128,17 @@ class BlockPool:
         if start < self.filled[block]:
             self.versions[block] += 1
         self.filled[block] = stop
+
+    def between(self, gap: int) -> list[int]:
+        """Ids in circulation between two blocks that hold something and are at most ``gap`` apart."""
+        held = [block for block, slots in enumerate(self.filled) if slots]
+        return [
+            block
+            for before, after in itertools.pairwise(held)
+            if 1 < after - before <= gap
+            for block in range(before + 1, after)
+            if block not in self.retired
+        ]
 
     def next_free(self, count: int) -> list[int]:
         """The ids that the next ``count`` allocations will get."""

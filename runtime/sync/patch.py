@@ -29,7 +29,8 @@ class PatchSync:
     """Which slots the target lacks. The caller copies; this only keeps the books.
 
     The first copy of a block is of all its slots, filled or not, so that the target's memory is warm when the next
-    steps write there. ``upcoming`` are free blocks that will be taken soon: they too are copied once, for the same reason.
+    steps write there. ``upcoming`` are free blocks that will be taken soon, or read over: they too are
+    copied once, for the same reason.
     """
 
     def __init__(self, pool: BlockPool, block_size: int) -> None:
@@ -70,7 +71,7 @@ class PatchSync:
         versions, filled = self._contents()
         done = np.where(self._versions == versions, self._copied, 0)
         blocks = np.flatnonzero(filled > done)
-        ahead = np.array(upcoming, np.int64)
+        ahead = np.unique(np.array(upcoming, np.int64))
         blocks = np.concatenate((blocks, ahead[~self._is_warm[ahead]]))
         is_warm = self._is_warm[blocks]
         return _Parts(blocks, done[blocks], np.where(is_warm, filled[blocks], self._block_size))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.torch_engine.models import Span
 
-_GAP = 8  # from one block to the next: those between are computed in vain, for a new stretch costs more
+GAP = 8  # from one block to the next: those between are computed in vain, for a new stretch costs more
 _SHORT = 16  # a stretch with fewer blocks of its own is gathered: it is copied sooner than begun
 _CHUNK = 64  # blocks gathered at once: they are still in the processor's cache when they are used
 
@@ -95,7 +95,7 @@ def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[to
     rows = np.empty((kv_heads, len(blocks)), dtype=np.int64)
     stretches, loose, row = [], [], 0
     steps = np.diff(blocks[order])
-    for members in np.split(order, np.flatnonzero((steps > _GAP) | (steps <= 0)) + 1):
+    for members in np.split(order, np.flatnonzero((steps > GAP) | (steps <= 0)) + 1):
         start, stop = int(blocks[members[0]]), int(blocks[members[-1]]) + 1
         if len(members) < max(_SHORT, (stop - start) // 2):
             loose.append(members)

@@ -15,6 +15,7 @@ from runtime.models import CutTimings, Reason
 from runtime.sync.pace import Pace, Passes
 from runtime.sync.patch import Integers, PatchSync
 from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.decodes import GAP
 from runtime.torch_engine.lineup import Lineup
 from runtime.torch_engine.messages import Copied, Copy
 
@@ -199,8 +200,9 @@ class Switch:
             raise error
 
     def _upcoming(self) -> list[int]:
-        """Blocks that the next steps will take."""
-        return self._driver.pool.next_free(len(self._driver.scheduler.running))
+        """Blocks that the next steps will take, and those over which they will read: on the target they shall be warm."""
+        pool = self._driver.pool
+        return [*pool.next_free(len(self._driver.scheduler.running)), *pool.between(GAP)]
 
     def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
         """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""

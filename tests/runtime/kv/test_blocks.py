@@ -56,6 +56,18 @@ def test_a_reserved_block_is_never_given_out() -> None:
     assert pool.num_free == 0
 
 
+def test_between_are_the_ids_that_attention_reads_over() -> None:
+    pool = BlockPool(30)
+    for block in pool.take(30):
+        pool.written(block, 0, 1)
+    pool.give_back([1, 4, 5, *range(10, 20), 29])
+    assert pool.between(3) == [1, 4, 5]
+    assert pool.between(11) == [1, 4, 5, *range(10, 20)]
+    pool.resize(27)
+    assert pool.retired == {29, 19, 18}
+    assert pool.between(11) == [1, 4, 5, *range(10, 18)]
+
+
 def test_integrity_notices_a_block_in_two_tables() -> None:
     pool = BlockPool(2)
     table = pool.take(1)

@@ -109,6 +109,19 @@ async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_a
     ]
 
 
+async def test_blocks_that_attention_reads_over_are_warm_on_the_target_before_the_cut(driver: Driver) -> None:
+    """A hole that the first step reads is a page fault each: seen as stops of 100 ms."""
+    table = driver.pool.take(3)
+    driver.pool.written(table[0], 0, SIZE)
+    driver.pool.written(table[2], 0, SIZE)
+    driver.pool.give_back([table[1]])
+    switch = begun(driver, "CPU[0,1]:0-4")
+    while (await switch.lag()).tokens:
+        pass
+    assert sum(int(what.split()[1]) for what, _ in driver.notes) == 3 * SIZE
+    assert switch._sync._is_warm[table].all()
+
+
 async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver: Driver) -> None:
     blocks = cached(driver.pool, 5)
     switch = begun(driver, "CPU[0,1]:0-4")
