@@ -46,31 +46,34 @@ class StreamingSwitch(Switch):
         """Nothing is copied while requests run."""
 
     async def _copy_rest(self) -> None:
-        runs, done = self._sync.order(), list[LayerRange]()
+        runs, way, moved = self._sync.order(), (self._source, self._target), list[LayerRange]()
         try:
             for step in self._plan.steps:
-                done.append(step)
-                await self._move(step, runs, (self._source, self._target))
+                await self._bring(step, runs, way)
+                moved.append(step)
+                await self._clear(step, way)
             await self._driver.probe(self._target)
         except BaseException as error:
-            await self._undo(done, runs, error)
+            await self._undo(moved, runs, error)
             raise
 
-    async def _undo(self, done: list[LayerRange], runs: Integers, error: BaseException) -> None:
-        """Bring back what has moved. The last step may be half done, but what it took from is still whole."""
+    async def _undo(self, moved: list[LayerRange], runs: Integers, error: BaseException) -> None:
+        """Bring back what has moved. The step after that may be half done, but what it took from is still whole."""
         is_lost = isinstance(error, SwitchError) and error.reason is Reason.RANK_LOST
-        if is_lost and len(done) > 1:
+        if is_lost and moved:
             self._driver.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
             return
-        unfinished, *finished = reversed(done)
-        await self._exchange(unfinished, (self._target, self._source))
-        await self._clear(unfinished, (self._target, self._source))
-        for step in finished:
-            await self._move(step, runs, (self._target, self._source))
+        back = self._target, self._source
+        for step in self._plan.steps[len(moved) : len(moved) + 1]:
+            await self._exchange(step, back)
+            await self._clear(step, back)
+        for step in reversed(moved):
+            await self._bring(step, runs, back)
+            await self._clear(step, back)
         self._forget_prefixes()  # cached blocks that no request used did not come along
 
-    async def _move(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
-        """KV, then weights; the KV that was copied from goes last, so that until then nothing is lost."""
+    async def _bring(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
+        """KV, then weights. The KV that was copied from goes only afterwards, so that until then nothing is lost."""
         old, new = way
         boxes: dict[int, list[Transfer]] = {}
         for box in transfer(old.topology, new.topology, self._driver.model):
@@ -81,7 +84,6 @@ class StreamingSwitch(Switch):
         await self._driver.capacity.gain(new, layers)
         await self._copy_boxes(boxes, runs)
         await self._exchange(layers, way)
-        await self._clear(layers, way)
 
     async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         old, new = way
