@@ -11,9 +11,9 @@ from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
 from benchmarks.parameters import AFTER_TOKENS, BEFORE_TOKENS, Mode, Parameters
-from benchmarks.report import Measured, Run, Tally
+from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
-from benchmarks.strategy import Strategy
+from benchmarks.strategy import Strategy, Switched
 from benchmarks.two_engines import Drain, Replay, two_engines
 from intentctl.measure import Interval
 from runtime.engine import Finish
@@ -125,7 +125,7 @@ async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _L
         quiet_s = interval.end_s
         quiet = (Interval(before_s, interval.start_s), Interval(quiet_s, time.time()))
         log.measured.append(Measured(here, there, switched, quiet))
-        _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_seconds(interval):.2f} s")
+        _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_brief(switched)}")
         here, there = there, here
 
 
@@ -139,8 +139,10 @@ def tally(recordings: list[Recording], counts: Counts) -> Tally:
     )
 
 
-def _seconds(interval: Interval) -> float:
-    return interval.end_s - interval.start_s
+def _brief(switched: Switched) -> str:
+    seconds = f"{switched.interval.end_s - switched.interval.start_s:.2f} s"
+    timings = switched.timings
+    return f"{seconds}, fence to commit {fence_to_commit_ms(timings):.1f} ms" if timings else seconds
 
 
 def _say(text: str) -> None:

@@ -101,6 +101,7 @@ class Group:
         self._source = firsts[stage - 1] + rank % shape.tp_sizes[stage - 1] if stage else None
         self._receivers = self._receivers_of(firsts)
         self._reduced = self._sent = self._received = 0
+        self._parent = os.getppid()
 
     def _receivers_of(self, firsts: Sequence[int]) -> list[int]:
         """Ranks of the next stage that read what this rank hands over."""
@@ -161,11 +162,11 @@ class Group:
         return _LINE_WORDS * (1 + kind * self._shape.ranks + rank)
 
     def _wait(self, word: int, value: int) -> None:
-        """Spin politely: give the core away each turn, nap after a while, leave when the group is called off."""
+        """Spin politely: give the core away each turn, then nap; leave when the group is called off or its driver gone."""
         turns = 0
         while self._flags[word] < value:
             turns += 1
-            if self._flags[0] or (turns % 1000 == 0 and os.getppid() == 1):
+            if self._flags[0] or (turns % 1000 == 0 and os.getppid() != self._parent):
                 raise GroupAborted
             if turns < _YIELDS_BEFORE_SLEEP:
                 os.sched_yield()

@@ -147,6 +147,7 @@ class Copied(NamedTuple):
 
     num_bytes: int
     seconds: float
+    """Of its device's time; see ``Place.clock_s``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class EngineSettings:
     copy_slice_bytes: int = 1 << 20
     """Bytes a worker copies between two steps."""
     copy_share: float = 0.2
-    """Share of the time that copying may take while requests run."""
+    """Share of a device's time that copying may take while requests run; on a CPU, of a core's."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True

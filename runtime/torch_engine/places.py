@@ -4,6 +4,7 @@ The driver decides from the kind of its devices and touches neither: CUDA that w
 after it. So everything here that does happens in the worker.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,10 @@ class Place:
         from runtime.torch_engine.chunked_attention import ChunkedAttention
 
         return ChunkedAttention(self.store, heads, spans)
+
+    def clock_s(self) -> float:
+        """What copying takes from serving: CPU time where waiting for a core takes nothing from anybody, else wall time."""
+        return time.thread_time() if isinstance(self.store, KvStore) else time.perf_counter()
 
     def use(self) -> None:
         """Make the device this thread's own: CUDA has one for each thread."""

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,9 +201,9 @@ class Worker:
             self._roles.pop(order.generation, None)
 
     def _copy(self, order: Copy) -> Copied:
-        began_s = time.perf_counter()
+        began_s = self._place.clock_s()
         num_bytes = self._store.copy(order.boxes, order.runs)
-        return Copied(num_bytes, time.perf_counter() - began_s)
+        return Copied(num_bytes, self._place.clock_s() - began_s)
 
     def _gain(self, order: Gain) -> Slice | str:
         """Returns what went wrong instead of what was done."""

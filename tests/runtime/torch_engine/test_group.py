@@ -93,6 +93,31 @@ def test_a_group_that_is_called_off_lets_its_ranks_go(fork: Callable) -> None:
     memory.abort()
 
 
+def test_a_rank_whose_driver_is_gone_waits_no_more() -> None:
+    shape = GroupShape((2,), 8)
+    memory = GroupMemory(shape)
+    reading, writing = os.pipe()
+
+    def wait_for_nobody() -> None:
+        group = Group(memory.path, shape, 0, 0)
+        os.write(writing, b"waits ")
+        try:
+            group.all_reduce(torch.ones(8))
+        except GroupAborted:
+            os.write(writing, b"left")
+
+    if (driver := os.fork()) == 0:
+        if os.fork() == 0:
+            wait_for_nobody()
+        else:
+            os.read(reading, 6)  # the rank has begun
+        os._exit(0)
+    os.waitpid(driver, 0)
+    os.close(writing)
+    assert os.read(reading, 4) == b"left"
+    os.close(reading)
+
+
 def test_a_group_of_one_waits_for_nobody() -> None:
     shape = GroupShape((1,), 8)
     part = torch.arange(4.0)

@@ -14,7 +14,7 @@ from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import DriverConfig
 from runtime.torch_engine.models import EngineSettings
-from runtime.torch_engine.places import is_on_gpus, open_gpu, precision_of, refuse_to_cross
+from runtime.torch_engine.places import is_on_gpus, open_cpu, open_gpu, precision_of, refuse_to_cross
 
 KINDS = ("CPU", "CPU", "H200", "L40S")
 CLUSTER = Cluster(
@@ -44,6 +44,11 @@ def test_going_from_one_to_the_other_is_refused() -> None:
     refuse_to_cross(topology("CPU[0]:0-5"), topology("CPU[1]:0-5"))
     with pytest.raises(TopologyError, match="between CPUs and GPUs"):
         refuse_to_cross(topology("CPU[0]:0-5"), topology("H200[2]:0-5"))
+
+
+def test_waiting_for_a_core_is_no_time_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.thread_time", lambda: 7.0)
+    assert open_cpu(0, KvShape(1, 1, 2, 4, 8, torch.float32)).clock_s() == 7.0
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
