@@ -103,7 +103,7 @@ class Subject:
         settings = EngineSettings(
             num_blocks=demand.streams * (demand.tokens // least.block_size + 2) + 1,
             max_running=demand.streams,
-            syncing_batch_tokens=max(least.syncing_batch_tokens, demand.streams),
+            closing_batch_tokens=max(least.closing_batch_tokens, demand.streams),
             max_batch_tokens=max(least.max_batch_tokens, 2 * demand.streams),
             prefix_caching=False,  # as in vLLM above
             num_standby=demand.standby,

@@ -177,7 +177,7 @@ class Run:
         settings = EngineSettings(
             num_blocks=self.choices.beside if self.resizes is False else self.choices.held(topology),
             max_running=self.live.clients,
-            syncing_batch_tokens=max(EngineSettings().syncing_batch_tokens, self.live.clients),
+            closing_batch_tokens=max(EngineSettings().closing_batch_tokens, self.live.clients),
         )
 
         async def start(at: Topology) -> Engine:

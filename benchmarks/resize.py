@@ -135,7 +135,7 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
         block_size=parameters.block_size,
         num_blocks=num_blocks + 1,  # one is the engine's own
         max_running=num_blocks // -(-PROMPT // parameters.block_size),
-        syncing_batch_tokens=4096,
+        closing_batch_tokens=4096,
         max_batch_tokens=4096,  # fills the pool in a few steps
         prefix_caching=False,  # a prompt that comes twice shall fill it all the same
     )

@@ -173,8 +173,8 @@ class Driver:
             self.crew.broadcast(self.active.topology.devices, self._run(chunks))
 
     def _token_budget(self) -> int:
-        is_syncing = self._switch is not None and self._switch.is_syncing
-        return self.settings.syncing_batch_tokens if is_syncing else self.settings.max_batch_tokens
+        is_closing = self._switch is not None and self._switch.is_closing
+        return self.settings.closing_batch_tokens if is_closing else self.settings.max_batch_tokens
 
     def _run(self, chunks: list[Chunk]) -> Run:
         tokens: list[int] = []

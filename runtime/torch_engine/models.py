@@ -19,7 +19,7 @@ class EngineSettings:
     """Sequences with KV at once."""
     max_batch_tokens: int = 256
     """Tokens a step computes at most; prompts are prefilled in chunks of this."""
-    syncing_batch_tokens: int = 64
+    closing_batch_tokens: int = 64
     """The same while KV is copied for a switch, so that no step delays the cut for long."""
     copy_slice_bytes: int = 1 << 20
     """Bytes a worker copies between two steps."""
@@ -36,9 +36,9 @@ class EngineSettings:
         Raises:
             ValueError: they do not.
         """
-        if not self.max_running <= self.syncing_batch_tokens <= self.max_batch_tokens:
+        if not self.max_running <= self.closing_batch_tokens <= self.max_batch_tokens:
             raise ValueError(
-                f"max_running {self.max_running} <= syncing_batch_tokens {self.syncing_batch_tokens} <= "
+                f"max_running {self.max_running} <= closing_batch_tokens {self.closing_batch_tokens} <= "
                 f"max_batch_tokens {self.max_batch_tokens} does not hold"
             )
 

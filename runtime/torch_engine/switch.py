@@ -22,6 +22,9 @@ from runtime.torch_engine.messages import Copied, Copy
 if TYPE_CHECKING:
     from runtime.torch_engine.driver import Driver
 
+_CLOSING_SLICES = 4
+"""With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
+
 
 class Switch:
     """One switch from the driver's active lineup to a target lineup."""
@@ -40,8 +43,8 @@ class Switch:
             driver.settings.copy_share, driver.settings.copy_slice_bytes // self._slot_bytes(max)
         )
         self._passes = Passes()
-        self.is_syncing = False
-        """KV is being copied: no step may take long, or it would delay the cut."""
+        self.is_closing = False
+        """The cut is near: no step may take long, or it would delay the cut."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost.add_done_callback(lambda future: future.exception())
         self._committed = False
@@ -73,13 +76,13 @@ class Switch:
 
     async def lag(self) -> Lag:
         """Copy one slice of what the target lacks, then tell what is left."""
-        self.is_syncing = True
         upcoming, began_s = self._upcoming(), time.monotonic()
         slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
         pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
         if self._driver.scheduler.running:
             await asyncio.sleep(pause_s)
         left = self._sync.lag(self._upcoming())
+        self.is_closing = left <= _CLOSING_SLICES * self._pace.slots
         self._passes.measured(slots, left)
         self._hold_back(not self._passes.is_gaining)
         return Lag(left, left * self._slot_bytes(sum), self._copied_bytes)
@@ -102,7 +105,7 @@ class Switch:
                 self._go_on()
                 raise
             patched_s = time.perf_counter()
-            self._committed, self.is_syncing = True, False
+            self._committed, self.is_closing = True, False
             moved = self._driver.commit(self._target, epoch)
             committed_s = time.perf_counter()
             first_step = self._driver.resume()

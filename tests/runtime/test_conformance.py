@@ -53,7 +53,7 @@ async def torch_engine(folder: Path) -> AsyncIterator[Subject]:
     cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
     source, *targets = (parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1", "pp2"))
     settings = EngineSettings(
-        block_size=8, num_blocks=256, max_running=2, max_batch_tokens=24, syncing_batch_tokens=16
+        block_size=8, num_blocks=256, max_running=2, max_batch_tokens=24, closing_batch_tokens=16
     )
     engine = await TorchEngine.start(folder, source, cluster, settings)
     yield Subject(engine, tuple(targets))

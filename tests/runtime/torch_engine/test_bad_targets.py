@@ -61,7 +61,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_touched(
     checkpoints: dict[str, Path], cluster: Cluster
 ) -> None:
     settings = EngineSettings(
-        block_size=8, num_blocks=64, max_running=4, max_batch_tokens=16, syncing_batch_tokens=8
+        block_size=8, num_blocks=64, max_running=4, max_batch_tokens=16, closing_batch_tokens=8
     )
     start = parse_topology("1x1", cluster, LAYERS, "fp32")
     engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, settings)

@@ -26,7 +26,7 @@ pytestmark = [
 
 LAYERS, HEADS, BLOCKS = 5, 4, 31
 SETTINGS = EngineSettings(
-    block_size=8, num_blocks=BLOCKS, max_running=4, max_batch_tokens=16, syncing_batch_tokens=8, num_standby=1
+    block_size=8, num_blocks=BLOCKS, max_running=4, max_batch_tokens=16, closing_batch_tokens=8, num_standby=1
 )
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""
@@ -192,7 +192,7 @@ async def test_layers_that_are_streamed_take_their_memory_along(
 
 
 GPU_SETTINGS = EngineSettings(
-    block_size=16, num_blocks=4096, max_running=4, max_batch_tokens=64, syncing_batch_tokens=16
+    block_size=16, num_blocks=4096, max_running=4, max_batch_tokens=64, closing_batch_tokens=16
 )
 WAYS = ("GPU[0]:0-5", "GPU[0,1]:0-5", "GPU[0]:0-2 > GPU[1]:2-5", "GPU[2,3]:0-3 > GPU[1]:3-5")
 WALK = (1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0)

@@ -25,7 +25,7 @@ SETTINGS = EngineSettings(
     num_blocks=256,
     max_running=6,
     max_batch_tokens=24,
-    syncing_batch_tokens=16,
+    closing_batch_tokens=16,
     prefix_caching=False,  # what is submitted again is half-prefilled again
 )
 LAYERS = 5
@@ -460,7 +460,7 @@ async def test_starting_refuses_what_a_switch_would_refuse(
 
 
 def test_settings_under_which_some_streams_would_never_decode_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_running 100 <= syncing_batch_tokens 64"):
+    with pytest.raises(ValueError, match="max_running 100 <= closing_batch_tokens 64"):
         EngineSettings(max_running=100)
 
 

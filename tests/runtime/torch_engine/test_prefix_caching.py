@@ -27,7 +27,7 @@ def settings(prefix_caching: bool) -> EngineSettings:
         num_blocks=256,
         max_running=6,
         max_batch_tokens=64,
-        syncing_batch_tokens=16,
+        closing_batch_tokens=16,
         prefix_caching=prefix_caching,
     )
 

@@ -19,7 +19,7 @@ from runtime.torch_engine.models import EngineSettings
 pytestmark = pytest.mark.slow
 
 SETTINGS = EngineSettings(
-    block_size=64, num_blocks=129, max_running=10, max_batch_tokens=256, syncing_batch_tokens=16
+    block_size=64, num_blocks=129, max_running=10, max_batch_tokens=256, closing_batch_tokens=16
 )
 PAGE = 4096
 """A block of one piece is a page of K and a page of V."""

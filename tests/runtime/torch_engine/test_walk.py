@@ -50,7 +50,7 @@ SETTINGS = EngineSettings(
     num_blocks=768,  # fewer than all that was ever said: cached blocks are taken by others
     max_running=RUNNING,
     max_batch_tokens=48,
-    syncing_batch_tokens=32,
+    closing_batch_tokens=32,
     num_standby=4,  # so that some switches find their target on standby
 )
 
