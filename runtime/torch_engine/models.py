@@ -20,11 +20,13 @@ class EngineSettings:
     max_batch_tokens: int = 256
     """Tokens a step computes at most; prompts are prefilled in chunks of this."""
     closing_batch_tokens: int = 64
-    """The same while KV is copied for a switch, so that no step delays the cut for long."""
+    """The same when a cut is near, so that no step delays it for long."""
     copy_slice_bytes: int = 1 << 20
     """Bytes a worker copies between two steps."""
-    copy_share: float = 0.2
-    """Share of a device's time that copying may take while requests run; on a CPU, of a core's."""
+    copy_share: float = 0.07
+    """Share of its time that a device which serves may spend on copying for a switch; steps take longer by that."""
+    beside_copy_share: float = 0.3
+    """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True
