@@ -10,7 +10,7 @@ from benchmarks.counting import context_tokens, counting_text
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
-from benchmarks.parameters import AFTER_TOKENS, BEFORE_TOKENS, Mode, Parameters
+from benchmarks.parameters import SHAM_EVERY, SHAM_TOKENS, SIDE_TOKENS, Mode, Parameters
 from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
 from benchmarks.strategy import Strategy, Switched
@@ -113,13 +113,14 @@ async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _L
     here, there = case.pair
     num_switches, tokens_inside, quiet_s = 2 * case.parameters.switches_at(case.active), 0, 0.0
     for number in range(num_switches):
-        if await load.settle(BEFORE_TOKENS + tokens_inside + AFTER_TOKENS) or not quiet_s:
+        tokens_before = SIDE_TOKENS if number % SHAM_EVERY else SHAM_TOKENS
+        if await load.settle(tokens_before + tokens_inside + SIDE_TOKENS) or not quiet_s:
             quiet_s = time.time()
         before_s = quiet_s  # what came after the last switch is what came before this one
-        await load.grow(BEFORE_TOKENS, before_s)
+        await load.grow(tokens_before, before_s)
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
-        await load.grow(AFTER_TOKENS, interval.end_s)
+        await load.grow(SIDE_TOKENS, interval.end_s)
         # by how far streams must outlive the next switch: new ones begin before it rather than inside
         tokens_inside = load.tokens_within(interval)
         quiet_s = interval.end_s

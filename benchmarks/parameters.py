@@ -6,10 +6,12 @@ from typing import Literal, get_args
 from benchmarks.engines import OWN_PATHS, Demand, OwnPath, Subject
 from intentctl.arguments import EngineName
 
-BEFORE_TOKENS = 110
-"""Tokens per stream before a switch: a sham cut needs 101 gaps in a row."""
-AFTER_TOKENS = 60
-"""Tokens per stream after a switch: a stop needs 50 gaps on each side."""
+SHAM_TOKENS = 110
+"""Tokens per stream before a switch with a sham cut: that needs 101 gaps in a row."""
+SHAM_EVERY = 4
+"""Switches for one with a sham cut before it."""
+SIDE_TOKENS = 60
+"""Tokens per stream before and after any switch: a stop needs 50 gaps on each side."""
 SHORTEST_CONTEXT = len("count by 99 from 999:")
 
 Mode = Literal[OwnPath, "replay", "restart", "drain"]
@@ -52,9 +54,9 @@ class Parameters:
             raise UsageError(f"--switches has {len(self.switches)} numbers, --active {len(self.active)}")
         if (shortest := min(self.context)) < SHORTEST_CONTEXT:
             raise UsageError(f"--context {shortest}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
-        if self.output < BEFORE_TOKENS + AFTER_TOKENS:
+        if self.output < SHAM_TOKENS + SIDE_TOKENS:
             raise UsageError(
-                f"--output {self.output}: a switch is measured over at least {BEFORE_TOKENS + AFTER_TOKENS} tokens"
+                f"--output {self.output}: a switch is measured over at least {SHAM_TOKENS + SIDE_TOKENS} tokens"
             )
         if self.total_tokens > subject.spec.max_position_embeddings:
             raise UsageError(
