@@ -129,12 +129,16 @@ class BlockPool:
             self.versions[block] += 1
         self.filled[block] = stop
 
+    @property
+    def holding(self) -> list[int]:
+        """Ids of blocks that hold something, ascending."""
+        return [block for block, slots in enumerate(self.filled) if slots]
+
     def between(self, gap: int) -> list[int]:
         """Ids in circulation between two blocks that hold something and are at most ``gap`` apart."""
-        held = [block for block, slots in enumerate(self.filled) if slots]
         return [
             block
-            for before, after in itertools.pairwise(held)
+            for before, after in itertools.pairwise(self.holding)
             if 1 < after - before <= gap
             for block in range(before + 1, after)
             if block not in self.retired

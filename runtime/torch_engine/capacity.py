@@ -6,12 +6,13 @@ steps. Retired blocks come back only while nothing is being punched, so no live 
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from runtime import footprint
 from runtime.errors import SwitchError
+from runtime.footprint import Piece
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology
@@ -115,6 +116,18 @@ class Capacity:
             held = {*range(self._driver.shape.num_blocks)} - self._pool.retired
             await self._gain(lineup, runs(held, held), layers)
 
+    async def warm(self, pieces: Mapping[int, Collection[Piece]], blocks: Collection[int]) -> None:
+        """Have memory behind what a switch will copy to first: a page fault while it copies would hold up a step.
+
+        Raises:
+            SwitchError: a worker is lost.
+        """
+        if self._driver.crew.gains:
+            return  # it is there
+        async with self._turn:
+            held = {*blocks} - self._pool.retired
+            await self._gain_pieces(pieces, runs(held, held))
+
     async def _gain(
         self, lineup: Lineup, blocks: list[tuple[int, int]], layers: LayerRange | None = None
     ) -> None:
@@ -122,6 +135,13 @@ class Capacity:
             device: [piece for piece in lineup.pieces(device) if layers is None or piece.layer in layers]
             for device in lineup.topology.devices
         }
+        await self._gain_pieces(wanted, blocks)
+
+    async def _gain_pieces(
+        self, wanted: Mapping[int, Collection[Piece]], blocks: list[tuple[int, int]]
+    ) -> None:
+        if not blocks:
+            return
         try:
             await self._driver.crew.gain(wanted, blocks)
         except WorkerLostError as error:

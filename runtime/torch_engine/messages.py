@@ -83,7 +83,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Have memory for these runs of blocks, in these pieces, for one slice; only where it does not come by writing."""
+    """Have memory for these runs of blocks, in these pieces, for one slice; between steps, or beside them where it can be."""
 
     order: int
     pieces: tuple[Piece, ...]

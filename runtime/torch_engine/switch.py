@@ -153,6 +153,10 @@ class Switch:
         await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
         await self._driver.capacity.gain(self._target)
         await self._target.load(self._driver.crew)
+        pieces = {
+            device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()
+        }
+        await self._driver.capacity.warm(pieces, [*self._driver.pool.holding, *self._upcoming()])
         await self._driver.probe(self._target)
 
     def _go_on(self) -> None:

@@ -1,8 +1,8 @@
 """A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
 
 Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
-each other; only loading weights runs beside, in a thread. So inference and migration never want a device in two orders, as
-they would if each had a process (PipeLive locks them into one order with a handshake).
+each other; only loading weights and the page faults of new KV memory run beside, in threads. So inference and migration
+never want a device in two orders, as they would if each had a process (PipeLive locks them into one order with a handshake).
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from runtime.errors import EngineStartError
 from runtime.footprint import Piece
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import MemoryFaultError
-from runtime.kv.store import KvHandle, KvShape, Slice
+from runtime.kv.store import KvHandle, KvShape, KvStore, Slice
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import (
@@ -54,10 +54,12 @@ _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
 _LARGEST_KEPT_BYTES = 32 << 20
 """Of one allocation; the most that glibc takes from its heap."""
-_LOADING_NICENESS = 10
-"""Of the threads that load weights: steps of what runs come first."""
+_NICENESS = 10
+"""Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
 """How long giving memory back may keep a step waiting."""
+_BESIDE_SLICE_S = 0.05
+"""How long memory is gained before it is asked whether to go on, where no step waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,10 @@ def _work(channel: BlockingChannel, config: WorkerConfig, index: int) -> None:
         worker.serve()
 
 
+def _be_nice() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
 def keep_freed_memory() -> None:
     """Have malloc use freed memory again instead of giving it back to the system at once."""
     libc = ctypes.CDLL(None)
@@ -152,6 +158,7 @@ class Worker:
         self._loading: set[int] = set()
         self._turn = threading.Lock()
         """Between the loop and the threads that load."""
+        self._gaining: threading.Thread | None = None
 
     def serve(self) -> None:
         """Work until the driver is gone."""
@@ -172,9 +179,16 @@ class Worker:
             case Drop():
                 self._drop(order)
             case GiveBack(number, pieces, runs, after):
+                if self._gaining:
+                    self._gaining.join()  # or what is given back might be gained again
                 self._channel.send(Done(number, self._store.give_back(pieces, runs, _SLICE_S, after)))
+            case Gain() if isinstance(self._store, ChunkedStore):
+                self._channel.send(Done(order.order, self._gain(order, self._store)))
             case Gain():
-                self._channel.send(Done(order.order, self._gain(order)))
+                self._gaining = threading.Thread(
+                    target=self._gain_beside, args=(order, self._store), daemon=True
+                )
+                self._gaining.start()
             case Forget():
                 self._store.forget_peers()
                 self._channel.send(Done(order.order, None))
@@ -205,17 +219,22 @@ class Worker:
         num_bytes = self._store.copy(order.boxes, order.runs)
         return Copied(num_bytes, self._place.clock_s() - began_s)
 
-    def _gain(self, order: Gain) -> Slice | str:
+    def _gain_beside(self, order: Gain, store: KvStore) -> None:
+        _be_nice()
+        self._channel.send(
+            Done(order.order, store.gain(order.pieces, order.runs, _BESIDE_SLICE_S, order.after))
+        )
+
+    def _gain(self, order: Gain, store: ChunkedStore) -> Slice | str:
         """Returns what went wrong instead of what was done."""
-        assert isinstance(self._store, ChunkedStore), "other memory is gained by writing to it"
         try:
-            return self._store.gain(order.pieces, order.runs, _SLICE_S, order.after)
+            return store.gain(order.pieces, order.runs, _SLICE_S, order.after)
         except MemoryFaultError as error:
             return str(error)
 
     def _load(self, order: Load) -> None:
         self._place.use()
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICENESS)
+        _be_nice()
         try:
             with torch.inference_mode():
                 self._weights = self._weights or Weights(

@@ -119,6 +119,19 @@ def test_a_long_run_is_given_back_in_slices_too() -> None:
     assert (last.rest, last.bytes, store.held_bytes) == (None, 5 << 20, 0)
 
 
+def test_runs_of_blocks_gain_their_memory_and_what_was_written_stays() -> None:
+    store = KvStore(SHAPE)
+    store.cache[:, 1, 1, 4] = 3.0
+    before, pieces = store.held_bytes, [Piece(1, 1), Piece(2, 0)]
+    slices = [store.gain(pieces, [(1, 3), (4, 5)], seconds=0)]
+    while (rest := slices[-1].rest) is not None:
+        slices.append(store.gain(pieces, [(1, 3), (4, 5)], seconds=0, after=rest))
+    gained = 5 * SHAPE.piece_slot_bytes * SHAPE.block_size  # of six blocks in two pieces one was there
+    assert sum(each.bytes for each in slices) == store.held_bytes - before == gained
+    assert len(slices) == 2 * 2 * 2 + 1
+    assert store.cache[:, 1, 1, 4].eq(3.0).all()
+
+
 def test_what_was_given_back_can_be_written_at_once() -> None:
     store = filled()
     before = store.held_bytes
