@@ -28,7 +28,7 @@ class _Parts(NamedTuple):
 class PatchSync:
     """Which slots the target lacks. The caller copies; this only keeps the books.
 
-    The first copy of a block is of all its slots, filled or not, so that the target's memory is warm when the next
+    The first copy of a block whose memory was cold is of all its slots, filled or not, so that it is warm when the next
     steps write there. ``upcoming`` are free blocks that will be taken soon, or read over: they too are
     copied once, for the same reason.
     """
@@ -38,6 +38,10 @@ class PatchSync:
         self._versions = np.full(len(pool.versions), -1)
         self._copied = np.zeros(len(pool.filled), np.int64)
         self._is_warm = np.zeros(len(pool.filled), np.bool_)
+
+    def warmed(self, blocks: Collection[int]) -> None:
+        """The target has memory for these blocks."""
+        self._is_warm[[*blocks]] = True
 
     def lag(self, upcoming: Sequence[int] = ()) -> int:
         """Slots to copy."""

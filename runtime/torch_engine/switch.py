@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _CLOSING_SLICES = 4
 """With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
 
+_BLOCKS_AHEAD = 4
+"""Blocks per sequence whose memory is there before copying begins."""
+
 
 class Switch:
     """One switch from the driver's active lineup to a target lineup."""
@@ -153,11 +156,17 @@ class Switch:
         await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
         await self._driver.capacity.gain(self._target)
         await self._target.load(self._driver.crew)
+        await self._warm()
+        await self._driver.probe(self._target)
+
+    async def _warm(self) -> None:
+        """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
+        blocks = [*self._driver.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
         pieces = {
             device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()
         }
-        await self._driver.capacity.warm(pieces, [*self._driver.pool.holding, *self._upcoming()])
-        await self._driver.probe(self._target)
+        await self._driver.capacity.warm(pieces, blocks)
+        self._sync.warmed(blocks)
 
     def _go_on(self) -> None:
         """The cut is given up: requests run on the source as before."""
@@ -211,10 +220,10 @@ class Switch:
         if self._lost.done() and (error := self._lost.exception()):
             raise error
 
-    def _upcoming(self) -> list[int]:
-        """Blocks that the next steps will take, and those over which they will read: on the target they shall be warm."""
+    def _upcoming(self, each: int = 1) -> list[int]:
+        """Blocks that steps take next, ``each`` by each sequence, and those over which they read: they shall be warm."""
         pool = self._driver.pool
-        return [*pool.next_free(len(self._driver.scheduler.running)), *pool.between(GAP)]
+        return [*pool.next_free(each * len(self._driver.scheduler.running)), *pool.between(GAP)]
 
     def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
         """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""
