@@ -5,11 +5,12 @@ free ids, whichever they are, and grows by taking them back, so no live block ev
 """
 
 import heapq
-import itertools
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
+
+import numpy as np
 
 from runtime.kv.prefixes import BlockHash, PrefixCache
 
@@ -132,15 +133,17 @@ class BlockPool:
     @property
     def holding(self) -> list[int]:
         """Ids of blocks that hold something, ascending."""
-        return [block for block, slots in enumerate(self.filled) if slots]
+        found: list[int] = np.flatnonzero(np.frombuffer(self.filled, np.int64)).tolist()
+        return found
 
     def between(self, gap: int) -> list[int]:
         """Ids in circulation between two blocks that hold something and are at most ``gap`` apart."""
+        held = self.holding
+        widths = np.diff(held)
         return [
             block
-            for before, after in itertools.pairwise(self.holding)
-            if 1 < after - before <= gap
-            for block in range(before + 1, after)
+            for at in np.flatnonzero((widths > 1) & (widths <= gap)).tolist()
+            for block in range(held[at] + 1, held[at + 1])
             if block not in self.retired
         ]
 

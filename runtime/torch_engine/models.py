@@ -21,7 +21,7 @@ class EngineSettings:
     """Tokens a step computes at most; prompts are prefilled in chunks of this."""
     closing_batch_tokens: int = 64
     """The same when a cut is near, so that no step delays it for long."""
-    copy_slice_bytes: int = 1 << 20
+    copy_slice_bytes: int = 2 << 20
     """Bytes a worker copies between two steps."""
     copy_share: float = 0.07
     """Share of its time that a device which serves may spend on copying for a switch; steps take longer by that."""
