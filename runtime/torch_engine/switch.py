@@ -42,7 +42,7 @@ class Switch:
         for box in transfer(self._source.topology, target.topology, driver.model):
             self._boxes.setdefault(box.target, []).append(box)
         self._copied_bytes = 0
-        self._pace = Pace(self._share, driver.settings.copy_slice_bytes // self._slot_bytes(max))
+        self._pace = Pace(self.copy_share, driver.settings.copy_slice_bytes // self._slot_bytes(max))
         self._passes = Passes()
         self.is_closing = False
         """The cut is near: no step may take long, or it would delay the cut."""
@@ -59,8 +59,8 @@ class Switch:
         return frozenset(self._target.topology.devices)
 
     @property
-    def _share(self) -> float:
-        """Of the copiers' time."""
+    def copy_share(self) -> float:
+        """Share of the copiers' time that copying may take."""
         settings = self._driver.settings
         serves = self._boxes.keys() & set(self._source.topology.devices)
         return settings.copy_share if serves else settings.beside_copy_share

@@ -52,6 +52,23 @@ def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm() 
     assert slots_of(sync.order()) == [2]
 
 
+def test_of_a_block_whose_memory_is_there_only_filled_slots_are_copied() -> None:
+    pool = BlockPool(4)
+    (block,) = pool.take(1)
+    pool.written(block, 0, 2)
+    sync = PatchSync(pool, SIZE)
+    sync.warmed([block, *pool.next_free(1)])
+    assert sync.lag(pool.next_free(1)) == 2
+    assert slots_of(sync.order(upcoming=pool.next_free(2))) == [
+        0,
+        1,
+        8,
+        9,
+        10,
+        11,
+    ]  # the one after that is cold
+
+
 def test_a_block_that_changed_hands_is_copied_from_its_start() -> None:
     pool = BlockPool(2)
     (block,) = pool.take(1)

@@ -30,6 +30,7 @@ class SlowCrew:
         self.pids = dict.fromkeys(devices, 1)
         self.lost: set[int] = set()
         self.asked: list[tuple[int, Runs]] = []
+        self.gained: list[tuple[Any, Runs]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.was_asked = asyncio.Event()
@@ -42,6 +43,13 @@ class SlowCrew:
         if device in self.lost:
             raise WorkerLostError(device)
         return [Slice(None, 100 * len(runs), 0.001)]
+
+    async def gain(self, wanted: Any, runs: Runs) -> None:
+        self.gained.append((wanted, runs))
+        self.was_asked.set()
+        await self.may_answer.wait()
+        if self.lost & {*wanted}:
+            raise WorkerLostError(*self.lost)
 
     def punched(self) -> list[Runs]:
         return [runs for _, runs in self.asked if runs]
@@ -135,6 +143,35 @@ async def test_a_block_that_retires_again_is_punched_again(driver: SimpleNamespa
 async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver: SimpleNamespace) -> None:
     driver.crew.lost.add(1)
     assert (await Capacity(driver).resize(8)).returned_bytes == 100
+
+
+async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is_not_warmed(
+    driver: SimpleNamespace,
+) -> None:
+    capacity, wanted = Capacity(driver), {1: [Piece(0, 0)]}
+    driver.pool.resize(14)  # 14 and 15 retire
+    driver.crew.may_answer.clear()
+    warming = asyncio.create_task(capacity.warm(wanted, [9, 12, 13, 14]))
+    await driver.crew.was_asked.wait()
+    giving = asyncio.create_task(capacity.give_back())
+    await asyncio.sleep(0)
+    assert (driver.crew.gained, driver.crew.asked) == ([(wanted, [(9, 10), (12, 14)])], [])
+    driver.crew.may_answer.set()
+    await asyncio.gather(warming, giving)
+    assert driver.crew.punched() == [[(14, 16)]] * 2
+
+
+async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver: SimpleNamespace) -> None:
+    await Capacity(driver).warm({1: [Piece(0, 0)]}, [])
+    driver.crew.gains = True
+    await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
+    assert driver.crew.gained == []
+
+
+async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driver: SimpleNamespace) -> None:
+    driver.crew.lost.add(1)
+    with pytest.raises(SwitchError, match="device 1"):
+        await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
 
 
 async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace) -> None:

@@ -214,6 +214,19 @@ async def test_sizes_that_cannot_be_are_refused_with_the_figures(serve: Serve) -
         assert (await heard.engine.stats()).total_blocks == 25
 
 
+async def test_the_target_has_memory_for_what_will_be_copied_before_it_is(serve: Serve) -> None:
+    async with serve("pp2") as heard:
+        await heard.run(STREAMS[:3])
+        stats, before = await heard.engine.stats(), await heard.held()
+        shadow = await prepared(heard, "tp2")
+        gained = (await heard.held())[1] - before[1]
+        # of the layers of the first stage, three of five, half the heads
+        assert gained >= (stats.total_blocks - stats.free_blocks) * BLOCK * 3 // 10 > 0
+        await shadow.abort(Reason.CANCELLED)
+        stats, after = await heard.engine.stats(), await heard.held()
+        assert after[1] - before[1] <= (stats.total_blocks - stats.free_blocks + 1) * BLOCK * 2 // 5
+
+
 async def test_a_switch_makes_its_own_room_and_the_pool_grows_to_what_the_target_holds(
     serve: Serve, unswitched: dict[str, list[Token]]
 ) -> None:

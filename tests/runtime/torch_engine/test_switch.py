@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.errors import SwitchError
+from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.models import Cluster, ModelSpec, Reason
 from runtime.notation import parse_topology
@@ -33,16 +34,20 @@ class Driver:
         self.scheduler = SimpleNamespace(max_running=SETTINGS.max_running, running=())
         self.active = self.lineup(now)
         self.crew = SimpleNamespace(handle=lambda device: device, order=self.order)
-        self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing)
+        self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.probe = nothing
         self.trouble: Exception | None = None
         self.notes: list[tuple[str, int]] = []
         """What happened, with how many sequences might run then."""
+        self.warmed: tuple[dict[int, set[Piece]], list[int]] = {}, []
 
     def lineup(self, text: str) -> Any:
         topology = parse_topology(text, self.cluster, MODEL.num_layers, "fp32")
         return SimpleNamespace(topology=topology, load=nothing)
+
+    async def warm(self, pieces: dict[int, set[Piece]], blocks: list[int]) -> None:
+        self.warmed = pieces, blocks
 
     def note(self, what: str) -> None:
         self.notes.append((what, self.scheduler.max_running))
@@ -116,10 +121,53 @@ async def test_blocks_that_attention_reads_over_are_warm_on_the_target_before_th
     driver.pool.written(table[2], 0, SIZE)
     driver.pool.give_back([table[1]])
     switch = begun(driver, "CPU[0,1]:0-4")
+    await switch.ready()
+    assert {*driver.warmed[1]} == {*table}
+    (later,) = driver.pool.take(1)
+    driver.pool.written(later + 1, 0, SIZE)
     while (await switch.lag()).tokens:
         pass
-    assert sum(int(what.split()[1]) for what, _ in driver.notes) == 3 * SIZE
-    assert switch._sync._is_warm[table].all()
+    assert switch._sync._is_warm[[*table, later]].all()
+
+
+async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_only(driver: Driver) -> None:
+    """Page faults were nearly all that copying took, and slots that nobody had filled most of what was copied."""
+    first, second = driver.pool.take(2)
+    driver.pool.written(first, 0, 2)
+    driver.pool.written(second, 0, 1)
+    driver.scheduler.running = ("one",)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    await switch.ready()
+    pieces, blocks = driver.warmed
+    assert pieces == {1: {Piece(layer, head) for layer in range(4) for head in (2, 3)}}
+    assert {first, second, *driver.pool.next_free(4)} == {*blocks}
+    while (await switch.lag()).tokens:
+        pass
+    assert sum(int(what.split()[1]) for what, _ in driver.notes) == 2 + 1
+
+
+async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None:
+    for block in driver.pool.take(16):
+        driver.pool.written(block, 0, SIZE)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    await switch.ready()
+    switch._pace = SimpleNamespace(slots=SIZE, copied=lambda *_: 0.0)  # type: ignore[assignment]
+    seen = [switch.is_closing]
+    while (await switch.lag()).tokens:
+        seen.append(switch.is_closing)
+    assert seen == [False] * 12 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("now", "target", "share"),
+    [
+        ("CPU[0]:0-4", "CPU[1]:0-4", 0.3),
+        ("CPU[0]:0-4", "CPU[0,1]:0-4", 0.3),
+        ("CPU[0,1]:0-4", "CPU[0]:0-4", 0.07),
+    ],
+)
+async def test_who_serves_copies_slower(cluster: Cluster, now: str, target: str, share: float) -> None:
+    assert begun(Driver(cluster, now), target).copy_share == share
 
 
 async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver: Driver) -> None:
