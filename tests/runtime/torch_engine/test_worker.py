@@ -4,17 +4,20 @@ import mmap
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from runtime.channel import BlockingChannel
-from runtime.kv.store import KvShape
+from runtime.footprint import Piece
+from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange
 from runtime.torch_engine.group import GroupMemory, GroupShape
-from runtime.torch_engine.messages import Done, Drop, Load, Loaded, LoadFailed
+from runtime.torch_engine.messages import Done, Drop, Gain, GiveBack, Load, Loaded, LoadFailed
 from runtime.torch_engine.shard import ShardSpec
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
 
@@ -68,6 +71,29 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     subject._obey(Drop(2, 7))
     assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
     assert subject._roles == {}
+
+
+def test_memory_is_gained_beside_the_loop(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    may_end = threading.Event()
+    monkeypatch.setattr(subject._store, "gain", lambda *_: Slice(None if may_end.wait(60) else 0, 0, 0.0))
+    subject._obey(Gain(1, (Piece(0, 0),), ((0, 4),), 0))
+    may_end.set()  # only now: the loop did not wait
+    assert next(said) == Done(1, Slice(None, 0, 0.0))
+
+
+def test_what_is_given_back_is_not_gained_again_at_once(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, _ = worker
+    done: list[str] = []
+    gaining = SimpleNamespace(join=lambda: done.append("gained"))
+    monkeypatch.setattr(subject, "_gaining", gaining)
+    monkeypatch.setattr(subject._store, "give_back", lambda *_: done.append("given back"))
+    subject._obey(GiveBack(2, (Piece(0, 0),), ((0, 4),), 0))
+    assert done == ["gained", "given back"]
 
 
 def test_temporaries_of_a_step_are_not_faulted_in_anew() -> None:
