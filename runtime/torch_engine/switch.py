@@ -174,10 +174,10 @@ class Switch:
         self._driver.resume()
 
     async def _catch_up(self) -> None:
-        """While requests still run: what came since the lag was measured need not wait for the fence."""
-        slots = max(self._pace.slots, 1)
-        for _ in range(0, self._sync.lag(), slots):
-            await self._copy(self._sync.order(slots))
+        """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""
+        slots, upcoming = max(self._pace.slots, 1), self._upcoming()
+        for _ in range(0, self._sync.lag(upcoming), slots):
+            await self._copy(self._sync.order(slots, upcoming))
 
     async def _copy_rest(self) -> None:
         """What the target lacks, while nothing runs."""

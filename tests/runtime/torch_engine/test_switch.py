@@ -146,6 +146,16 @@ async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_onl
     assert sum(int(what.split()[1]) for what, _ in driver.notes) == 2 + 1
 
 
+async def test_the_block_that_the_first_step_takes_is_warm_before_the_fence(driver: Driver) -> None:
+    driver.scheduler.running = ("one",)
+    switch = begun(driver, "CPU[0,1]:0-4")
+    await switch.ready()
+    driver.pool.take(4)  # all that had memory
+    await switch.cut(2, deadline_s=5)
+    assert switch._sync._is_warm[driver.pool.next_free(1)].all()
+    assert [what for what, _ in driver.notes[:2]] == [f"copy {SIZE}", "fence"]
+
+
 async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None:
     for block in driver.pool.take(16):
         driver.pool.written(block, 0, SIZE)
