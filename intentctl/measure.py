@@ -1,9 +1,10 @@
 """What a switch did to streams, measured at the client. Pure: arrivals in, figures out.
 
 One arrival per token, stamped by the client in unix seconds. A stream's own cut is where the fingerprint of
-its chunks changes. ``gap`` is the interval that straddles the cut; ``stop = gap - max(median gap before planned,
-median gap after done)`` with at least 50 gaps on each side. A sham cut is the same arithmetic at a random moment
-at which nothing happened: the noise floor of the same run.
+its chunks changes. ``gap`` is the interval that straddles the cut, or the one before it where that is longer: an engine
+may hold back what its last step before the fence said until requests run again, and the pause then lies before these tokens.
+``stop = gap - max(median gap before planned, median gap after done)`` with at least 50 gaps on each side. A sham cut
+is the same arithmetic at a random moment at which nothing happened: the noise floor of the same run.
 """
 
 import bisect
@@ -109,7 +110,7 @@ def stop_of(stream: Stream, switch: Interval, quiet: tuple[Interval, Interval]) 
     before, after = (gaps_within(stream, interval) for interval in quiet)
     if index is None or stream.arrivals_s[index] > quiet[1].end_s or min(len(before), len(after)) < MIN_GAPS:
         return None
-    gap = stream.arrivals_s[index] - stream.arrivals_s[index - 1]
+    gap = max(b - a for a, b in pairwise(stream.arrivals_s[max(index - 2, 0) : index + 1]))
     stop = gap - max(statistics.median(before), statistics.median(after))
     worst = max([gap, *gaps_within(stream, switch)])
     return Stop(gap * 1000, stop * 1000, worst * 1000)
@@ -133,7 +134,7 @@ def _sham_stops(stream: Stream, interval: Interval, count: int, chance: random.R
         moment = chance.uniform(low, high)
         straddling = min(bisect.bisect_right(stream.arrivals_s, moment) - 1 - first, len(gaps) - 1 - MIN_GAPS)
         usual = max(statistics.median(gaps[:straddling]), statistics.median(gaps[straddling + 1 :]))
-        stops.append((gaps[straddling] - usual) * 1000)
+        stops.append((max(gaps[straddling - 1 : straddling + 1]) - usual) * 1000)
     return stops
 
 
