@@ -80,13 +80,14 @@ async def _run(case: Case, log: _Log) -> None:
     parameters, tokenizer = case.parameters, Tokenizer.load(case.subject.checkpoint)
 
     def make(number: int, max_tokens: int) -> Recording:
-        length = context_tokens(number, case.context)
+        said = (
+            parameters.output - max_tokens
+        )  # by streams of its age: what it would have said is in its prompt
+        length = context_tokens(number, case.context) + said
         return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
 
     async with _strategy(case, tokenizer) as strategy:
-        load = Load(
-            parameters.first_tokens(case.mode, case.active), parameters.output, make, strategy.deliver
-        )
+        load = Load(case.active, parameters.output, make, strategy.deliver)
         log.recordings = load.recordings
         try:
             async with load:
@@ -111,23 +112,27 @@ def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[S
 
 async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _Log) -> None:
     here, there = case.pair
-    num_switches, tokens_inside, quiet_s = 2 * case.parameters.switches_at(case.active), 0, 0.0
+    num_switches, before_s = 2 * case.parameters.switches_at(case.active), await _speaking(load)
     for number in range(num_switches):
-        tokens_before = SIDE_TOKENS if number % SHAM_EVERY else SHAM_TOKENS
-        if await load.settle(tokens_before + tokens_inside + SIDE_TOKENS) or not quiet_s:
-            quiet_s = time.time()
-        before_s = quiet_s  # what came after the last switch is what came before this one
-        await load.grow(tokens_before, before_s)
+        if case.mode == "drain" and number:  # all began together after the last one, and would end together
+            await load.renew()
+            before_s = await _speaking(load)
+        await load.grow(SIDE_TOKENS if number % SHAM_EVERY else SHAM_TOKENS, before_s)
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(SIDE_TOKENS, interval.end_s)
-        # by how far streams must outlive the next switch: new ones begin before it rather than inside
-        tokens_inside = load.tokens_within(interval)
-        quiet_s = interval.end_s
-        quiet = (Interval(before_s, interval.start_s), Interval(quiet_s, time.time()))
+        quiet = (Interval(before_s, interval.start_s), Interval(interval.end_s, time.time()))
+        before_s = interval.end_s  # what came after this switch is what came before the next
         log.measured.append(Measured(here, there, switched, quiet))
         _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_brief(switched)}")
         here, there = there, here
+
+
+async def _speaking(load: Load) -> float:
+    """When every slot has had a token of the streams that run."""
+    since_s = time.time()
+    await load.grow(1, since_s)
+    return time.time()
 
 
 def tally(recordings: list[Recording], counts: Counts) -> Tally:

@@ -1,4 +1,7 @@
-"""Streams that stay open: when one ends the next begins in its slot, and every token is stamped when it arrives."""
+"""Streams that stay open: when one ends the next begins in its slot, and every token is stamped when it arrives.
+
+Streams are of all ages from the start, so that the work of a step stays the same while they run.
+"""
 
 import asyncio
 import time
@@ -7,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from intentctl.measure import Interval, Stream
+from intentctl.measure import Stream
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Delta, GenerationParams, Router
@@ -83,22 +86,22 @@ async def until(is_so: Callable[[], bool]) -> None:
 class Load:
     """Slots with one stream each. Use as an async context manager; leaving it ends the streams.
 
-    ``first_tokens`` has the output length of the first stream of each slot, ``make(number, max_tokens)`` makes the
-    recording of each stream, ``deliver`` brings one to its end.
+    ``make(number, max_tokens)`` makes the recording of each stream, ``deliver`` brings one to its end. The first stream
+    of a slot has as much less to say than ``max_tokens`` as others have said at its age.
     """
 
     def __init__(
         self,
-        first_tokens: Sequence[int],
+        num_slots: int,
         max_tokens: int,
         make: Callable[[int, int], Recording],
         deliver: Callable[[Recording], Awaitable[None]],
     ) -> None:
         self.recordings: list[Recording] = []
         """Every stream so far, oldest first."""
-        self._first_tokens, self._max_tokens = first_tokens, max_tokens
+        self._max_tokens = max_tokens
         self._make, self._deliver = make, deliver
-        self._slots: list[list[Recording]] = []
+        self._slots: list[list[Recording]] = [[] for _ in range(num_slots)]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -108,27 +111,13 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         await self._end()
 
-    @property
-    def tokens_left(self) -> int:
-        """What the stream that ends first has left."""
-        return min(slot[-1].tokens_left if slot else 0 for slot in self._slots)
-
-    def tokens_within(self, interval: Interval) -> int:
-        """The most tokens that one slot has had in an interval."""
-        start_s, end_s = interval.start_s, interval.end_s
-        return max(_count_since(slot, start_s) - _count_since(slot, end_s) for slot in self._slots)
-
-    async def settle(self, needed_tokens: int) -> bool:
-        """Return when every slot's stream speaks; new ones begin if one has less than ``needed_tokens`` left: then True."""
-        is_new = self.tokens_left < needed_tokens
-        if is_new:
-            await self._end()
-            self._begin()
-        await self.watch(until(lambda: all(slot and slot[-1].token_ids for slot in self._slots)))
-        return is_new
+    async def renew(self) -> None:
+        """End every stream and begin others of all ages."""
+        await self._end()
+        self._begin()
 
     async def grow(self, num_tokens: int, since_s: float) -> None:
-        """Return when every slot has had that many tokens since a moment."""
+        """Return when every slot has had that many tokens since a moment, the next stream's too where one ended."""
         await self.watch(
             until(lambda: all(_count_since(slot, since_s) >= num_tokens for slot in self._slots))
         )
@@ -154,10 +143,10 @@ class Load:
             task.cancel()
 
     def _begin(self) -> None:
-        self._slots = [[] for _ in self._first_tokens]
+        count = len(self._slots)
         self._tasks = [
-            asyncio.create_task(self._fill(slot, tokens))
-            for slot, tokens in zip(self._slots, self._first_tokens, strict=True)
+            asyncio.create_task(self._fill(slot, max(1, self._max_tokens * number // count)))
+            for number, slot in enumerate(self._slots, start=1)
         ]
 
     async def _end(self) -> None:

@@ -178,10 +178,8 @@ async def run_pair(
 
     demand = Demand(count, parameters.context + parameters.output, parameters.standby)
     start = partial(subject.start, path="patch", demand=demand)
-    # the first streams are of all ages, or they would go on to end and begin together
-    ages = [max(1, parameters.output * (slot + 1) // count) for slot in range(count)]
     async with own_switch(start, subject.topology(pair[0]), tokenizer) as strategy:
-        load = Load(ages, parameters.output, make, strategy.deliver)
+        load = Load(count, parameters.output, make, strategy.deliver)
         async with load:
             await load.begin(parameters.requests)  # warms the engine up
             for number in range(2 * parameters.switches):

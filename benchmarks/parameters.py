@@ -87,12 +87,6 @@ class Parameters:
         """What an engine needs room for when so many streams run."""
         return Demand(active, self.total_tokens)
 
-    def first_tokens(self, mode: Mode, active: int) -> list[int]:
-        """Output lengths of the first streams. Those to be drained are of all ages, or they would end together."""
-        if mode == "drain":
-            return [self.output * (slot + 1) // active for slot in range(active)]
-        return [self.output] * active
-
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     """Whole numbers joined by commas.

@@ -3,7 +3,6 @@ import asyncio
 import pytest
 
 from benchmarks.load import Load, Recording, listen, until
-from intentctl.measure import Interval
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Delta, Router
@@ -53,8 +52,8 @@ def played():
     return Played()
 
 
-def load_of(played, make, first_tokens=(50, 50)) -> Load:
-    return Load(first_tokens, 50, make, played.deliver)
+def load_of(played, make, num_slots=2) -> Load:
+    return Load(num_slots, 50, make, played.deliver)
 
 
 def test_every_token_is_stamped_and_the_end_is_none():
@@ -85,16 +84,25 @@ async def test_a_stream_that_ends_is_followed_by_another_in_its_slot(played, mak
     assert played.open == []
 
 
-async def test_the_first_streams_have_lengths_of_their_own(played, make):
-    async with load_of(played, make, (10, 20)) as load:
+async def test_the_first_streams_are_of_all_ages(played, make):
+    async with load_of(played, make) as load:
         await played.has(2)
         await played.say(played.open[0], 1.0, Finish.LENGTH)
         await until(lambda: len(load.recordings) == 3)
-        assert [recording.max_tokens for recording in load.recordings] == [10, 20, 50]
+        assert [recording.max_tokens for recording in load.recordings] == [25, 50, 50]
+
+
+async def test_renewed_streams_are_of_all_ages_again(played, make):
+    async with load_of(played, make) as load:
+        await played.has(2)
+        await load.renew()
+        await played.has(2)
+        assert played.open == load.recordings[2:]
+        assert [recording.max_tokens for recording in load.recordings] == [25, 50] * 2
 
 
 async def test_growth_is_counted_over_all_streams_of_a_slot(played, make):
-    async with load_of(played, make, (50,)) as load:
+    async with load_of(played, make, 1) as load:
         await played.has(1)
         await played.say(played.open[0], 1.0)
         await played.say(played.open[0], 2.0, Finish.LENGTH)
@@ -103,27 +111,9 @@ async def test_growth_is_counted_over_all_streams_of_a_slot(played, make):
         await played.say(played.open[0], 3.0)
 
         await load.grow(3, 0.5)
-        assert load.tokens_within(Interval(2.0, 3.0)) == 1
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await load.grow(3, 1.5)
-
-
-async def test_settling_begins_new_streams_when_one_has_too_few_tokens_left(played, make):
-    async with load_of(played, make) as load:
-        await played.has(2)
-        for recording in tuple(played.open):
-            await played.say(recording, 1.0)
-        await load.settle(49)
-        assert len(load.recordings) == 2
-
-        settling = asyncio.create_task(load.settle(50))
-        await until(lambda: len(load.recordings) == 4)
-        await played.has(2)
-        assert not settling.done()
-        for recording in tuple(played.open):
-            await played.say(recording, 2.0)
-        await settling
 
 
 @pytest.mark.timeout(10)

@@ -116,7 +116,7 @@ async def test_a_switch_is_watched_from_the_requests_before_it_to_those_after(en
             return topology(2)
 
     async with own_switch(engines, topology(1), tokenizer) as strategy:
-        async with Load((3, 5), 5, make, strategy.deliver) as load:
+        async with Load(2, 5, make, strategy.deliver) as load:
             spans = await watch(load, strategy, "tp2", (parameters, Scripted()))
         requests = [Request(one.started_s, tuple(one.arrivals_s)) for one in load.recordings]
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from benchmarks.load import Load
@@ -9,8 +11,8 @@ from runtime.testing import Script, topology
 
 async def test_the_engine_switches_by_itself_while_streams_run(engines, tokenizer, make):
     async with own_switch(engines, topology(1), tokenizer) as strategy:
-        async with Load((10**6, 10**6), 10**6, make, strategy.deliver) as load:
-            await load.settle(1)
+        async with Load(2, 10**6, make, strategy.deliver) as load:
+            await load.grow(1, time.time())
             switched = await load.watch(strategy.switch(topology(2)))
             await load.grow(1, switched.interval.end_s)
         fingerprints = [set(recording.fingerprints) for recording in load.recordings]

@@ -45,11 +45,6 @@ def test_a_topology_that_cannot_be_is_refused(subject, there):
         parameters(pairs=(("1x1", there),)).check(subject)
 
 
-def test_streams_to_be_drained_are_of_all_ages():
-    assert parameters(output=400).first_tokens("drain", 4) == [100, 200, 300, 400]
-    assert parameters(output=400).first_tokens("replay", 4) == [400] * 4
-
-
 def test_numbers_are_joined_by_commas():
     assert parse_numbers("--active", "10, 200") == (10, 200)
     with pytest.raises(UsageError, match="--active '10;50'"):

@@ -1,3 +1,5 @@
+import time
+
 from benchmarks.load import Load
 from benchmarks.restart import restart
 from runtime.testing import topology
@@ -5,9 +7,9 @@ from runtime.testing import topology
 
 async def test_streams_wait_for_the_next_engine_and_go_on_there(engines, tokenizer, make):
     async with restart(engines, topology(1), tokenizer) as strategy:
-        async with Load((10**6,) * 3, 10**6, make, strategy.deliver) as load:
+        async with Load(3, 10**6, make, strategy.deliver) as load:
             for degree in (2, 1):
-                await load.settle(1)
+                await load.grow(1, time.time())
                 switched = await load.watch(strategy.switch(topology(degree)))
         owners = [list(dict.fromkeys(recording.fingerprints)) for recording in load.recordings]
 

@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -36,9 +37,9 @@ async def test_a_replayed_stream_goes_on_with_its_prompt_and_what_it_has(engines
 
 async def test_replaying_back_uses_the_first_engine_again(engines, tokenizer, make):
     async with two_engines(Replay, engines, topology(1), tokenizer) as strategy:
-        async with Load((10**6,) * 3, 10**6, make, strategy.deliver) as load:
+        async with Load(3, 10**6, make, strategy.deliver) as load:
             for degree in (2, 1, 2):
-                await load.settle(1)
+                await load.grow(1, time.time())
                 await load.watch(strategy.switch(topology(degree)))
         assert [engine.topology for engine in engines.started] == [topology(1), topology(2)]
         assert all(len(owners(recording)) == 2 for recording in load.recordings)
@@ -48,8 +49,8 @@ async def test_replaying_back_uses_the_first_engine_again(engines, tokenizer, ma
 @pytest.mark.timeout(10)
 async def test_a_stream_given_up_by_its_client_is_given_up_in_the_engine(engines, tokenizer, make):
     async with two_engines(Replay, engines, topology(1), tokenizer) as strategy:
-        async with Load((10**6,), 10**6, make, strategy.deliver) as load:
-            await load.settle(1)
+        async with Load(1, 10**6, make, strategy.deliver) as load:
+            await load.grow(1, time.time())
         await until(lambda: engines.started[0].requests == ())
         assert len(load.recordings) == 1
 
