@@ -10,7 +10,7 @@ from benchmarks.counting import context_tokens, counting_text
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
-from benchmarks.parameters import SHAM_EVERY, SHAM_TOKENS, SIDE_TOKENS, Mode, Parameters
+from benchmarks.parameters import SIDE_TOKENS, Mode, Parameters, tokens_before
 from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
 from benchmarks.strategy import Strategy, Switched
@@ -43,6 +43,12 @@ class Case:
         here, there = (self.subject.topology(text) for text in self.pair)
         boxes = transfer(here, there, self.subject.spec)
         return len({layer for box in boxes for layer in range(*box.layers)})
+
+    def begin(self, tokenizer: Tokenizer, number: int, max_tokens: int) -> Recording:
+        """A stream before its first token; what one of its age would have said by now is in its prompt."""
+        said = self.parameters.output - max_tokens
+        length = context_tokens(number, self.context) + said
+        return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
 
 
 @dataclass(slots=True)
@@ -77,17 +83,10 @@ async def run_case(case: Case) -> Run:
 
 
 async def _run(case: Case, log: _Log) -> None:
-    parameters, tokenizer = case.parameters, Tokenizer.load(case.subject.checkpoint)
-
-    def make(number: int, max_tokens: int) -> Recording:
-        said = (
-            parameters.output - max_tokens
-        )  # by streams of its age: what it would have said is in its prompt
-        length = context_tokens(number, case.context) + said
-        return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
-
+    tokenizer = Tokenizer.load(case.subject.checkpoint)
     async with _strategy(case, tokenizer) as strategy:
-        load = Load(case.active, parameters.output, make, strategy.deliver)
+        begin = partial(case.begin, tokenizer)
+        load = Load(case.active, case.parameters.output, begin, strategy.deliver)
         log.recordings = load.recordings
         try:
             async with load:
@@ -117,7 +116,7 @@ async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _L
         if case.mode == "drain" and number:  # all began together after the last one, and would end together
             await load.renew()
             before_s = await _speaking(load)
-        await load.grow(SIDE_TOKENS if number % SHAM_EVERY else SHAM_TOKENS, before_s)
+        await load.grow(tokens_before(number), before_s)
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(SIDE_TOKENS, interval.end_s)

@@ -5,7 +5,6 @@ Prints a table and, on request, writes everything measured as JSON; docs/benchma
 
 import argparse
 import asyncio
-import gc
 import itertools
 import json
 import sys
@@ -104,7 +103,6 @@ async def run_all(parameters: Parameters, subject: Subject, file: Path | None) -
     memcpy = memcpy_bytes_s()
     document = {"benchmark": "cutover", **provenance(), "memcpy_bytes_s": round(memcpy)}
     document |= {"parameters": asdict(parameters), "rows": rows}
-    gc.freeze()  # the stamps are this process's: no long collection while it listens
     cases = itertools.product(parameters.pairs, parameters.active, parameters.context, parameters.modes)
     for pair, active, context, mode in cases:
         run = await run_case(Case(parameters, subject, mode, pair, active, context))

@@ -6,7 +6,6 @@ TTFT and TPOT, stamped at the client, go by the span of the switch that they fal
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import sys
@@ -144,7 +143,6 @@ async def run_all(parameters: Parameters, subject: Subject) -> Document:
         "switches": [],
         "errors": [],
     }
-    gc.freeze()  # the stamps are this process's: no long collection while it listens
     for pair in parameters.pairs:
         watched, recordings = list[Watched](), list[Recording]()
         try:

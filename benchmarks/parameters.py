@@ -88,6 +88,11 @@ class Parameters:
         return Demand(active, self.total_tokens)
 
 
+def tokens_before(number: int) -> int:
+    """Tokens per stream before the switch of that number."""
+    return SIDE_TOKENS if number % SHAM_EVERY else SHAM_TOKENS
+
+
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     """Whole numbers joined by commas.
 

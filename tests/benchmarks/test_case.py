@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -66,8 +67,21 @@ def test_layers_that_stay_where_they_are_do_not_move(subject):
     assert moved(split.format(4), split.format(7)) == 3
 
 
+def test_a_stream_that_begins_in_the_middle_has_its_past_in_its_prompt(subject, tokenizer):
+    begin = partial(case(subject, "patch").begin, tokenizer)
+    whole, late = begin(0, 300), begin(0, 100)
+
+    assert (len(whole.prompt), len(late.prompt)) == (40, 240)
+    assert late.prompt[:40] == whole.prompt
+
+
+async def test_streams_to_be_drained_begin_anew_before_each_switch(scripted, subject):
+    run = await run_case(case(subject, "drain"))
+    assert [len(stream.arrivals_s) for stream in run.streams].count(150) == 2
+
+
 @pytest.mark.parametrize("mode", ["patch", "replay", "restart", "drain"])
-async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode):
+async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode, capsys):
     run = await run_case(case(subject, mode))
 
     assert run.error is None
@@ -79,6 +93,7 @@ async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subjec
         assert before.end_s == one.switched.interval.start_s
         assert after.start_s == one.switched.interval.end_s
         assert before.start_s <= before.end_s <= after.start_s <= after.end_s
+    assert "switch 2 of 2, tp2 to 1x1" in capsys.readouterr().err
 
 
 async def test_what_breaks_a_case_is_part_of_its_result(scripted, subject):

@@ -1,7 +1,8 @@
 import pytest
 
-from benchmarks.parameters import Parameters, UsageError, parse_numbers, parse_pair
+from benchmarks.parameters import Parameters, UsageError, parse_numbers, parse_pair, tokens_before
 from intentctl.arguments import EngineName
+from intentctl.measure import MIN_GAPS
 from runtime.errors import TopologyError
 
 
@@ -43,6 +44,15 @@ def test_what_cannot_be_run_is_refused_by_name(subject, wrong, message):
 def test_a_topology_that_cannot_be_is_refused(subject, there):
     with pytest.raises(TopologyError):
         parameters(pairs=(("1x1", there),)).check(subject)
+
+
+def test_sham_cuts_come_before_every_fourth_switch():
+    assert [tokens_before(number) >= 2 * MIN_GAPS + 1 for number in range(6)] == [
+        True,
+        *[False] * 3,
+        True,
+        False,
+    ]
 
 
 def test_numbers_are_joined_by_commas():
