@@ -10,7 +10,7 @@ from benchmarks.counting import context_tokens, counting_text
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
-from benchmarks.parameters import SIDE_TOKENS, Mode, Parameters, tokens_before
+from benchmarks.parameters import MORE_TOKENS, SIDE_TOKENS, Mode, Parameters, tokens_before
 from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
 from benchmarks.strategy import Strategy, Switched
@@ -112,16 +112,19 @@ def _strategy(case: Case, tokenizer: Tokenizer) -> AbstractAsyncContextManager[S
 async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _Log) -> None:
     here, there = case.pair
     num_switches, before_s = 2 * case.parameters.switches_at(case.active), await _speaking(load)
+    tokens_inside = 0
     for number in range(num_switches):
         if case.mode == "drain" and number:  # all began together after the last one, and would end together
             await load.renew()
             before_s = await _speaking(load)
         await load.grow(tokens_before(number), before_s)
+        await load.replace(tokens_inside)  # no prompt but the switch's own is computed while it lasts
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(SIDE_TOKENS, interval.end_s)
         quiet = (Interval(before_s, interval.start_s), Interval(interval.end_s, time.time()))
         before_s = interval.end_s  # what came after this switch is what came before the next
+        tokens_inside = load.tokens_within(interval) + MORE_TOKENS if case.mode != "drain" else 0
         log.measured.append(Measured(here, there, switched, quiet))
         _say(f"{case}: switch {number + 1} of {num_switches}, {here} to {there}, {_brief(switched)}")
         here, there = there, here

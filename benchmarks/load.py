@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from intentctl.measure import Stream
+from intentctl.measure import Interval, Stream
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Delta, GenerationParams, Router
@@ -111,13 +111,27 @@ class Load:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._end()
+        await _ended(self._tasks)
         gc.enable()
 
     async def renew(self) -> None:
         """End every stream and begin others of all ages."""
-        await self._end()
+        await _ended(self._tasks)
         self._begin()
+
+    async def replace(self, tokens: int) -> None:
+        """End the streams that have fewer tokens left than that; return when the next ones speak in their slots."""
+        ending = [number for number, slot in enumerate(self._slots) if slot[-1].tokens_left < tokens]
+        await _ended([self._tasks[number] for number in ending])
+        for number in ending:
+            self._tasks[number] = asyncio.create_task(self._fill(self._slots[number], self._max_tokens))
+        await asyncio.sleep(0)  # they begin
+        await self.watch(until(lambda: all(self._slots[number][-1].token_ids for number in ending)))
+
+    def tokens_within(self, interval: Interval) -> int:
+        """The most tokens that one slot has had in an interval."""
+        start_s, end_s = interval.start_s, interval.end_s
+        return max(_count_since(slot, start_s) - _count_since(slot, end_s) for slot in self._slots)
 
     async def grow(self, num_tokens: int, since_s: float) -> None:
         """Return when every slot has had that many tokens since a moment, the next stream's too where one ended."""
@@ -152,11 +166,6 @@ class Load:
             for number, slot in enumerate(self._slots, start=1)
         ]
 
-    async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def _fill(self, slot: list[Recording], max_tokens: int) -> None:
         while True:
             recording = self._make(len(self.recordings), max_tokens)
@@ -164,6 +173,12 @@ class Load:
             slot.append(recording)
             await self._deliver(recording)
             max_tokens = self._max_tokens
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _count_since(slot: Sequence[Recording], since_s: float) -> int:

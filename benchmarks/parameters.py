@@ -12,6 +12,8 @@ SHAM_EVERY = 4
 """Switches for one with a sham cut before it."""
 SIDE_TOKENS = 60
 """Tokens per stream before and after any switch: a stop needs 50 gaps on each side."""
+MORE_TOKENS = 10
+"""By which a switch may outlast the one before it, per stream: those that end sooner are replaced before it."""
 SHORTEST_CONTEXT = len("count by 99 from 999:")
 
 Mode = Literal[OwnPath, "replay", "restart", "drain"]

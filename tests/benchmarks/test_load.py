@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from benchmarks.load import Load, Recording, listen, until
+from intentctl.measure import Interval
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Delta, Router
@@ -92,6 +93,25 @@ async def test_the_first_streams_are_of_all_ages(played, make):
         assert [recording.max_tokens for recording in load.recordings] == [25, 50, 50]
 
 
+async def test_streams_that_would_end_too_soon_are_replaced_in_their_slots(played, make):
+    async with load_of(played, make) as load:
+        await played.has(2)
+        short, long = played.open
+        for recording in (short, long):
+            await played.say(recording, 1.0)
+        await load.replace(24)
+        assert played.open == [short, long]
+
+        replacing = asyncio.create_task(load.replace(25))
+        await until(lambda: len(load.recordings) == 3)
+        await played.has(2)
+        assert not replacing.done()
+        assert played.open == [long, load.recordings[2]]
+        await played.say(load.recordings[2], 2.0)
+        await replacing
+        assert load.recordings[2].max_tokens == 50
+
+
 async def test_renewed_streams_are_of_all_ages_again(played, make):
     async with load_of(played, make) as load:
         await played.has(2)
@@ -111,6 +131,7 @@ async def test_growth_is_counted_over_all_streams_of_a_slot(played, make):
         await played.say(played.open[0], 3.0)
 
         await load.grow(3, 0.5)
+        assert load.tokens_within(Interval(2.0, 3.0)) == 1
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await load.grow(3, 1.5)
