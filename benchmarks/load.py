@@ -125,7 +125,6 @@ class Load:
         await _ended([self._tasks[number] for number in ending])
         for number in ending:
             self._tasks[number] = asyncio.create_task(self._fill(self._slots[number], self._max_tokens))
-        await asyncio.sleep(0)  # they begin
         await self.watch(until(lambda: all(self._slots[number][-1].token_ids for number in ending)))
 
     def tokens_within(self, interval: Interval) -> int:
