@@ -1,7 +1,7 @@
 """How fast KV memory gives way: a full pool loses all that nobody uses while streams run, and grows back.
 
 Each round fills the pool with requests, ends all but a few, shrinks the pool to what these need and grows it again.
-Prints a table and, with ``-o``, writes everything measured as JSON; docs/benchmarks.md says what each figure means.
+Prints a table and, with ``--json``, writes everything measured; docs/benchmarks.md says what each figure means.
 """
 
 import argparse
@@ -19,9 +19,11 @@ from typing import Any
 
 from benchmarks.counting import counting_text
 from benchmarks.engines import Subject
+from benchmarks.parameters import UsageError
 from benchmarks.provenance import provenance
 from intentctl.arguments import EngineName
 from runtime.engine import Moved, Request, SamplingParams
+from runtime.errors import RuntimeFault
 from runtime.footprint import kv_bytes_per_token
 from runtime.kv.pages import utilisation
 from runtime.models import Cluster
@@ -57,6 +59,31 @@ class Parameters:
     """Requests that go on while the pool is resized."""
     rounds: int
     block_size: int = 32
+
+    def blocks(self, subject: Subject) -> int:
+        """Blocks of the pool."""
+        return (self.pool_mib << 20) // self.block_bytes(subject)
+
+    def block_bytes(self, subject: Subject) -> int:
+        """Bytes of a block over all layers and heads."""
+        return kv_bytes_per_token(subject.spec, "fp32") * self.block_size
+
+    def check(self, subject: Subject) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            UsageError, TopologyError: naming the value.
+        """
+        subject.topology(self.shape)
+        if min(self.streams, self.rounds) < 1:
+            raise UsageError("--streams and --rounds must be at least 1")
+        needed = 2 * self.streams * -(-(PROMPT + OUTPUT) // self.block_size)
+        if self.blocks(subject) < needed:
+            size = -(-needed * self.block_bytes(subject) >> 20)
+            raise UsageError(
+                f"--pool-mib {self.pool_mib}: {self.streams} streams and as many that end need {size}; "
+                "ask for more memory or fewer streams"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +156,7 @@ class Listener:
 
 async def run(parameters: Parameters, subject: Subject) -> list[Round]:
     """All rounds on one engine."""
-    block_bytes = kv_bytes_per_token(subject.spec, "fp32") * parameters.block_size
-    num_blocks = (parameters.pool_mib << 20) // block_bytes
+    num_blocks = parameters.blocks(subject)
     settings = EngineSettings(
         block_size=parameters.block_size,
         num_blocks=num_blocks + 1,  # one is the engine's own
@@ -141,7 +167,10 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
     )
     topology, cluster = subject.topology(parameters.shape), roomy(subject.deployment.cluster, parameters)
     engine = await TorchEngine.start(subject.checkpoint, topology, cluster, settings)
-    listener, tokenizer = Listener(engine, block_bytes), Tokenizer.load(subject.checkpoint)
+    listener, tokenizer = (
+        Listener(engine, parameters.block_bytes(subject)),
+        Tokenizer.load(subject.checkpoint),
+    )
     try:
         return [
             await one_round(listener, tokenizer, number, parameters.streams)
@@ -303,28 +332,44 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; the exit status is 1 when a live block was moved."""
-    found = argparse.ArgumentParser("python -m benchmarks.resize", description=__doc__)
-    found.add_argument("--shape", default="1x1")
-    found.add_argument("--pool-mib", type=int, default=1024)
-    found.add_argument("--streams", type=int, default=8, help="requests that go on while the pool is resized")
-    found.add_argument("--rounds", type=int, default=5)
-    found.add_argument("-o", type=Path, dest="file", metavar="FILE", help="where to write what was measured")
-    options = found.parse_args(arguments)
+    """Run what the command line says; the exit status is 1 when a live block was moved, 2 when nothing could begin."""
+    options = parser().parse_args(arguments)
     parameters = Parameters(options.shape, options.pool_mib, options.streams, options.rounds)
-    rounds = asyncio.run(run(parameters, Subject.example(EngineName.TORCH)))
+    subject = Subject.example(EngineName.TORCH)
+    try:
+        parameters.check(subject)
+    except (UsageError, RuntimeFault) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    rounds = asyncio.run(run(parameters, subject))
     document = {
         "benchmark": "resize",
         **provenance(),
         "parameters": asdict(parameters),
         "load_average_after": os.getloadavg(),
         "figures": figures(rounds),
+        "rounds": [asdict(one) for one in rounds],
+        "stacks": stacks(),
     }
-    print(table(document["figures"]))
-    if options.file:
-        document |= {"rounds": [asdict(one) for one in rounds], "stacks": stacks()}
-        options.file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(document, indent=1)
+    print(text if options.format == "json" else table(document["figures"]))
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
     return int(document["figures"]["moved_blocks"] > 0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser("python -m benchmarks.resize", description=__doc__)
+    found.add_argument("--shape", default="1x1", help="topology whose pool is resized")
+    found.add_argument("--pool-mib", type=int, default=1024, help="memory of the pool, over all devices")
+    found.add_argument("--streams", type=int, default=8, help="requests that go on while the pool is resized")
+    found.add_argument("--rounds", type=int, default=5, help="how often it shrinks and grows")
+    found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
+    found.add_argument(
+        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
+    )
+    return found
 
 
 if __name__ == "__main__":

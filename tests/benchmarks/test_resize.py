@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.resize import Listener, Round, figures, moved, stacks, table
+from benchmarks.resize import Listener, Round, figures, main, moved, stacks, table
 from runtime.footprint import Piece
 from runtime.torch_engine.messages import KvDigests
 
@@ -62,3 +62,22 @@ def test_stacks_say_how_much_of_the_allocated_memory_holds_kv() -> None:
     assert shares[0][1] == 1.0
     assert shares[1][1] == 8 / 2048
     assert shares[2][32] == pytest.approx(80 / 96)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "tp3"], "TP 3 does not divide"),
+        (["--streams", "0"], "--streams and --rounds must be at least 1"),
+        (["--rounds", "0"], "--streams and --rounds must be at least 1"),
+        (
+            ["--pool-mib", "127", "--streams", "8"],
+            "--pool-mib 127: 8 streams and as many that end need 128; ",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_name(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
