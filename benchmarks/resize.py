@@ -294,7 +294,6 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
         "first_token_s": spread([one.first_token_s for one in rounds]),
         "slices": len(slices),
         "slice_ms": spread(slices),
-        "slices_over_5_ms": sum(slice_ms > 5 for slice_ms in slices),
         "gap_ms": spread([one.gap_ms for one in rounds]),
         "quiet_gap_ms": spread([one.quiet_gap_ms for one in rounds]),
         "live_blocks": sum(one.live_blocks for one in rounds),

@@ -36,7 +36,7 @@ _STRIDE = 1 << 20
 """Bytes punched before the clock is looked at: about 0.1 ms; to populate them takes a few."""
 _MADV_POPULATE_WRITE = 23
 """Linux 5.14; Python has no name for it before 3.14."""
-_LIBC = ctypes.CDLL(None)
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,7 @@ class KvStore:
         return Slice(rest, self.held_bytes - before, time.perf_counter() - began)
 
     def _populate(self, start: int, size: int) -> None:
-        address = ctypes.c_void_p(self.cache.data_ptr() + start)
-        _LIBC.madvise(address, ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
+        self._advise(start, size, _MADV_POPULATE_WRITE)
 
     def give_back(
         self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
@@ -195,7 +194,7 @@ class KvStore:
         """Give the whole pages of these runs of blocks back to the system, for about ``seconds``.
 
         ``runs`` are ascending ranges of block ids. Go on with ``after`` = the ``rest`` of the slice before. What was given
-        back reads as zeros, and can be written at once.
+        back reads as zeros, and can be written at once. The interpreter is free meanwhile.
         """
         began, before = time.perf_counter(), self.held_bytes
         rest = self._in_strides(self._punch, pieces, runs, after, began + seconds)
@@ -209,7 +208,15 @@ class KvStore:
         return hashlib.blake2b(np.ascontiguousarray(both).tobytes(), digest_size=8).hexdigest()
 
     def _punch(self, start: int, size: int) -> None:
-        self._map.madvise(mmap.MADV_REMOVE, start, size)
+        if self._advise(start, size, mmap.MADV_REMOVE):
+            number = ctypes.get_errno()
+            raise OSError(number, f"the system does not take KV memory back: {os.strerror(number)}")
+
+    def _advise(self, start: int, size: int, advice: int) -> int:
+        """``madvise``; Python's own keeps the interpreter from whatever else runs."""
+        address = ctypes.c_void_p(self.cache.data_ptr() + start)
+        status: int = _LIBC.madvise(address, ctypes.c_size_t(size), advice)
+        return status
 
     def _in_strides(
         self,

@@ -1,7 +1,7 @@
 """How many KV blocks the driver has in circulation, over wishes and switches, and giving back the memory of the others.
 
-Books first, memory after: a block is retired in the pool at once, then its pages are punched out slice by slice between
-steps. Retired blocks come back only while nothing is being punched, so no live block can lose its bytes.
+Books first, memory after: a block is retired in the pool at once, then its pages are punched out slice by slice, beside
+steps where the device can. Retired blocks come back only while nothing is being punched, so no live block can lose its bytes.
 """
 
 import asyncio

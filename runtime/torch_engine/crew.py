@@ -89,7 +89,7 @@ class Crew:
     async def give_back(
         self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
     ) -> list[Slice]:
-        """Have a worker give memory back to the system, slice by slice between its steps.
+        """Have a worker give memory back to the system, slice by slice beside its steps, or between them on a GPU.
 
         Raises:
             WorkerLostError: the worker is or gets lost; its memory went with it.
@@ -105,7 +105,7 @@ class Crew:
         return self._config.gains
 
     async def gain(self, wanted: Mapping[int, Iterable[Piece]], runs: Iterable[tuple[int, int]]) -> None:
-        """Have workers hold these pieces of these blocks, slice by slice between their steps.
+        """Have workers hold these pieces of these blocks, slice by slice beside their steps, or between them on a GPU.
 
         Raises:
             WorkerLostError: a worker is or gets lost.

@@ -101,7 +101,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice."""
+    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice; when, as with ``Gain``."""
 
     order: int
     pieces: tuple[Piece, ...]

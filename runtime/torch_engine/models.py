@@ -68,7 +68,7 @@ class Resized:
     returned_bytes: int
     """By how much the workers' memory shrank."""
     slices_s: tuple[float, ...]
-    """For how long each slice kept a worker from its steps, seconds."""
+    """How long each slice took, seconds; on a GPU it kept the worker from its steps."""
 
 
 class Sampled(NamedTuple):

@@ -1,7 +1,7 @@
 """A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
 
 Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
-each other; only loading weights and the page faults of new KV memory run beside, in threads. So inference and migration
+each other; only loading weights and getting or returning KV memory run beside, in threads. So inference and migration
 never want a device in two orders, as they would if each had a process (PipeLive locks them into one order with a handshake).
 """
 
@@ -57,9 +57,9 @@ _LARGEST_KEPT_BYTES = 32 << 20
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
-"""How long giving memory back may keep a step waiting."""
+"""How long a device that cannot do it beside its steps may keep one waiting to gain memory or give it back."""
 _BESIDE_SLICE_S = 0.05
-"""How long memory is gained before it is asked whether to go on, where no step waits for it."""
+"""How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,8 @@ class Worker:
         self._loading: set[int] = set()
         self._turn = threading.Lock()
         """Between the loop and the threads that load."""
-        self._gaining: threading.Thread | None = None
+        self._beside: threading.Thread | None = None
+        """The last that changed what memory is held."""
 
     def serve(self) -> None:
         """Work until the driver is gone."""
@@ -178,17 +179,13 @@ class Worker:
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
             case Drop():
                 self._drop(order)
-            case GiveBack(number, pieces, runs, after):
-                if self._gaining:
-                    self._gaining.join()  # or what is given back might be gained again
-                self._channel.send(Done(number, self._store.give_back(pieces, runs, _SLICE_S, after)))
-            case Gain() if isinstance(self._store, ChunkedStore):
-                self._channel.send(Done(order.order, self._gain(order, self._store)))
-            case Gain():
-                self._gaining = threading.Thread(
-                    target=self._gain_beside, args=(order, self._store), daemon=True
+            case Gain() | GiveBack() if isinstance(self._store, ChunkedStore):
+                self._channel.send(Done(order.order, self._change(order, self._store)))
+            case Gain() | GiveBack():
+                self._beside = threading.Thread(
+                    target=self._change_beside, args=(order, self._store, self._beside), daemon=True
                 )
-                self._gaining.start()
+                self._beside.start()
             case Forget():
                 self._store.forget_peers()
                 self._channel.send(Done(order.order, None))
@@ -219,16 +216,25 @@ class Worker:
         num_bytes = self._store.copy(order.boxes, order.runs)
         return Copied(num_bytes, self._place.clock_s() - began_s)
 
-    def _gain_beside(self, order: Gain, store: KvStore) -> None:
+    def _change_beside(
+        self, order: Gain | GiveBack, store: KvStore, earlier: threading.Thread | None
+    ) -> None:
         _be_nice()
-        self._channel.send(
-            Done(order.order, store.gain(order.pieces, order.runs, _BESIDE_SLICE_S, order.after))
-        )
-
-    def _gain(self, order: Gain, store: ChunkedStore) -> Slice | str:
-        """Returns what went wrong instead of what was done."""
+        if earlier:
+            earlier.join()  # or what is given back might be gained again
+        change = store.gain if isinstance(order, Gain) else store.give_back
         try:
-            return store.gain(order.pieces, order.runs, _SLICE_S, order.after)
+            done = change(order.pieces, order.runs, _BESIDE_SLICE_S, order.after)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # the driver would wait for ever, but it hears of a worker that is gone
+        self._channel.send(Done(order.order, done))
+
+    def _change(self, order: Gain | GiveBack, store: ChunkedStore) -> Slice | str:
+        """Returns what went wrong instead of what was done."""
+        change = store.gain if isinstance(order, Gain) else store.give_back
+        try:
+            return change(order.pieces, order.runs, _SLICE_S, order.after)
         except MemoryFaultError as error:
             return str(error)
 

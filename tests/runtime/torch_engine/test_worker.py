@@ -73,13 +73,14 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     assert subject._roles == {}
 
 
-def test_memory_is_gained_beside_the_loop(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "kind"), [("gain", Gain), ("give_back", GiveBack)])
+def test_memory_changes_beside_the_loop(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch, name: str, kind: type
 ) -> None:
     subject, said = worker
     may_end = threading.Event()
-    monkeypatch.setattr(subject._store, "gain", lambda *_: Slice(None if may_end.wait(60) else 0, 0, 0.0))
-    subject._obey(Gain(1, (Piece(0, 0),), ((0, 4),), 0))
+    monkeypatch.setattr(subject._store, name, lambda *_: Slice(None if may_end.wait(60) else 0, 0, 0.0))
+    subject._obey(kind(1, (Piece(0, 0),), ((0, 4),), 0))
     may_end.set()  # only now: the loop did not wait
     assert next(said) == Done(1, Slice(None, 0, 0.0))
 
@@ -87,13 +88,17 @@ def test_memory_is_gained_beside_the_loop(
 def test_what_is_given_back_is_not_gained_again_at_once(
     worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject, _ = worker
-    done: list[str] = []
-    gaining = SimpleNamespace(join=lambda: done.append("gained"))
-    monkeypatch.setattr(subject, "_gaining", gaining)
-    monkeypatch.setattr(subject._store, "give_back", lambda *_: done.append("given back"))
+    subject, said = worker
+    may_end, nothing = threading.Event(), Slice(None, 0, 0.0)
+    monkeypatch.setattr(subject._store, "gain", lambda *_: may_end.wait(60) and nothing)
+    monkeypatch.setattr(subject._store, "give_back", lambda *_: nothing)
+    subject._obey(Gain(1, (Piece(0, 0),), ((0, 4),), 0))
     subject._obey(GiveBack(2, (Piece(0, 0),), ((0, 4),), 0))
-    assert done == ["gained", "given back"]
+    giving = subject._beside
+    assert giving is not None
+    giving.join(0.1)
+    may_end.set()
+    assert [next(said), next(said)] == [Done(1, nothing), Done(2, nothing)]
 
 
 def test_temporaries_of_a_step_are_not_faulted_in_anew() -> None:
