@@ -225,7 +225,7 @@ class Worker:
         change = store.gain if isinstance(order, Gain) else store.give_back
         try:
             done = change(order.pieces, order.runs, _BESIDE_SLICE_S, order.after)
-        except BaseException:
+        except OSError:
             traceback.print_exc()
             os._exit(1)  # the driver would wait for ever, but it hears of a worker that is gone
         self._channel.send(Done(order.order, done))
