@@ -136,7 +136,7 @@ class ScriptedService:
         store = Store.open(self._folder)
         stack.callback(store.close)
         start = deployment.model.start or smallest(deployment)
-        self.engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=4096)
+        self.engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
         stack.push_async_callback(self.engine.close)
         pieces = await stack.enter_async_context(
             assemble(deployment, self.engine, character_tokenizer(), store)

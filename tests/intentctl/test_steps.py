@@ -178,10 +178,10 @@ def test_a_prefill_is_the_median_ttft_of_all_requests_but_the_first():
 
 
 async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
-    readings = await bench.run(Design((64, 8000), (1,), (64,), rounds=1), kv_tokens=100_000)
+    readings = await bench.run(Design((64, 16000), (1,), (64,), rounds=1), kv_tokens=100_000)
 
-    assert list(readings.left_out) == [prefill(8000)]
-    assert "from 2 to 4096 can be served" in readings.left_out[prefill(8000)]
+    assert list(readings.left_out) == [prefill(16000)]
+    assert "from 2 to 12100 can be served" in readings.left_out[prefill(16000)]
 
 
 async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):

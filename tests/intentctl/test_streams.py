@@ -35,7 +35,7 @@ async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
     client = Client(service.url)
     plan = client.plan(client.translate("run it with tp=2"))["id"]  # streams would not outlast this
-    load = Load(openai, "counting", PROMPTS, 3000)
+    load = Load(openai, "counting", PROMPTS, 12_000)
     await load.grow(100)
     operation = client.apply(plan)
     *_, end = client.follow(operation["id"], timeout_s=30)
