@@ -20,7 +20,8 @@ from intent.models import (
     Relative,
     TenantException,
 )
-from validator.intervals import HOURS, Interval, bounded, devices_asked, hard, interval, together
+from validator.devices import asked_for
+from validator.intervals import HOURS, Interval, bounded, hard, interval, together
 from validator.models import Site
 from validator.words import Words
 
@@ -153,17 +154,16 @@ def _reconfigurations(a: ReconfigRule, b: ReconfigRule) -> str | None:
 
 def _too_many_devices(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
     """A topology that needs more devices than a goal of the same text allows, wherever in the text either stands."""
-    counts = [
-        (n, goal)
-        for n, goal in enumerate(goals)
-        if isinstance(goal, Objective) and goal.metric == "gpu_count" and hard(goal)
-    ]
-    if not counts:
-        return
-    for number, asked in devices_asked(goals, site):
-        goal = goals[number]
-        for n, count in counts:
-            if isinstance(goal, Config) and asked > interval(count).high and together(goal, count, site):
+    for n, count in enumerate(goals):
+        if not (isinstance(count, Objective) and count.metric == "gpu_count" and hard(count)):
+            continue
+        beside = {
+            number: goal
+            for number, goal in enumerate(goals)
+            if isinstance(goal, Config) and together(goal, count, site)
+        }
+        for number, asked in asked_for(beside, site):
+            if asked > interval(count).high:
                 first, second = sorted((n, number))
                 pair = (first, goals[first]), (second, goals[second])
                 yield words.clash("too_many_for_both", *pair, devices=asked)

@@ -1,7 +1,6 @@
-"""What goals bound: their intervals, whether two of them hold at once, and the devices they ask for. Pure."""
+"""What goals bound: their intervals, and whether two of them hold at once. Pure."""
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from intent.models import Config, Goal, Objective, Placement
@@ -71,26 +70,3 @@ def covers(a: Goal, b: Goal, site: Site) -> bool:
             return False
     window = defined(a.window, site.windows)
     return window == "always" or window == defined(b.window, site.windows)
-
-
-def devices_asked(goals: Sequence[Goal], site: Site) -> Iterator[tuple[int, int]]:
-    """Goal index to the least number of devices asked for so far: TP, PP and replicas of the same time are multiplied."""
-    for number, goal in enumerate(goals):
-        if isinstance(goal, Config) and goal.op != "<=":
-            partners = {one.key: one.value for one in _partners(goal, goals[:number], site)}
-            yield number, goal.value * math.prod(partners.values())
-        elif (
-            isinstance(goal, Objective)
-            and goal.metric == "gpu_count"
-            and goal.op in {">=", "=="}
-            and hard(goal)
-        ):
-            asked = goal.value if goal.value is not None and math.isfinite(goal.value) else 0
-            yield number, math.ceil(asked)
-
-
-def _partners(goal: Config, earlier: Sequence[Goal], site: Site) -> Iterator[Config]:
-    """The wishes for the other settings, beside a wish for one."""
-    for one in earlier:
-        if isinstance(one, Config) and one.key != goal.key and one.op != "<=" and together(one, goal, site):
-            yield one

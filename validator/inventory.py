@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from intent.models import Config, Finding, Goal, Placement
 from runtime.models import Cluster, ModelSpec
-from validator.intervals import devices_asked, satisfies
+from validator.intervals import satisfies
 from validator.models import Site
 from validator.placements import everywhere
 from validator.words import Words
 
 
 def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """Degrees that do not fit the devices or divide the model, and more devices than there are."""
+    """Degrees that do not fit the devices or divide the model, each by itself."""
     rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas}
     for number, goal in enumerate(goals):
         if isinstance(goal, Config) and goal.model in {None, *site.models}:
@@ -19,7 +19,6 @@ def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
                 yield from rules[goal.key](f"/goals/{number}/value", goal, site.cluster, model, words)
         elif isinstance(goal, Placement) and _nowhere(goal, site.cluster):
             yield words.finding("no_device_left", f"/goals/{number}/selector", goal)
-    yield from _devices(goals, site, words)
 
 
 def _nowhere(goal: Placement, cluster: Cluster) -> bool:
@@ -87,15 +86,3 @@ def _replicas(
     if goal.op != "<=" and goal.value > have:
         facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
         yield words.finding("too_few_for_replicas", place, goal, "at_most", have=have, **facts)
-
-
-def _devices(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """More devices in all than there are; a single setting that is too large is reported as such."""
-    have = len(site.cluster.gpus)
-    for number, asked in devices_asked(goals, site):
-        goal = goals[number]
-        alone = goal.value if isinstance(goal, Config) else 0
-        if asked > have >= alone:
-            yield words.finding(
-                "too_few_devices", f"/goals/{number}/value", goal, "devices_there", devices=asked, have=have
-            )

@@ -3,27 +3,19 @@
 from collections.abc import Iterator, Sequence
 
 from intent.models import Config, Finding, Goal, PrecisionRule
-from validator.intervals import devices_asked, satisfies
+from validator.intervals import satisfies
 from validator.models import Site
 from validator.precisions import left_by, named, permitted
 from validator.words import Words
 
 
 def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """One finding for each goal that no allowed topology can meet."""
+    """One finding for each goal that by itself no allowed topology can meet."""
     for number, goal in enumerate(goals):
         if isinstance(goal, Config):
             yield from _degree(number, goal, site, words)
         elif isinstance(goal, PrecisionRule):
             yield from _format(number, goal, site, words)
-    most = site.limits.max_gpus
-    if most is not None:
-        for number, asked in devices_asked(goals, site):
-            if asked > most:
-                place = f"/goals/{number}/value"
-                yield words.finding(
-                    "over_device_limit", place, goals[number], "devices_allowed", devices=asked, most=most
-                )
 
 
 def _degree(number: int, goal: Config, site: Site, words: Words) -> Iterator[Finding]:

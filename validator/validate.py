@@ -10,6 +10,7 @@ from validator import (
     bounds,
     capacity,
     conflicts,
+    devices,
     inventory,
     limits,
     memory,
@@ -62,11 +63,15 @@ def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Find
 
 
 def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """What cannot be at all: one finding for one place, what is impossible anywhere before what is not allowed here."""
+    """What cannot be at all: one finding for one place, what is impossible anywhere before what is not allowed here.
+
+    What goals ask for together comes last, of those that can be by themselves.
+    """
     rules = (windows, inventory, limits, memory, capacity)
     found = chain(bounds.check(goals, words), *(rule.check(goals, site, words) for rule in rules))
-    places: set[str] = set()
+    alone: dict[str, Finding] = {}
     for finding in found:
-        if finding.pointer not in places:
-            places.add(finding.pointer)
-            yield finding
+        alone.setdefault(finding.pointer, finding)
+    possible = {n: goal for n, goal in enumerate(goals) if f"/goals/{n}/value" not in alone}
+    yield from alone.values()
+    yield from devices.check(possible, site, words)

@@ -1,11 +1,10 @@
 import math
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Objective, Placement, RecurringWindow
-from validator.intervals import Interval, covers, devices_asked, hard, interval, satisfies, together
+from validator.intervals import Interval, covers, hard, interval, satisfies, together
 
 
 def bound(value=2.0, **said):
@@ -49,20 +48,6 @@ def test_what_is_preferred_is_not_hard():
     assert not hard(bound(soft=True))
     assert hard(Placement("require", "node:a", "x"))
     assert not hard(Placement("prefer", "node:a", "x"))
-
-
-def test_tp_and_pp_of_the_same_time_multiply(site):
-    goals = [Config("tp", "==", 2, "x"), Config("pp", "==", 4, "x"), Config("pp", "<=", 9, "x")]
-    assert list(devices_asked(goals, site)) == [(0, 2), (1, 8)]
-    apart = [Config("tp", "==", 2, "x", window="peak"), Config("pp", "==", 4, "x", window="overnight")]
-    assert list(devices_asked(apart, site)) == [(0, 2), (1, 4)]
-
-
-def test_a_number_of_gpus_asks_for_itself(site):
-    count = Objective("gpu_count", ">=", "x", value=3.0, unit="gpus")
-    assert list(devices_asked([count], site)) == [(0, 3)]
-    assert list(devices_asked([replace(count, op="<=")], site)) == []
-    assert list(devices_asked([replace(count, soft=True)], site)) == []
 
 
 @given(st.integers(1, 64), st.integers(1, 64), st.sampled_from(["<=", ">=", "=="]))

@@ -24,19 +24,6 @@ def found(goals, limits, site, en):
     [
         ([Config("tp", "==", 4, "x")], Limits(allowed_tp=(1, 2)), "allowed are 1, 2", "TP can be 1, 2"),
         ([Config("pp", ">=", 3, "x")], Limits(allowed_pp=(1, 2)), "allowed are 1, 2", "PP can be 1, 2"),
-        ([Config("tp", "==", 4, "x")], Limits(max_gpus=2), "the limit is 2", "at most 2 devices"),
-        (
-            [Config("tp", "==", 2, "x"), Config("pp", "==", 2, "x")],
-            Limits(max_gpus=3),
-            "the limit is 3",
-            "at most 3 devices",
-        ),
-        (
-            [Objective("gpu_count", "==", "x", value=3.0, unit="gpus")],
-            Limits(max_gpus=2),
-            "the limit is 2",
-            "at most 2 devices",
-        ),
         ([rule("require int4")], FEW, "allowed are bf16, fp8", "bf16, fp8 can be used"),
         ([rule("allow int4")], FEW, "allowed are bf16, fp8", "bf16, fp8 can be used"),
         ([rule("require full")], Limits(allowed_precisions=("fp8",)), "allowed are fp8", "fp8 can be used"),
