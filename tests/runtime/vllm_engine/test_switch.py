@@ -249,8 +249,9 @@ async def test_every_page_arrives_whole(streams: Streams, source: str, target: s
 
 
 async def test_followed_requests_go_on_as_the_target_would_by_itself(streams: Streams) -> None:
-    await streams.be(topology("1x1"))
-    shadow = await streams.prepared(topology("1x1", "bf16"))
+    """From bfloat16 to float32: the other way round one step of a bfloat16 logit, up to 0.06, can lie between the two."""
+    await streams.be(topology("1x1", "bf16"))
+    shadow = await streams.prepared(topology("1x1"))
     sampling = SamplingParams(max_tokens=400)
     for name, prompt in (prompts() | LATE).items():
         await streams.submit(name, prompt, sampling)
@@ -272,8 +273,7 @@ async def test_followed_requests_go_on_as_the_target_would_by_itself(streams: St
         difference = zip(
             streams.logprobs(name)[len(before) :], streams.logprobs(f"{name} continued"), strict=True
         )
-        # bfloat16 kernels round differently for a chunk and for single tokens
-        assert max(abs(a - b) for a, b in difference) < 0.02, name
+        assert max(abs(a - b) for a, b in difference) < LOGPROB_TOLERANCE, name
 
 
 async def test_sampled_requests_stay_and_end_on_the_source(streams: Streams) -> None:
