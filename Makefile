@@ -58,4 +58,4 @@ types: setup
 	$(BIN)/mypy
 
 fast: setup
-	$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" -q
+	$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" -q --numprocesses 2 --dist worksteal

@@ -207,11 +207,13 @@ def overloaded(source: Source) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_only_what_is_below_it(package: str) -> None:
     assert [line for source in sources(package) for line in foreign_imports(source)] == []
 
 
+@pytest.mark.slow
 def test_pure_modules_have_no_effects() -> None:
     pure = [source for source in sources(*PACKAGES) if source.lies_in(PURE) and not source.lies_in(NOT_PURE)]
     assert len(pure) > 20
@@ -223,10 +225,12 @@ def test_the_list_of_pure_modules_names_files_that_exist() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
+@pytest.mark.slow
 def test_heavy_libraries_stay_in_their_rooms() -> None:
     assert [line for source in sources(*PACKAGES) for line in strays(source)] == []
 
 
+@pytest.mark.slow
 def test_the_environment_is_read_in_one_place() -> None:
     elsewhere = [source for source in sources(*PACKAGES) if source.path != "service/settings.py"]
     assert [line for source in elsewhere for line in environment_reads(source)] == []
@@ -237,11 +241,13 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert VAGUE.isdisjoint(names)
 
 
+@pytest.mark.slow
 def test_files_and_functions_stay_small() -> None:
     everywhere = sources(*PACKAGES, "tests", "benchmarks", "examples")
     assert [line for source in everywhere for line in oversized(source)] == []
 
 
+@pytest.mark.slow
 def test_functions_take_few_parameters() -> None:
     assert [
         line for source in sources(*PACKAGES, "benchmarks", "examples") for line in overloaded(source)

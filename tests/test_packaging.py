@@ -30,6 +30,7 @@ def test_the_wheel_has_seven_packages() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_other_distribution_owns_a_package(package: str) -> None:
     """Flat names are generic: a second owner would silently overwrite or shadow ours."""

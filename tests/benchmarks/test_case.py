@@ -80,6 +80,7 @@ async def test_streams_to_be_drained_begin_anew_before_each_switch(scripted, sub
     assert [len(stream.arrivals_s) for stream in run.streams].count(150) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["patch", "replay", "restart", "drain"])
 async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode, capsys):
     run = await run_case(case(subject, mode))

@@ -12,6 +12,7 @@ from intent.translate import translate
 RIGHT = translate(TEXT, CATALOGUE)
 
 
+@pytest.mark.slow
 def test_each_fault_is_asked_for_real_and_its_end_is_named(tmp_path, capsys):
     file = tmp_path / "faults.json"
     chosen = ["well", "404", "prose", "a goal left out"]
@@ -28,6 +29,7 @@ def test_each_fault_is_asked_for_real_and_its_end_is_named(tmp_path, capsys):
     assert "4 of 4 as they must" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_ends_otherwise_fails(monkeypatch, capsys):
     monkeypatch.setitem(FAULTS, "404", (saying("Sure!"), FAULTS["404"][1]))
     assert llm_faults.main(["--fault", "404", "--deadline", "20"]) == 1

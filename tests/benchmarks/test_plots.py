@@ -12,6 +12,7 @@ def few(monkeypatch):
     monkeypatch.setattr("benchmarks.plots.rows", lambda every=plots.rows: every()[:5])
 
 
+@pytest.mark.slow
 def test_both_are_drawn_and_said(tmp_path, capsys):
     assert main(["--out", str(tmp_path / "new" / "plots")]) == 0
     assert sorted(one.name for one in (tmp_path / "new" / "plots").iterdir()) == [
@@ -30,6 +31,7 @@ def test_the_documents_show_both():
         assert (ROOT / "docs" / "plots" / name).read_text(encoding="utf-8").rstrip().endswith("</svg>")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(SystemExit, match="file: "):

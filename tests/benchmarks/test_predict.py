@@ -22,6 +22,7 @@ def worst(compared, gpu, figures, fitted):
     return [one["mean_abs"] for one in of if one["figure"] in figures]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "bar"), [("A100", 0.10), ("L40S", 0.15)])
 def test_static_latencies_are_predicted_on_the_mean_within_the_bar(compared, gpu, bar):
     found = worst(compared, gpu, {"ttft", "tpot", "throughput"}, fitted=True)
@@ -29,6 +30,7 @@ def test_static_latencies_are_predicted_on_the_mean_within_the_bar(compared, gpu
     assert max(found) <= bar
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["A100", "L40S"])
 def test_no_static_latency_is_off_by_more_than_the_profile_says(compared, gpu):
     band = load(gpu).error_band

@@ -44,6 +44,7 @@ def test_the_load_shifts_after_so_many_requests_and_back_again():
     assert (BALANCED.input_tokens, BALANCED.output_tokens) == (320, 264)
 
 
+@pytest.mark.slow
 def test_arrivals_keep_the_rate_of_their_pattern_and_are_drawn_alike_at_every_rate():
     load = list(alternating(2, 4000))
     arrivals = poisson(load, {PREFILL: 20.0, DECODE: 4.0}, seed=1)
@@ -120,6 +121,7 @@ def test_a_switch_begins_with_the_first_request_of_a_shift_and_costs_what_was_me
     assert (then.server, back.server) == (there, here)
 
 
+@pytest.mark.slow
 def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each():
     case = Simulation("llama-3-8b", (1, 1), 0.5, phases=2, num_requests=20, seed=0)
     found = simulated(case, COSTS)
@@ -152,6 +154,7 @@ def test_a_pipeline_is_turned_where_that_leaves_more_room_beside_the_other():
         assert found.prediction == prompts.prediction
 
 
+@pytest.mark.slow
 def test_a_simulation_is_repeated_with_the_pipeline_turned_where_that_is_another(capsys):
     sizes = ["--part", "simulated", "--loads", "0.5", "--requests", "10", "--phases", "2"]
     costs = ["--stop-ms", "5", "--prepare-s", "0.5", "--syncing-ratio", "1.1"]
@@ -265,6 +268,7 @@ async def test_a_switch_without_room_is_asked_for_again_and_any_other_refusal_is
         await Shift(Engine(), Switcher(lost), run).to(choices.roomy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -314,6 +318,7 @@ def test_costs_are_read_only_for_a_simulation_that_lacks_them(monkeypatch):
     assert costs("--part", "live") == Costs(0.0, 1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_simulated_part_is_printed_and_written(capsys, tmp_path):
     file = tmp_path / "pressure.json"
     sizes = ["--models", "llama-3-8b:1+1", "--loads", "0.5", "--requests", "10", "--phases", "2"]

@@ -60,6 +60,7 @@ def test_a_cluster_has_nodes_of_eight_and_a_network():
     assert cluster.network is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_one_document_is_printed_and_written(tmp_path, capsys):
     file = tmp_path / "search.json"
@@ -102,6 +103,7 @@ def test_percentiles_are_by_nearest_rank():
     assert [nearest_rank([4.0, 1.0, 3.0, 2.0], share) for share in (0.5, 0.95, 1.0)] == [2.0, 4.0, 4.0]
 
 
+@pytest.mark.slow
 def test_cp_sat_finds_the_same_optimum():
     pytest.importorskip("ortools", reason="OR-tools is not installed")
     row = beside((2, 1), limit_s=60.0)

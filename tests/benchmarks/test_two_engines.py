@@ -60,6 +60,7 @@ def test_all_but_the_newest_token_have_kv(outputs, computed):
     assert computed_tokens(Recording(PROMPT, 9, list(range(outputs)))) == computed
 
 
+@pytest.mark.slow
 async def test_a_drain_lets_running_streams_end_while_others_wait(engines, tokenizer):
     async with two_engines(Drain, engines, topology(1), tokenizer) as strategy:
         source = engines.started[0]

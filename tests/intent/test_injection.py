@@ -189,6 +189,7 @@ def test_what_is_legitimate_beside_an_order_is_kept_and_flagged(text, catalogue)
     assert intent.findings[0].evidence in text
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.sampled_from(ORDERS), st.text(max_size=10)), max_size=5).map(" ".join))
 def test_places_stand_in_the_text_apart_and_in_order(text):
     found = orders(text)

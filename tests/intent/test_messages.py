@@ -52,6 +52,7 @@ def test_a_message_says_the_same_facts_in_both_languages(package, key):
     assert fields(texts["en"]) == fields(texts["zh"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_message_is_used_and_each_computed_key_is_there(package):
     messages = set(templates(package))

@@ -148,6 +148,7 @@ def test_bad_words_never_reach_a_language_model(catalogue, monkeypatch):
     assert translate(" ", catalogue, LLM).findings[0].code == "text_empty"
 
 
+@pytest.mark.slow
 def test_the_rules_load_neither_langchain_nor_pydantic():
     """They cost seconds, and `intentctl parse` has 700 ms."""
     script = (

@@ -12,6 +12,7 @@ TEXT = "keep P99 TTFT < 2s at peak"
 REPOSITORY = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [

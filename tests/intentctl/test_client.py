@@ -35,6 +35,7 @@ def failed(call, *arguments) -> CommandError:
     return caught.value
 
 
+@pytest.mark.slow
 def test_what_answers_without_being_a_service_is_named(other):
     client = Client(other)
 
@@ -43,6 +44,7 @@ def test_what_answers_without_being_a_service_is_named(other):
     assert client.reachable()
 
 
+@pytest.mark.slow
 def test_a_problem_of_the_service_keeps_its_code_and_members(service):
     error = failed(Client(service.url).saved_plan, "plan-nowhere")
 
@@ -51,11 +53,13 @@ def test_a_problem_of_the_service_keeps_its_code_and_members(service):
     assert error.exit is Exit.ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../healthz", "a b", "%2e%2e", "x?y=1"])
 def test_a_name_never_leads_elsewhere(service, name):
     assert failed(Client(service.url).saved_plan, name).problem["code"] == "not_found"
 
 
+@pytest.mark.slow
 def test_an_operation_is_followed_to_its_end(service):
     client = Client(service.url + "/")
     operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
@@ -64,6 +68,7 @@ def test_an_operation_is_followed_to_its_end(service):
     assert end["result"]["phase"] == "done"
 
 
+@pytest.mark.slow
 def test_an_infeasible_plan_carries_what_comes_closest(service):
     client = Client(service.url)
     error = failed(client.plan, client.translate("keep P99 TTFT < 1 ms"))

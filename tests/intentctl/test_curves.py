@@ -46,6 +46,7 @@ def splits():
     }
 
 
+@pytest.mark.slow
 def test_prompts_want_more_layers_on_the_device_with_little_memory_than_answers_do(splits):
     """PipeLive (arXiv 2604.12171) measures that the best split moves with the workload."""
     prefill, decode = splits["prefill"], splits["decode"]

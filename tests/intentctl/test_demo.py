@@ -109,6 +109,7 @@ def test_a_stream_that_broke_is_said():
     assert "the engine ended" in report([], [broken], [broken])["notes"][0]
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_start_says_why(tmp_path, monkeypatch, capsys):
     file = write_deployment(tmp_path, DEPLOYMENT.replace("latency_us", "latencyus"))
     monkeypatch.setattr(sys, "argv", ["intentctl", "demo", "--deployment", str(file)])

@@ -70,6 +70,7 @@ def test_an_example_has_the_outcome_it_shows(example):
     assert intent.outcome == example["outcome"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if "finding" in one.values[0]])
 def test_an_example_has_the_finding_it_shows(example):
     intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)

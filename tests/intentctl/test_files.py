@@ -42,6 +42,7 @@ def test_standard_input_is_a_file_too(monkeypatch):
     assert documents("-") == [{"a": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -33,6 +33,7 @@ def around(one: Stream, cut: int) -> tuple[Interval, tuple[Interval, Interval]]:
     return switch, (Interval(0.0, switch.start_s), Interval(switch.end_s, math.inf))
 
 
+@pytest.mark.slow
 @given(GAPS, GAPS, st.floats(0.0, 1.0))
 def test_the_gap_is_the_longer_of_those_before_the_last_old_token_and_the_first_new_one(
     before, after, pause_s
@@ -98,6 +99,7 @@ def test_the_worst_gap_is_looked_for_from_planned_to_done():
     assert stop.worst_gap_ms == pytest.approx(90)
 
 
+@pytest.mark.slow
 @given(GAPS)
 def test_gaps_within_an_interval_are_those_that_lie_wholly_inside(gaps):
     one = stream(gaps)

@@ -135,6 +135,7 @@ def test_a_clock_that_is_none_is_a_usage_error_that_shows_the_form(run, place, n
     assert "2026-01-05T09:30+08:00" in "".join(err.split())
 
 
+@pytest.mark.slow
 def test_text_from_outside_cannot_steer_the_terminal(run, place):
     _, out, err = run("parse", "keep \x1b[31mred\u202e under 2 s", *place)
 
@@ -155,6 +156,7 @@ def parse_process(data: bytes, *arguments: str, **environment: str) -> subproces
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gb18030"])
 def test_json_lines_are_json_in_every_encoding_of_the_terminal(encoding):
     done = parse_process("p99 首字延迟 🚀 不超过 2 秒\n".encode(), "-o", "json", PYTHONIOENCODING=encoding)
@@ -163,6 +165,7 @@ def test_json_lines_are_json_in_every_encoding_of_the_terminal(encoding):
     assert json.loads(done.stdout.decode(encoding))["text"] == "p99 首字延迟 🚀 不超过 2 秒"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_chinese_characters_gets_no_traceback(encoding):
     done = parse_process("p99 首字延迟 🚀 不超过 2 秒\n".encode(), PYTHONIOENCODING=encoding)
@@ -171,6 +174,7 @@ def test_a_terminal_without_chinese_characters_gets_no_traceback(encoding):
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_document_is_printed_before_the_next_line_has_come():
     file = REPOSITORY / "examples" / "local-cpu.yaml"
     command = [sys.executable, "-m", "intentctl", "parse", "-", "-o", "json", "--deployment", str(file)]
@@ -185,6 +189,7 @@ def test_a_document_is_printed_before_the_next_line_has_come():
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_gets_no_traceback():
     file = REPOSITORY / "examples" / "local-cpu.yaml"
     command = [sys.executable, "-m", "intentctl", "parse", "-", "-o", "json", "--deployment", str(file)]

@@ -55,6 +55,7 @@ def words(tmp_path):
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_same_data_gives_the_same_bytes_whatever_the_settings(name, tmp_path):
     DRAWN[name](tmp_path / "one.svg")
@@ -65,6 +66,7 @@ def test_the_same_data_gives_the_same_bytes_whatever_the_settings(name, tmp_path
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_frontier_names_curves_saturation_bounds_and_units(words):
     found = words(DRAWN["frontier"])
     for said in (
@@ -74,10 +76,12 @@ def test_a_frontier_names_curves_saturation_bounds_and_units(words):
         assert said in found
 
 
+@pytest.mark.slow
 def test_tpot_is_in_milliseconds(words):
     assert {"50", "100", "200"} <= set(words(DRAWN["frontier"]).split(" | "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "curve", [CURVES[1], Curve("one token", (1.0, 2.0), (0.1, 0.2), (0.0, 0.0), 3.0)], ids=["none", "one"]
 )
@@ -85,11 +89,13 @@ def test_a_latency_that_there_is_none_of_is_said(words, curve):
     assert "none" in words(lambda path: draw_frontier([curve], BOUNDS, path)).split(" | ")
 
 
+@pytest.mark.slow
 def test_words_of_any_script_are_shown_as_they_are(words):
     bound = Bound("ttft_s", 2.0, "企业: $1_a$ at most 2 s")
     assert bound.label in words(lambda path: draw_frontier(CURVES, [bound], path))
 
 
+@pytest.mark.slow
 def test_splits_name_the_best_and_what_the_best_of_another_load_costs(words):
     found = words(DRAWN["splits"])
     for said in ("best: 3 layers", "2,000 tokens/s", "best: 1 layers", "layers on the L40S, of 4", "-50%"):
@@ -98,12 +104,14 @@ def test_splits_name_the_best_and_what_the_best_of_another_load_costs(words):
     assert found.count("%") == 1  # the other's best has no room here
 
 
+@pytest.mark.slow
 def test_stops_name_each_way_and_the_streams(words):
     found = words(DRAWN["stops"])
     for said in ("patch 1x1-tp2", "restart 1x1-tp2", "drain 1x1-tp2", "streams that run", "5,000"):
         assert said in found
 
 
+@pytest.mark.slow
 def test_pairs_name_kinds_figures_and_how_many_are_within_the_band(words):
     found = words(DRAWN["pairs"])
     for said in ("TTFT (ms)", "throughput (tokens/s)", "A100", "L40S", "50% of 2", "100% of 1", "within 15%"):
@@ -125,6 +133,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path, file, reason):
     assert file in str(refused.value)
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_with_before_something_is_drawn():
     code = "import sys, intentctl.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

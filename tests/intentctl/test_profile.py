@@ -64,6 +64,7 @@ def predicted(document: dict, profile: Profile, running: Running) -> list[float]
     return list(running.predicted_s(steps, profile))
 
 
+@pytest.mark.slow
 def test_the_profile_is_written_and_explained(run, at, timed, tmp_path):
     code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
     text = (tmp_path / "cpu.yaml").read_text()
@@ -85,6 +86,7 @@ def test_the_profile_is_written_and_explained(run, at, timed, tmp_path):
     assert "# As before: " in text
 
 
+@pytest.mark.slow
 def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, service):
     code, out, _ = run("profile", "-o", "json", *at)
     document = json.loads(out)
@@ -100,6 +102,7 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, servi
     assert {entry["figure"] for entry in document["figures"]}.isdisjoint(document["kept"])
 
 
+@pytest.mark.slow
 def test_a_named_profile_can_be_the_start(run, at, timed, service, tmp_path):
     (tmp_path / "mine.yaml").write_text(
         yaml.safe_dump({**find_subject(Client(service.url), None).start.to_mapping(), "p2p_latency_s": 0.125})
@@ -120,6 +123,7 @@ def test_without_a_service_it_is_unreachable_and_no_file_is_left(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_lost_is_said(run, at, service, tmp_path):
     async def lose():
         service.engine.lose("rank 1 was lost")
@@ -132,6 +136,7 @@ def test_an_engine_that_is_lost_is_said(run, at, service, tmp_path):
     assert not (tmp_path / "cpu.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_exists_is_not_overwritten(run, at, tmp_path):
     file = tmp_path / "cpu.yaml"
     file.write_text("mine")
@@ -156,6 +161,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(run, tmp_
     assert message in err
 
 
+@pytest.mark.slow
 def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, at, timed):
     assert "no profile for 'T4'; there are" in run("profile", "--like", "T4", *at)[2]
     code, _, err = run("profile", "--like", "a100-80gb", *at)
@@ -164,6 +170,7 @@ def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, at, tim
     assert "no figure for computing in fp32" in err
 
 
+@pytest.mark.slow
 def test_a_kind_without_a_profile_asks_for_a_similar_one(run, timed, tmp_path):
     text = DEPLOYMENT.replace("kind: CPU", "kind: Abacus")
     with ScriptedService(tmp_path, text) as service:
@@ -173,6 +180,7 @@ def test_a_kind_without_a_profile_asks_for_a_similar_one(run, timed, tmp_path):
     assert "no profile of Abacus to start from; name a similar device with --like: a10, " in err
 
 
+@pytest.mark.slow
 def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
     text = DEPLOYMENT.replace(
         "count: 4, memory_gb: 1}", "count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}"
@@ -185,6 +193,7 @@ def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
     assert "spans Abacus, CPU on local; switch to one kind on one machine" in err
 
 
+@pytest.mark.slow
 def test_a_service_in_use_is_refused(run, at, timed, service):
     body = {"model": "counting", "prompt": "count", "max_tokens": 4000, "stream": True, "ignore_eos": True}
     request = urllib.request.Request(
@@ -206,6 +215,7 @@ def test_a_service_in_use_is_refused(run, at, timed, service):
     assert "is in use (1 streams); measure when nothing else runs" in err
 
 
+@pytest.mark.slow
 def test_too_few_readings_are_refused_with_what_was_left_out(service):
     subject = find_subject(Client(service.url), None)
     readings = Readings({}, {Point(1, 64, is_decode=False): "too long"})
@@ -216,6 +226,7 @@ def test_too_few_readings_are_refused_with_what_was_left_out(service):
         report(subject, readings)
 
 
+@pytest.mark.slow
 def test_the_file_says_what_was_fitted_and_what_stayed(service):
     subject = find_subject(Client(service.url), None)
     document = report(subject, readings_of(subject))

@@ -131,6 +131,7 @@ def test_the_scatter_is_how_far_apart_rounds_are():
     assert Readings().scatter() == 0
 
 
+@pytest.mark.slow
 async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_discarded(bench, service):
     readings = await bench.run(SMALL, kv_tokens=100_000)
 
@@ -143,6 +144,7 @@ async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_disc
     assert Client(service.url).topology()["streams"] == 0
 
 
+@pytest.mark.slow
 async def test_no_two_prompts_are_alike(bench, service, monkeypatch):
     prompts = []
     submit = service.engine.submit
@@ -177,6 +179,7 @@ def test_a_prefill_is_the_median_ttft_of_all_requests_but_the_first():
     assert reading_of(prefill(64), recordings).seconds == pytest.approx(0.02)
 
 
+@pytest.mark.slow
 async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
     readings = await bench.run(Design((64, 16000), (1,), (64,), rounds=1), kv_tokens=100_000)
 
@@ -184,6 +187,7 @@ async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
     assert "from 2 to 12100 can be served" in readings.left_out[prefill(16000)]
 
 
+@pytest.mark.slow
 async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):
     await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
     client = Client(service.url)

@@ -14,6 +14,7 @@ async def openai(service):
         yield client
 
 
+@pytest.mark.slow
 async def test_every_token_is_recorded_with_its_arrival(openai):
     recordings = await Load(openai, "counting", PROMPTS, 40).finish()
 
@@ -25,6 +26,7 @@ async def test_every_token_is_recorded_with_its_arrival(openai):
         assert recording.finish == "length"
 
 
+@pytest.mark.slow
 async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
     (recording,) = await Load(openai, "counting", [[66, 67]], 4).finish()
 
@@ -32,6 +34,7 @@ async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
     assert 0 < recording.asked_s < recording.arrivals_s[0]
 
 
+@pytest.mark.slow
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
     client = Client(service.url)
     plan = client.plan(client.translate("run it with tp=2"))["id"]  # streams would not outlast this
@@ -50,6 +53,7 @@ async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
         assert set(recording.fingerprints) == {"0-PP2", "1-TP2"}
 
 
+@pytest.mark.slow
 async def test_growing_ends_with_streams_that_end_early(openai):
     load = Load(openai, "counting", PROMPTS, 5)
     await load.grow(1000)
@@ -57,6 +61,7 @@ async def test_growing_ends_with_streams_that_end_early(openai):
     assert all(recording.ended for recording in load.recordings)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_cannot_be_is_recorded_as_broken(openai):
     (recording,) = await Load(openai, "gpt-9", PROMPTS[:1], 5).finish()
 

@@ -62,6 +62,7 @@ def test_replace_takes_the_place_of_everything(run, place, parsed):
     assert [goal["metric"] for goal in json.loads(out)["intent"]["goals"]] == ["cost"]
 
 
+@pytest.mark.slow
 def test_a_question_is_shown_with_its_options_and_answered_by_number(run, place, parsed, tmp_path):
     code, out, _ = run(
         "amend", parsed("p99 TTFT under 2 s and p95 E2E under 10 s"), "make that 1.5 s", *place
@@ -76,6 +77,7 @@ def test_a_question_is_shown_with_its_options_and_answered_by_number(run, place,
     assert "P95 E2E at most 1.5 s" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
@@ -220,6 +222,7 @@ def test_what_has_no_place_in_an_intent_is_refused_with_its_path(run, place, tmp
     assert "/0/spec/objectives/0/target" in err
 
 
+@pytest.mark.slow
 def test_bytes_that_yaml_would_lose_survive_the_way_through_a_file(run, place, tmp_path):
     _, out, _ = run("export", "openslo", "p99 TTFT\u2028 under 2.5 s", *place)
     (tmp_path / "slo.yaml").write_bytes(out.encode())
@@ -228,6 +231,7 @@ def test_bytes_that_yaml_would_lose_survive_the_way_through_a_file(run, place, t
     assert json.loads(out)["goals"][0]["value"] == 2.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["explain"], ["amend", "INTENT", "make that 1.5 s", "--deployment", "FILE"]]
 )

@@ -85,6 +85,7 @@ def cluster_of(*memory_bytes: int) -> Cluster:
     return Cluster((Node("n", gpus, Link("pcie", 1e9, 1e-5)),))
 
 
+@pytest.mark.slow
 @given(switches())
 def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_owner(
     switch: tuple[Topology, Topology, ModelSpec],
@@ -97,6 +98,7 @@ def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_ow
     assert received == Counter(move for move in moves if move[0] != move[1])
 
 
+@pytest.mark.slow
 @given(switches())
 def test_what_stays_on_a_device_is_not_copied_and_no_box_is_empty(
     switch: tuple[Topology, Topology, ModelSpec],
@@ -109,12 +111,14 @@ def test_what_stays_on_a_device_is_not_copied_and_no_box_is_empty(
         assert set(box.pieces) <= held[box.source]
 
 
+@pytest.mark.slow
 @given(switches())
 def test_a_topology_moves_nothing_to_itself(switch: tuple[Topology, Topology, ModelSpec]) -> None:
     now, _, model = switch
     assert transfer(now, now, model) == ()
 
 
+@pytest.mark.slow
 @given(switches())
 def test_a_switch_and_its_way_back_move_the_same_pieces(switch: tuple[Topology, Topology, ModelSpec]) -> None:
     now, target, model = switch
@@ -123,6 +127,7 @@ def test_a_switch_and_its_way_back_move_the_same_pieces(switch: tuple[Topology, 
     assert there == back
 
 
+@pytest.mark.slow
 @given(switches())
 def test_every_piece_has_exactly_one_owner(switch: tuple[Topology, Topology, ModelSpec]) -> None:
     topology, _, model = switch
@@ -136,6 +141,7 @@ def test_heads_are_dealt_in_order() -> None:
     assert [heads_of(stage, rank, model_of(2, 8)) for rank in range(4)] == [(0, 2), (2, 4), (4, 6), (6, 8)]
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp32", "int8")))
 def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_first_stage(
     switch: tuple[Topology, Topology, ModelSpec],
@@ -163,6 +169,7 @@ def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits() -> None:
     assert weight_bytes(quantised, model) == {0: 4 * model.layer_parameters + ends}
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp32")))
 def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(
     switch: tuple[Topology, Topology, ModelSpec],
@@ -176,6 +183,7 @@ def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(
     )
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp32")), st.lists(st.integers(10**5, 10**7), min_size=DEVICES, max_size=DEVICES))
 def test_blocks_is_the_most_that_fits_on_every_device(
     switch: tuple[Topology, Topology, ModelSpec], memory: list[int]
@@ -194,6 +202,7 @@ def test_blocks_is_the_most_that_fits_on_every_device(
     assert fits(count) or count == 0
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp32", "fp8")), st.integers(0, 500))
 def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
     switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
@@ -211,6 +220,7 @@ def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
         assert max(needs) - 1 <= size <= sum(needs) + 1
 
 
+@pytest.mark.slow
 @given(switches(("bf16",)), st.integers(1, 500))
 def test_beside_itself_a_topology_takes_no_more_than_alone(
     switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
@@ -254,6 +264,7 @@ def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:
     assert peak_bytes(now, target, model, 10, BLOCK_TOKENS) == {0: weights + 10 * wide}
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp32")), st.lists(st.integers(10**4, 10**7), min_size=DEVICES, max_size=DEVICES))
 def test_what_fits_side_by_side_is_the_most_that_leaves_every_device_its_headroom(
     switch: tuple[Topology, Topology, ModelSpec], memory: list[int]

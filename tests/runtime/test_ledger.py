@@ -1,5 +1,6 @@
 """The ledger lets each index pass once, in order, from its owner alone."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ OUTPUTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(OUTPUTS, max_size=40))
 def test_whatever_an_engine_says_the_accepted_indices_count_up_from_0(outputs: list[Token | Moved]) -> None:
     ledger, accepted, epochs = opened("TP2", "1x1", "PP2"), [], []

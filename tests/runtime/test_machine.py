@@ -221,6 +221,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events: list[Even
             assert (state, effects) == (before, ())
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data: st.DataObject) -> None:

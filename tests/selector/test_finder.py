@@ -37,6 +37,7 @@ def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, cr
     assert isinstance(choose(running, TP4), Infeasible)
 
 
+@pytest.mark.slow
 def test_what_cannot_stand_beside_what_runs_is_streamed_if_the_engine_can_and_nobody_bounds_the_stop(
     choose: Choose, crowd: Problem
 ) -> None:

@@ -96,6 +96,7 @@ def test_goals_for_devices_and_cost_hold_for_all_together(choose: Choose, busy: 
     assert isinstance(choose(busy, FAST, fewer), Infeasible)
 
 
+@pytest.mark.slow
 def test_with_replicas_there_is_never_less_than_with_one(choose: Choose, llama: ModelSpec) -> None:
     problem = Problem(nodes(A100=(2, 4), L40S=(2, 4)), llama, Workload(1.0, 800, 250, 8), None)
     most = Objective("throughput_tok", "maximize", "x")
@@ -106,6 +107,7 @@ def test_with_replicas_there_is_never_less_than_with_one(choose: Choose, llama: 
     assert several.prediction.throughput_tok_s >= one.prediction.throughput_tok_s
 
 
+@pytest.mark.slow
 @given(
     fits=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=6),
     count=st.integers(1, 4),

@@ -17,6 +17,7 @@ def problem(mixed: Cluster, llama: ModelSpec) -> Problem:
     return Problem(mixed, llama, Workload(1.5, 800, 250, 1), None)
 
 
+@pytest.mark.slow
 def test_the_simulation_is_the_same_every_time_and_near_the_estimate(
     problem: Problem, known: dict[str, Profile]
 ) -> None:
@@ -29,6 +30,7 @@ def test_the_simulation_is_the_same_every_time_and_near_the_estimate(
     assert found.e2e_s["mean"] == pytest.approx(found.ttft_s["mean"] + 249 * found.tpot_s["mean"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_batch_limit_below_the_load_makes_requests_wait(
     problem: Problem, known: dict[str, Profile]
 ) -> None:
@@ -39,6 +41,7 @@ def test_a_batch_limit_below_the_load_makes_requests_wait(
     assert few.ttft_s["mean"] > 10 * many.ttft_s["mean"]
 
 
+@pytest.mark.slow
 def test_shorter_steps_cut_prompts_into_more_chunks_in_plans_and_in_the_simulator(
     problem: Problem, known: dict[str, Profile]
 ) -> None:

@@ -307,6 +307,7 @@ def test_what_runs_where_it_may_not_is_left(choose: Choose, large: Problem) -> N
     assert "today's A100 TP4@bf16 is out: it uses the device 0, which a goal keeps free" in plan.reasons
 
 
+@pytest.mark.slow
 def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose: Choose, large: Problem) -> None:
     losses = {"fp8": 0.002, "int8": 0.006, "int4": 0.04}
     stated = replace(large, limits=Limits(quality_loss=losses))
@@ -322,6 +323,7 @@ def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose: Choose, large:
     assert {stage.precision.weights for stage in plan_of(bare).target.stages} <= {"bf16", "fp16", "fp8"}
 
 
+@pytest.mark.slow
 def test_what_a_bound_on_quality_leaves_is_spent_on_some_layers(choose: Choose, large: Problem) -> None:
     stated = replace(large, limits=Limits(quality_loss={"int4": 0.04}))
     fast = Objective("tpot", "minimize", "x", unit="s")
@@ -435,6 +437,7 @@ def test_the_plan_carries_its_ticket(choose: Choose, small: Problem) -> None:
     assert plan.certificate == ("on fewer than 1 devices at most 0 of 8 layers fit",)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(bound=st.floats(0.005, 3.0), degrees=st.tuples(st.integers(1, 4), st.integers(1, 4)))
 def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(
@@ -465,6 +468,7 @@ def test_the_same_question_has_the_same_answer(choose: Choose, large: Problem) -
     assert choose(large, ttft(2.0), cost(10)) == choose(large, ttft(2.0), cost(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     [

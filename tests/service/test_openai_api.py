@@ -110,6 +110,7 @@ async def test_chat_streams_deltas(client):
     assert received[-1].choices[0].finish_reason == "length"
 
 
+@pytest.mark.slow
 async def test_sampling_parameters_reach_the_engine(client, shared):
     chunks = await client.completions.create(
         model="counting", prompt="abc", max_tokens=3000, temperature=0.5, top_p=0.9, seed=7, stream=True,
@@ -131,6 +132,7 @@ async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
         ].text == "ab"
 
 
+@pytest.mark.slow
 async def test_leaving_a_stream_ends_it_in_the_engine(client, shared):
     chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
     await anext(aiter(chunks))
@@ -138,6 +140,7 @@ async def test_leaving_a_stream_ends_it_in_the_engine(client, shared):
     await asyncio.wait_for(_until(lambda: not shared.engine.requests), timeout=10)
 
 
+@pytest.mark.slow
 async def test_leaving_before_the_first_token_ends_the_request(service):
     async with client_of(service) as client:
         service.call(_hold(service))
@@ -156,6 +159,7 @@ async def _until(condition) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "param", "said"),
     [
@@ -191,6 +195,7 @@ async def test_an_unknown_model_names_the_one_that_is_served(client):
         await client.completions.create(model="gpt-9", prompt="a")
 
 
+@pytest.mark.slow
 async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(service):
     async with client_of(service) as client:
         service.call(_hold(service))
@@ -208,6 +213,7 @@ async def _lose(service: ScriptedService) -> None:
     service.engine.lose("rank 1 was lost")
 
 
+@pytest.mark.slow
 async def test_a_stream_that_had_begun_ends_with_an_error_event(service):
     async with client_of(service) as client:
         chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)

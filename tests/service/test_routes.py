@@ -111,6 +111,7 @@ def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(asked):
     assert asked.get(answer.headers["location"]).json() == plan
 
 
+@pytest.mark.slow
 def test_a_plan_can_be_looked_at_more_closely(asked):
     plan = plan_for(asked)
     simulated = asked.get(f"/v1/plans/{plan['id']}/simulation").json()
@@ -131,6 +132,7 @@ def test_an_intent_document_is_planned_for_like_its_words(asked):
     assert answer.json()["plan"]["target"] == plan_for(asked)["target"]
 
 
+@pytest.mark.slow
 def test_applying_switches_the_engine_and_the_operation_tells_how(http, service):
     plan = plan_for(http)
     started = http.post(f"/v1/plans/{plan['id']}:apply")
@@ -152,6 +154,7 @@ def test_applying_switches_the_engine_and_the_operation_tells_how(http, service)
     ]
 
 
+@pytest.mark.slow
 def test_a_plan_is_applied_once(http):
     plan = plan_for(http)
     apply(http, plan)
@@ -159,6 +162,7 @@ def test_a_plan_is_applied_once(http):
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
 
 
+@pytest.mark.slow
 def test_a_plan_made_before_the_topology_changed_is_stale(http):
     old, plan = plan_for(http), plan_for(http)
     apply(http, plan)
@@ -167,6 +171,7 @@ def test_a_plan_made_before_the_topology_changed_is_stale(http):
     assert http.get("/v1/topology").json()["operation"] is None
 
 
+@pytest.mark.slow
 def test_a_plan_is_stale_even_when_the_topology_came_back(http):
     old = plan_for(http)
     for text in ("run it with tp=2", "run it with pp=2"):
@@ -176,6 +181,7 @@ def test_a_plan_is_stale_even_when_the_topology_came_back(http):
     problem(http.post(f"/v1/plans/{old['id']}:apply"), 409, "stale_plan")
 
 
+@pytest.mark.slow
 def test_nothing_is_applied_while_a_switch_runs(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
@@ -192,6 +198,7 @@ async def answer(service: ScriptedService) -> None:
     service.engine.answer()
 
 
+@pytest.mark.slow
 def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
     apply(http, plan_for(http))
     plan = plan_for(http)
@@ -200,6 +207,7 @@ def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "no_change")
 
 
+@pytest.mark.slow
 def test_policy_may_let_nobody_apply(tmp_path):
     text = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
     with (
@@ -209,6 +217,7 @@ def test_policy_may_let_nobody_apply(tmp_path):
         problem(http.post(f"/v1/plans/{plan_for(http)['id']}:apply"), 403, "not_approved")
 
 
+@pytest.mark.slow
 def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on(tmp_path):
     script = Script(lost_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
@@ -293,6 +302,7 @@ def test_a_body_that_is_no_json_is_a_problem(asked):
     problem(answer, 422, "invalid_request")
 
 
+@pytest.mark.slow
 def test_events_are_replayed_from_an_id(http):
     apply(http, plan_for(http))
     with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "2"}) as events:
@@ -300,6 +310,7 @@ def test_events_are_replayed_from_an_id(http):
         assert [next(ids), next(ids)] == ["id: 3", "id: 4"]
 
 
+@pytest.mark.slow
 def test_health_fails_with_the_engine(http, service):
     assert http.get("/healthz").json() == {"status": "ok", "model": "counting", "shape": "PP2"}
 
@@ -307,6 +318,7 @@ def test_health_fails_with_the_engine(http, service):
     problem(http.get("/healthz"), 503, "engine_lost")
 
 
+@pytest.mark.slow
 def test_metrics_count_requests_tokens_and_switches(http):
     http.post("/openai/v1/completions", json={"model": "counting", "prompt": "abc", "max_tokens": 5})
     apply(http, plan_for(http))
@@ -320,6 +332,7 @@ def test_metrics_count_requests_tokens_and_switches(http):
     assert "intentctl_free_kv_blocks" in text
 
 
+@pytest.mark.slow
 def test_the_engines_own_metrics_follow_the_services(http, service, monkeypatch):
     async def exposition() -> str:
         return "vllm:num_requests_running 2.0\n"
@@ -331,6 +344,7 @@ def test_the_engines_own_metrics_follow_the_services(http, service, monkeypatch)
     assert text.endswith("\n")
 
 
+@pytest.mark.slow
 def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
@@ -344,6 +358,7 @@ def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
         assert http.get(f"/v1/operations/{left['id']}").json()["done"]
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_is_a_problem_and_nothing_is_switched(http, service, tmp_path):
     plan = plan_for(http)
     with sqlite3.connect(tmp_path / "intentctl.sqlite") as database:
@@ -355,6 +370,7 @@ def test_a_store_that_fails_is_a_problem_and_nothing_is_switched(http, service, 
     assert http.get("/v1/topology").json()["operation"] is None
 
 
+@pytest.mark.slow
 def test_a_service_that_stops_ends_its_streams_of_events(tmp_path):
     with contextlib.ExitStack() as outlasting:
         with ScriptedService(tmp_path) as service:

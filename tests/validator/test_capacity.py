@@ -81,6 +81,7 @@ GPUS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(GPUS, min_size=1, max_size=7), st.integers(1, 200))
 def test_the_cheapest_devices_are_those_of_trying_every_set(gpus, need_gb):
     gains = [round(-(-gpu.memory_bytes * 0.9 // 1e9)) for gpu in gpus]

@@ -135,6 +135,7 @@ def this_week(zones):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(this_week(SUMMERLESS), this_week(SUMMERLESS))
 def test_two_windows_overlap_exactly_when_a_moment_of_the_week_is_in_both(a, b):

@@ -163,6 +163,7 @@ def broken(draw):
 WHOLE = Draft202012Validator(domain_schema())
 
 
+@pytest.mark.slow
 @given(broken())
 def test_checking_goal_by_goal_finds_what_the_whole_schema_finds(document):
     whole = {(tuple(one.absolute_path), one.message) for one in WHOLE.iter_errors(document)}

@@ -120,6 +120,7 @@ def test_words_and_goals_come_to_the_same(site):
 LANGUAGES = st.sampled_from(["en", "zh"])
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(any_goals(), min_size=1, max_size=5), LANGUAGES, st.booleans())
 def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(
@@ -135,6 +136,7 @@ def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(
 PEAK_TP, NIGHT_PP = replace(TP, window="peak"), Config("pp", "==", 2, "x", window="overnight")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @example(([Config("tp", "==", 9, "x"), Config("pp", "==", 1, "x")],) * 2)
 @example(([Config("tp", "==", 3, "x"), Config("pp", "==", 3, "x")],) * 2)
@@ -148,6 +150,7 @@ def test_the_order_of_goals_changes_nothing(intent_of, big, orders):
     assert len({frozenset(finding.code for finding in one.findings) for one in outcomes}) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(goal_sets(), goal_sets(1))
 def test_another_goal_never_takes_a_clash_away(intent_of, big, goals, more):

@@ -7,6 +7,7 @@ TTFT = complete({"type": "objective", "metric": "ttft", "stat": "p95", "op": "<=
 TODAY = {"date": "2026-11-20", "start": "10:00", "end": "18:00", "tz": "UTC"}
 
 
+@pytest.mark.slow
 def test_every_number_of_the_corpus_is_found_in_its_text():
     missing = [(one.id, unsaid(goal, one.text)) for one in load(own_files()) for goal in one.goals]
     assert [one for one in missing if one[1]] == []

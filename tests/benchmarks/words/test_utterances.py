@@ -18,6 +18,7 @@ def test_ids_and_texts_are_said_once():
         assert [value for value, count in Counter(values).items() if count > 1] == []
 
 
+@pytest.mark.slow
 def test_every_goal_is_one_the_domain_schema_knows():
     schema = Draft202012Validator({"$ref": "#/$defs/goal", "$defs": domain_schema()["$defs"]})
     broken = [

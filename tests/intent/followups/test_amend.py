@@ -463,6 +463,7 @@ WISHES = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(WISHES)), min_size=1, max_size=5, unique=True),
@@ -487,6 +488,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from([ONE, TWO, ZH, "keep latency under 2 s", "wibble", "no int4; tp 2"]),

@@ -212,6 +212,7 @@ TEXTS = [
 SLOTS = wire_schema()["properties"]["goals"]["items"]["properties"]
 
 
+@pytest.mark.slow
 @given(data=st.data(), text=st.sampled_from(TEXTS))
 def test_no_answer_gives_more_than_the_text_says(data, text, catalogue):
     """Whatever a model answers: an error by name, or goals whose numbers stand in the text."""
@@ -247,6 +248,7 @@ CLEAR = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(data=st.data(), text=st.sampled_from(CLEAR))
 def test_what_the_rules_read_without_a_question_no_answer_changes_in_silence(data, text, catalogue):
     words = st.sampled_from(

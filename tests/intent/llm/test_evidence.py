@@ -124,6 +124,7 @@ def test_a_number_from_another_part_of_the_text_is_refused(catalogue):
     assert refused(text, catalogue, bound("TTFT < 2s", number="50"))[1] == ["/goals/0/number"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["ms", "min", "tokens/s", "x"])
 def test_the_unit_is_that_of_the_number(unit, catalogue):
     text = "TTFT < 2s, TPOT < 50 ms"
@@ -196,6 +197,7 @@ TEXTS = [
 SLOTS = wire_schema()["properties"]["goals"]["items"]["properties"]
 
 
+@pytest.mark.slow
 @given(data=st.data(), text=st.sampled_from(TEXTS))
 def test_every_answer_of_the_schema_is_refused_by_name_or_quotes_the_text(data, text, catalogue):
     piece = st.tuples(st.integers(0, len(text)), st.integers(0, len(text))).map(

@@ -42,6 +42,7 @@ def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_
         assert meanings(intent.goals) == meanings(translate(TEXT, catalogue).goals)
 
 
+@pytest.mark.slow
 def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
     with Endpoint(saying(GOOD)) as endpoint:
         gone = endpoint.settings()
@@ -50,6 +51,7 @@ def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
     assert (intent.translator.reason or "").startswith(f"{Failure.UNREACHABLE}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -152,6 +154,7 @@ def test_a_second_try_is_told_what_was_wrong_and_where(catalogue):
     assert [one["at"] for one in wrong] == ["/goals/0/number", "/unplaced/0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["Sure!", '{"goals": []}', json.dumps({**GOOD, "unplaced": ["no"]})])
 def test_there_are_two_tries_and_no_more(content, catalogue):
     with Endpoint(saying(content)) as endpoint:
@@ -159,6 +162,7 @@ def test_there_are_two_tries_and_no_more(content, catalogue):
         assert len(endpoint.requests) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["a refusal", "filtered", "empty", "cut off by the limit", "400", "redirects"]
 )
@@ -168,6 +172,7 @@ def test_what_a_second_try_cannot_help_is_tried_once(name, catalogue):
         assert len(endpoint.requests) == 1
 
 
+@pytest.mark.slow
 def test_both_tries_share_one_deadline_and_nothing_is_sent_after_it(catalogue):
     asked_again, finish = threading.Event(), threading.Event()
 
@@ -189,6 +194,7 @@ def test_both_tries_share_one_deadline_and_nothing_is_sent_after_it(catalogue):
 # -- secrets ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
     [
@@ -206,6 +212,7 @@ def test_an_endpoint_that_says_the_key_is_not_quoted(reply, catalogue):
     assert KEY[:12] not in (intent.translator.reason or "")
 
 
+@pytest.mark.slow
 def test_what_hides_in_a_url_is_not_shown(catalogue):
     with Endpoint(sending(500)) as endpoint:
         settings = endpoint.settings()
@@ -223,6 +230,7 @@ def test_there_are_a_handful_of_examples_in_both_languages():
     assert any("一" <= character <= "鿿" for text in texts for character in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "answer"), examples(), ids=[text[:40] for text, _ in examples()])
 def test_each_curated_example_comes_to_what_the_rules_read(text, answer, catalogue):
     Draft202012Validator(wire_schema()).validate(answer)

@@ -62,6 +62,7 @@ def test_what_breaks_the_schema_is_refused_with_every_place(answer, pointers):
     assert [problem.pointer for problem in refused.value.problems] == pointers
 
 
+@pytest.mark.slow
 def test_no_more_is_said_than_a_second_try_can_use():
     with pytest.raises(ExtractionError) as refused:
         parse_answer(json.dumps({"goals": [{}] * 1_000, "unplaced": []}))

@@ -66,6 +66,7 @@ def slo(**changes) -> dict:
     return document
 
 
+@pytest.mark.slow
 @given(st.lists(expressible(), min_size=1, max_size=4))
 def test_export_then_import_gives_the_same_goals(goals):
     exported = export(intent_of(*goals))

@@ -137,6 +137,7 @@ def test_a_budget_and_a_period_that_an_intent_cannot_hold_are_listed():
     assert len(imported.intent.goals) == 1
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),

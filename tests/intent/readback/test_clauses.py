@@ -298,6 +298,7 @@ def test_a_setting_whose_comparison_is_assumed_says_it():
 SLOTS = {slot.name for kind in get_args(Goal) for slot in fields(kind)} - {"type", "evidence", "window"}
 
 
+@pytest.mark.slow
 @given(goals(), st.sets(st.sampled_from(sorted(SLOTS))), st.sampled_from(["en", "zh"]))
 def test_every_assumption_is_marked_or_noted(goal, slots, language):
     said = [slot for slot in slots if hasattr(goal, slot)]
@@ -328,12 +329,14 @@ def facts(goal, words):
     yield words.window(goal.window)
 
 
+@pytest.mark.slow
 @given(goals(), st.sampled_from(["en", "zh"]))
 def test_the_words_name_every_fact(goal, language):
     folded = in_words([goal], language).lower()
     assert [fact for fact in facts(goal, Words(language)) if fact.lower() not in folded] == []
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.one_of(goals(), any_goals()), st.one_of(goals(), any_goals()), st.sampled_from(["en", "zh"]))
 def test_two_different_goals_never_have_the_same_words(a, b, language):
@@ -343,6 +346,7 @@ def test_two_different_goals_never_have_the_same_words(a, b, language):
     assert one != other or meant(a) == meant(b)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(goals(), st.data(), st.sampled_from(["en", "zh"]))
 def test_changing_one_fact_changes_the_words(goal, data, language):
@@ -356,6 +360,7 @@ def test_changing_one_fact_changes_the_words(goal, data, language):
     assert in_words([changed], language) != in_words([goal], language)
 
 
+@pytest.mark.slow
 @given(windows)
 def test_every_window_has_words_in_both_languages(window):
     assert all(Words(language).window(window) for language in ("en", "zh"))

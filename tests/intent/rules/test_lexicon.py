@@ -91,6 +91,7 @@ def test_a_phrase_has_one_meaning_in_its_language(language):
     assert late == [], "a filler hides what the phrase means"
 
 
+@pytest.mark.slow
 def test_what_means_something_in_both_languages_means_the_same():
     english, chinese = (
         {lexicon.words(phrase): (kind, value) for phrase, kind, value in entries(language)}

@@ -167,6 +167,7 @@ def test_a_metric_without_its_bound_offers_bounds_that_are_understood(metric, la
         assert [goal.metric for goal in found.goals] == [metric]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

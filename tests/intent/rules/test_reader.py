@@ -80,11 +80,13 @@ UNDERSTOOD = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "expected"), UNDERSTOOD.items(), ids=str)
 def test_a_clear_sentence_gives_exactly_its_goals(text, expected, goals):
     assert goals(text) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", UNDERSTOOD)
 def test_the_evidence_of_a_goal_stands_in_the_text(text, catalogue):
     assert all(goal.evidence and goal.evidence in text for goal in read(text, catalogue).goals)
@@ -200,6 +202,7 @@ def mutated(draw):
     return text
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.one_of(texts, mutated()))
 def test_no_text_raises_and_all_evidence_stands_in_it(catalogue, text):
@@ -222,6 +225,7 @@ def facts(goals):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_goals_that_are_read_back_are_the_same_goals(language):
     @settings(max_examples=300, derandomize=True)

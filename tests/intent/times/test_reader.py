@@ -96,6 +96,7 @@ HOSTILE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_hostile_text_takes_steps_in_proportion_to_its_length(piece, catalogue):
     def steps(text):
@@ -161,6 +162,7 @@ SENTENCES = (
 )
 
 
+@pytest.mark.slow
 @given(
     recurring | dated | from_now,
     st.sampled_from(["en", "zh"]),
@@ -183,6 +185,7 @@ WORDS_OF_TIME = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(WORDS_OF_TIME, max_size=14).map(" ".join)
     | st.lists(WORDS_OF_TIME, max_size=14).map("".join)

@@ -5,9 +5,9 @@ import pytest
 from intent.times.zones import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
 
 
-@pytest.mark.parametrize("name", sorted(available_timezones() - {"EST", "MST", "localtime"}))
-def test_every_iana_name_is_known_in_lower_case(name):
-    assert resolve(name.lower(), "UTC") == name
+def test_every_iana_name_is_known_in_lower_case():
+    names = available_timezones() - {"EST", "MST", "localtime"}
+    assert {resolve(name.lower(), "UTC") for name in names} == names
 
 
 @pytest.mark.parametrize(

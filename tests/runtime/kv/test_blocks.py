@@ -134,6 +134,7 @@ OPERATIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(OPERATIONS)
 def test_no_block_is_lost_or_used_twice_and_the_capacity_converges(steps: Sequence[tuple[str, int]]) -> None:
     pool = BlockPool(16)

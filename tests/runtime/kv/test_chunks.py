@@ -59,6 +59,7 @@ def read(store: ChunkedStore) -> torch.Tensor:
     return cache
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     st.sampled_from([torch.float32, torch.bfloat16]),

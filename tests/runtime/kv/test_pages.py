@@ -21,6 +21,7 @@ def test_only_whole_pages_inside_a_run_are_holes() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 700),
     st.sets(st.integers(0, 60), min_size=1),

@@ -4,6 +4,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -259,6 +260,7 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(ACTIONS, st.integers(7, 12), st.integers(1, 6))
 def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
@@ -274,6 +276,7 @@ def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
     assert world.sync.lag() == 0
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 8))
 def test_once_all_is_copied_the_last_patch_is_what_was_computed_since_and_no_more(

@@ -19,6 +19,7 @@ def pipeline(*stages: tuple[tuple[int, ...], int, int]) -> Topology:
     return Topology(tuple(Stage("L40S", devices, LayerRange(*layers), BF16) for devices, *layers in stages))
 
 
+@pytest.mark.slow
 @given(switches(("bf16", "fp8")), st.integers(0, 50), st.integers(1, 3))
 def test_the_peak_is_that_of_a_replay(
     switch: tuple[Topology, Topology, ModelSpec], num_blocks: int, stack: int
@@ -57,6 +58,7 @@ def test_the_peak_is_that_of_a_replay(
     assert found.peak_bytes == pytest.approx(peak, abs=1)
 
 
+@pytest.mark.slow
 @given(switches(("bf16",)), st.integers(0, 50))
 def test_it_takes_no_more_than_old_and_new_side_by_side_and_no_less_than_either(
     switch: tuple[Topology, Topology, ModelSpec], num_blocks: int

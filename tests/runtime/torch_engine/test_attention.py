@@ -24,6 +24,7 @@ def dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torc
     return out.flatten(1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 11), st.sampled_from([1, 1, 2, 5])), min_size=1, max_size=5),

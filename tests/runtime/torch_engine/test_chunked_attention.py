@@ -51,6 +51,7 @@ def held(store: ChunkedStore) -> torch.Tensor:
     return cache
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 1, 2, 36])), min_size=1, max_size=2),
@@ -89,6 +90,7 @@ def test_it_is_the_attention_of_the_cpu(
     assert torch.equal(held(store).nan_to_num(), plain)
 
 
+@pytest.mark.slow
 def test_halves_come_near() -> None:
     """float16; the interpreter multiplies bfloat16 as if it were integers."""
     dtype = torch.float16
@@ -105,6 +107,7 @@ def test_halves_come_near() -> None:
     assert (got.float() - want).abs().max() < 0.03
 
 
+@pytest.mark.slow
 def test_what_a_sequence_gets_is_the_same_bits_beside_any_neighbours() -> None:
     generator = torch.Generator().manual_seed(2)
     cache = torch.randn(2, LAYERS, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM, generator=generator)

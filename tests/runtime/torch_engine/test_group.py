@@ -60,6 +60,7 @@ def test_a_sum_is_bit_identical_on_every_rank(fork: Callable, tmp_path: Path) ->
     assert torch.equal(torch.load(tmp_path / "0.pt"), torch.load(tmp_path / "1.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (1, 2), (2, 2), (2, 4)])
 def test_the_next_stage_receives_every_hidden_state_in_order(fork: Callable, first: int, second: int) -> None:
     shape = GroupShape((first, second), 64)
@@ -93,6 +94,7 @@ def test_a_group_that_is_called_off_lets_its_ranks_go(fork: Callable) -> None:
     memory.abort()
 
 
+@pytest.mark.slow
 def test_a_rank_whose_driver_is_gone_waits_no_more() -> None:
     shape = GroupShape((2,), 8)
     memory = GroupMemory(shape)

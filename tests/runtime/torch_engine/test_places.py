@@ -82,6 +82,7 @@ def test_a_worker_without_a_gpu_says_what_is_wrong() -> None:
         open_gpu(2, KvShape(1, 1, 1, 8, 16, torch.bfloat16))
 
 
+@pytest.mark.slow
 def test_the_driver_imports_nothing_that_starts_cuda() -> None:
     code = (
         "import sys, torch, runtime.torch_engine.driver\n"

@@ -31,6 +31,7 @@ def test_noise_depends_on_seed_and_index_only() -> None:
     assert len({sample(LOGITS[:1], [(params, index)])[0].token_id for index in range(50)}) > 1
 
 
+@pytest.mark.slow
 def test_frequencies_follow_the_softmax() -> None:
     drawn = draw(4000)
     want = torch.softmax(LOGITS[0], 0)

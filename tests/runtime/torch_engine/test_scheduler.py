@@ -157,6 +157,7 @@ def is_whole(tokens: list[Token]) -> bool:
     return [token.index for token in tokens] == list(range(len(tokens))) and ends.index(True) == len(ends) - 1
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ACTIONS, st.integers(1, 3))
 def test_no_block_and_no_index_is_lost_whatever_happens(actions: list[tuple[str, int]], stages: int) -> None:

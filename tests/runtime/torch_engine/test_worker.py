@@ -100,6 +100,7 @@ def test_what_is_given_back_is_not_gained_again_at_once(
     assert [next(said), next(said)] == [Done(1, nothing), Done(2, nothing)]
 
 
+@pytest.mark.slow
 def test_temporaries_of_a_step_are_not_faulted_in_anew() -> None:
     code = """
 import resource, torch

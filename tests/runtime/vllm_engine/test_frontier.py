@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -187,6 +188,7 @@ class Source(RuleBasedStateMachine):
             self.land()
 
 
+@pytest.mark.slow
 def test_what_the_source_says_is_staged_is_what_its_blocks_hold() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Source, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
@@ -333,6 +335,7 @@ class Target(RuleBasedStateMachine):
         return min(BLOCK_SIZE, self.offered[name] - self.slots[name].index(slot) * BLOCK_SIZE)
 
 
+@pytest.mark.slow
 def test_the_target_loads_exactly_what_it_can_reach_from_the_slots_of_the_request() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Target, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -28,6 +28,7 @@ slots[2, 0, 1] = -1.0
 """
 
 
+@pytest.mark.slow
 def test_another_process_reads_and_writes_the_same_slots() -> None:
     staging = Staging(GEOMETRY, BLOCK_BYTES, 3 * BLOCK_BYTES)
     slots = open_slots(staging.handle)

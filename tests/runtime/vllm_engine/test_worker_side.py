@@ -104,6 +104,7 @@ def assert_is_slice_of_truth(model: Model, rank: WorkerSide) -> None:
 FORMS_AND_LAYOUTS = [(form, layout) for form, layouts in LAYOUTS.items() for layout in layouts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "layout"), FORMS_AND_LAYOUTS)
 def test_every_split_loads_what_every_split_stored(form: str, layout: str) -> None:
     model = model_of(form)

@@ -31,6 +31,7 @@ def test_all_are_away_as_erlang_says():
     assert _all_away(500.0, 20.0, 1.0, 2.0) == (0.0, 40.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 4, 16, 64])
 def test_a_crowd_gets_what_the_simulator_gives_it(clients):
     one, lengths = server(slots=clients), Lengths.fixed(300, 60)

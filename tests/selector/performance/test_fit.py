@@ -62,6 +62,7 @@ def worst_error(running: Running, found: Profile, samples: list[Sample]) -> floa
     return max(abs(time / sample.seconds - 1) for time, sample in zip(predicted, samples, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_known_profile_is_predicted_within_three_percent_from_noisy_samples(
     running: Running, truth: Profile, start: Profile, seed: int
@@ -73,6 +74,7 @@ def test_a_known_profile_is_predicted_within_three_percent_from_noisy_samples(
     assert worst_error(running, found.profile, unseen) < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2), (2, 2)])
 def test_every_topology_of_one_kind_can_be_fitted(
     mixed: Cluster, truth: Profile, start: Profile, tp: int, pp: int
@@ -117,6 +119,7 @@ def test_a_figure_stays_where_no_sample_depends_on_it(
     assert "kv_share" in fit(sampled(running, truth, short, noise=0.02), running, start).kept
 
 
+@pytest.mark.slow
 def test_shares_stay_below_one_and_overheads_above_nothing(running: Running, start: Profile) -> None:
     fast = [replace(sample, seconds=sample.seconds / 20) for sample in sampled(running, start, DESIGN)]
     slow = [replace(sample, seconds=sample.seconds * 1e5) for sample in sampled(running, start, DESIGN)]
@@ -142,6 +145,7 @@ def test_an_engine_that_is_faster_than_any_figure_allows_has_no_overhead(
     assert fit(fast, running, start).profile.step_overhead_s == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overhead", ["layer_overhead_s", "step_overhead_s"])
 def test_an_overhead_that_was_guessed_far_too_large_is_taken_back(
     running: Running, start: Profile, overhead: str
@@ -153,6 +157,7 @@ def test_an_overhead_that_was_guessed_far_too_large_is_taken_back(
     assert worst_error(running, found.profile, sampled(running, start, BETWEEN)) < 0.05
 
 
+@pytest.mark.slow
 def test_the_error_band_holds_every_sample_and_has_a_floor(
     running: Running, truth: Profile, start: Profile
 ) -> None:
@@ -216,6 +221,7 @@ def test_a_start_without_the_format_is_refused(
         fit(samples, cpu, replace(profiles.load("A100"), kind="CPU"))
 
 
+@pytest.mark.slow
 def test_a_fit_is_the_same_every_time(running: Running, truth: Profile, start: Profile) -> None:
     found: list[Fit] = [fit(sampled(running, truth, DESIGN, 0.02), running, start) for _ in range(2)]
 

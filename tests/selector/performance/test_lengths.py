@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from selector.performance.lengths import Atoms, Lengths
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=300), st.integers(1, 40))
 def test_atoms_keep_the_mean_and_all_the_weight(values, count):
     atoms = Atoms.of(np.array(values, dtype=float), count, (0, 1, 2))

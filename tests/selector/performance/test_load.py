@@ -61,6 +61,7 @@ def spread(seed=0):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 2, 4])
 @pytest.mark.parametrize(
     ("clients", "inputs", "outputs"), [(1, 1000, 100), (16, 1000, 200), (128, 500, 500), (64, 4000, 100)]
@@ -122,6 +123,7 @@ def usual(known):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
 @pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
 @pytest.mark.parametrize(("share", "tolerance"), [(0.7, 0.15), (0.9, 0.3)])
@@ -137,6 +139,7 @@ def test_the_p99_ttft_of_real_lengths_is_what_the_simulator_sees(usual, topology
     assert found.tpot_s["p99"] == pytest.approx(tpot["p99"], rel=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
 @pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
 def test_the_saturation_of_real_lengths_is_what_the_simulator_reaches(usual, topology, trace):
@@ -149,6 +152,7 @@ def test_the_saturation_of_real_lengths_is_what_the_simulator_reaches(usual, top
     assert rate == pytest.approx((last - first) / (ends[last] - ends[first]), rel=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "tolerance"), [(0.1, 0.15), (0.5, 0.15), (0.7, 0.15), (0.9, 0.30)])
 def test_the_p99_ttft_of_poisson_arrivals_is_what_the_simulator_sees(servers, share, tolerance):
     server, pairs = servers[1], spread()
@@ -207,6 +211,7 @@ def test_percentiles_of_a_closed_loop_lie_around_its_means(servers):
     assert slis.throughput_tok_s == means.throughput_tok_s
 
 
+@pytest.mark.slow
 @given(st.integers(1, 200), st.integers(50, 6000), st.integers(2, 400), st.sampled_from([1, 2, 4]))
 def test_no_percentile_of_a_closed_loop_lies_before_its_beginning(servers, clients, inputs, outputs, stages):
     slis = closed_loop(servers[stages], clients, Lengths.fixed(inputs, outputs))
@@ -230,6 +235,7 @@ def test_nothing_jumps_where_a_prompt_needs_a_second_chunk(servers):
         assert longer.throughput_tok_s == pytest.approx(shorter.throughput_tok_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_prompts_alone_can_saturate_a_server(servers):
     """As in code completion: long prompts, a few tokens out."""
     server, draw = servers[1], random.Random(2)
@@ -266,6 +272,7 @@ def test_an_answer_of_one_token_is_a_prefill_and_no_more(servers):
     assert slis.e2e_s["mean"] == pytest.approx(slis.ttft_s["mean"], rel=1e-3)
 
 
+@pytest.mark.slow
 @given(st.floats(0.05, 0.9), st.floats(1.02, 1.5))
 def test_a_higher_rate_is_never_faster(servers, share, more):
     lengths = Lengths.fixed(800, 200)

@@ -161,6 +161,7 @@ def test_what_no_profile_speaks_of_is_refused_by_name(known: dict[str, Profile])
         )
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(["A100", "L40S"]),
     tp=st.sampled_from([1, 2, 4]),

@@ -73,6 +73,7 @@ LOADS = st.lists(
 ).map(lambda rows: [Arrival(sum(gap for gap, *_ in rows[: n + 1]), *rows[n][1:]) for n in range(len(rows))])
 
 
+@pytest.mark.slow
 @given(LOADS, st.integers(1, 4), st.integers(120, 400), st.integers(16, 128))
 def test_it_does_what_a_token_by_token_server_does(load, slots, kv_tokens, chunk):
     one = server(slots=slots, kv_tokens=kv_tokens, chunk=chunk)
@@ -84,6 +85,7 @@ def test_it_does_what_a_token_by_token_server_does(load, slots, kv_tokens, chunk
             )
 
 
+@pytest.mark.slow
 @given(LOADS, st.integers(1, 4))
 def test_every_request_that_fits_is_served_once_and_in_order(load, stages):
     served = simulate(server(stages, slots=2), load)
@@ -172,6 +174,7 @@ def test_a_change_to_come_does_not_hold_back_what_waits():
     )
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 4),
     st.integers(1, 4),

@@ -31,6 +31,7 @@ def test_the_mean_is_pollaczek_khinchine(rate):
     assert found.chances @ middles == pytest.approx(known, rel=0.05)
 
 
+@pytest.mark.slow
 def test_work_that_grows_with_the_queue_is_what_counting_customers_gives():
     light, heavy, rate, ramp = alike(0.7), alike(0.95), 0.95, Ramp(8.0, 1 - 0.95 * 0.7, 1 - 0.95 * 0.95)
     draw, level, levels = random.Random(5), 0.0, []

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ layers_by_role = st.lists(
 units = st.lists(st.integers(0, 5), min_size=1, max_size=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(rows=layers_by_role, more=units)
 def test_the_table_says_what_trying_everything_says(rows: list[list[list[int]]], more: list[int]) -> None:
@@ -61,6 +63,7 @@ def test_the_table_says_what_trying_everything_says(rows: list[list[list[int]]],
             assert found == best[counts] if counts in best else found < 0
 
 
+@pytest.mark.slow
 @given(
     rows=layers_by_role,
     more=units,

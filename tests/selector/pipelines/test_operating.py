@@ -126,6 +126,7 @@ CASES = [
 """Topology, input and output tokens, and about what rate saturates it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "inputs", "outputs", "full_rps"), CASES)
 @pytest.mark.parametrize("share", [0.3, 0.5])
 def test_the_estimate_is_near_the_simulator(  # noqa: PLR0917 - what a case is

@@ -126,6 +126,7 @@ def check(one: Instance) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_nothing_better_is_found_by_trying_everything() -> None:
     answered = [check(instance(seed)) for seed in range(150)]
     assert 50 < sum(answered) < 140
@@ -137,6 +138,7 @@ def test_nothing_better_is_found_in_two_thousand_instances() -> None:
         check(instance(seed))
 
 
+@pytest.mark.slow
 def test_an_e2e_bound_is_dealt_almost_as_well_as_can_be() -> None:
     gaps = []
     for seed in range(60):
@@ -174,6 +176,7 @@ def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:
     return reading(found, wanted, grid) if found else math.inf
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     counts=st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any),
@@ -188,6 +191,7 @@ def test_more_devices_never_make_it_worse(
     assert lowest(seventy(cluster_of(counts[0] + more[0], counts[1] + more[1])), wanted) <= fewer * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     memory=st.floats(0.3, 2.0),
@@ -200,6 +204,7 @@ def test_more_memory_never_makes_it_worse(memory: float, more: float, metric: st
     assert lowest(seventy(cluster_of(2, 2, memory * more)), wanted) <= less * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(bound=st.floats(0.05, 5.0), tighter=st.floats(0.1, 1.0), metric=st.sampled_from(["tpot", "devices"]))
 def test_a_tighter_goal_never_makes_it_better(bound: float, tighter: float, metric: str) -> None:

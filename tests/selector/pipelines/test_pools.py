@@ -1,5 +1,6 @@
 """Devices that are alike, and who gets which."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def test_what_does_not_fit_is_given_nothing() -> None:
     assert dealt(pools, [(0, 2), (0, 1)], first=()) == []
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5),
     wanted=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=8),

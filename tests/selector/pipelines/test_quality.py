@@ -76,6 +76,7 @@ def found(grid: Grid, bounds: list[Threshold], wanted: list[Threshold]) -> list[
     return [-value if one.metric == "rate" else value for one, value in zip(wanted, values, strict=True)]
 
 
+@pytest.mark.slow
 def test_with_units_of_one_layer_nothing_better_is_found_by_trying_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,6 +94,7 @@ def test_with_units_of_one_layer_nothing_better_is_found_by_trying_everything(
     assert 20 < answered < 60
 
 
+@pytest.mark.slow
 def test_with_coarse_units_it_is_never_better_than_what_there_is() -> None:
     exact = []
     for seed in range(40):
@@ -133,6 +135,7 @@ def lowest(grid: Grid, metric: str, *bounds: Threshold) -> float:
     return values[0] if values else math.inf
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     bound=st.one_of(st.floats(0, 0.05), st.sampled_from(sorted(LOSSES.values()))),
@@ -150,6 +153,7 @@ def test_a_looser_bound_never_makes_it_worse(bound: float, more: float, metric: 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["tpot", "devices", "ttft"])
 def test_no_loss_leaves_the_full_formats_and_the_largest_leaves_all(metric: str) -> None:
     grid = seventy(ALL, 0.8)
@@ -163,6 +167,7 @@ def test_no_loss_leaves_the_full_formats_and_the_largest_leaves_all(metric: str)
 numbers = st.floats(0.5, 40.0)
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(st.tuples(numbers, st.floats(0.2, 3.0)), min_size=3, max_size=3), bought=st.integers(0, 30)
 )

@@ -21,6 +21,7 @@ def played(busy: float, prompts: int = 200_000) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [0.3, 0.6, 0.85])
 def test_waits_are_those_of_a_queue(busy: float) -> None:
     found = played(busy)
