@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,9 @@ class Round:
     first_token_s: float
     """From growing to the first token of a request that takes new blocks."""
     slices_ms: tuple[float, ...]
-    gap_ms: float
-    """The longest wait of a stream for a token while the pool shrank."""
-    quiet_gap_ms: float
+    gaps_ms: tuple[float, ...]
+    """Waits of streams for a token while the pool shrank."""
+    quiet_gaps_ms: tuple[float, ...]
     """The same before."""
     live_blocks: int
     moved_blocks: int
@@ -143,15 +144,14 @@ class Listener:
         enough = {name: len(self.arrivals[name]) + count for name in names}
         await self.until(lambda: all(len(self.arrivals[name]) >= enough[name] for name in names))
 
-    def longest_gap_ms(self, names: Sequence[str], since: float, until: float) -> float:
-        """The longest wait for a token that was going on between two moments."""
-        gaps = [
-            after - before
+    def gaps_ms(self, names: Sequence[str], since: float, until: float) -> tuple[float, ...]:
+        """Waits for a token that were going on between two moments."""
+        return tuple(
+            round(1000 * (after - before), 3)
             for name in names
-            for before, after in zip(self.arrivals[name], self.arrivals[name][1:], strict=False)
+            for before, after in pairwise(self.arrivals[name])
             if after >= since and before <= until
-        ]
-        return 1000 * max(gaps)
+        )
 
 
 async def run(parameters: Parameters, subject: Subject) -> list[Round]:
@@ -196,7 +196,7 @@ async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, strea
     kept = await fill(listener, tokenizer, number, streams)
     quiet = time.perf_counter()
     await listener.more(kept, QUIET_TOKENS)
-    quiet_gap_ms = listener.longest_gap_ms(kept, quiet, time.perf_counter())
+    quiet_gaps_ms = listener.gaps_ms(kept, quiet, time.perf_counter())
     before = await engine.digests()
     await listener.more(kept, 1)
     stats = await engine.stats()
@@ -207,7 +207,7 @@ async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, strea
     ended = time.perf_counter()
     rss_fell = rss - sum(map(shared_rss_bytes, pids))
     await listener.more(kept, 1)
-    gap_ms = listener.longest_gap_ms(kept, began, ended)
+    gaps_ms = listener.gaps_ms(kept, began, ended)
     after = await engine.digests(before.positions)
     growing = time.perf_counter()
     await engine.resize(stats.total_blocks)
@@ -227,8 +227,8 @@ async def one_round(listener: Listener, tokenizer: Tokenizer, number: int, strea
         grow_s=grown - growing,
         first_token_s=first - grown,
         slices_ms=tuple(seconds * 1000 for seconds in shrunk.slices_s),
-        gap_ms=gap_ms,
-        quiet_gap_ms=quiet_gap_ms,
+        gaps_ms=gaps_ms,
+        quiet_gaps_ms=quiet_gaps_ms,
         live_blocks=len(before.blocks),
         moved_blocks=moved(before, after),
     )
@@ -294,11 +294,16 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
         "first_token_s": spread([one.first_token_s for one in rounds]),
         "slices": len(slices),
         "slice_ms": spread(slices),
-        "gap_ms": spread([one.gap_ms for one in rounds]),
-        "quiet_gap_ms": spread([one.quiet_gap_ms for one in rounds]),
+        "delay_ms": spread([delay_ms(one, statistics.median) for one in rounds]),
+        "longest_delay_ms": spread([delay_ms(one, max) for one in rounds]),
         "live_blocks": sum(one.live_blocks for one in rounds),
         "moved_blocks": sum(one.moved_blocks for one in rounds),
     }
+
+
+def delay_ms(one: Round, figure: Callable[[Sequence[float]], float]) -> float:
+    """By how much a figure of the waits is longer while the pool shrinks than before."""
+    return figure(one.gaps_ms) - figure(one.quiet_gaps_ms)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

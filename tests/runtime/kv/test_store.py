@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,6 +108,18 @@ def test_slices_of_no_time_at_all_come_to_an_end() -> None:
     assert len(slices) == 2 * 2 * 2 + 1
     assert sum(each.bytes for each in slices) == 2 * 5 * SHAPE.piece_slot_bytes * SHAPE.block_size
     assert store.cache[:, 0, 0, 2:5].all()
+
+
+def test_giving_back_rests_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = [0.0], list[float]()
+    store = filled()
+    monkeypatch.setattr(
+        "runtime.kv.store.time", SimpleNamespace(perf_counter=lambda: now[0], sleep=rests.append)
+    )
+    advise = store._advise
+    monkeypatch.setattr(store, "_advise", lambda *given: now.append(now.pop() + 0.5) or advise(*given))
+    assert store.give_back([Piece(0, 0)], [(0, 2), (5, 8)], seconds=60).rest is None
+    assert rests == [0.5] * 4
 
 
 def test_a_long_run_is_given_back_in_slices_too() -> None:
