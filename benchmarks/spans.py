@@ -64,7 +64,7 @@ def switch_spans(phases_s: Mapping[Phase, float]) -> dict[Name, Interval]:
 
 
 def samples(requests: Iterable[Request], span: Interval) -> Samples:
-    """TTFT of the requests that began in a span, and the gaps whose later token came in it.
+    """TTFT of the requests that began in a span, and the gaps between tokens whose middle lies in it.
 
     A moment at which one span ends and the next begins is the next one's, so everything is in one of them.
     """
@@ -72,7 +72,7 @@ def samples(requests: Iterable[Request], span: Interval) -> Samples:
     for one in requests:
         if one.arrivals_s and _holds(span, one.started_s):
             ttft.append((one.arrivals_s[0] - one.started_s) * 1000)
-        gaps += [(b - a) * 1000 for a, b in pairwise(one.arrivals_s) if _holds(span, b)]
+        gaps += [(b - a) * 1000 for a, b in pairwise(one.arrivals_s) if _holds(span, (a + b) / 2)]
     return Samples(tuple(ttft), tuple(gaps))
 
 

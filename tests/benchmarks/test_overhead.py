@@ -26,13 +26,13 @@ def test_the_spans_of_a_switch_follow_one_another_without_a_hole():
     }
 
 
-def test_a_request_belongs_where_it_began_and_a_gap_where_its_later_token_came():
-    early = Request(9.5, (10.5, 11.5, 12.5))
+def test_a_request_belongs_where_it_began_and_a_gap_where_most_of_it_lies():
+    early = Request(9.5, (10.5, 11.75, 12.25, 16.25))
     late = Request(12.0, (16.5,))
     spans = switch_spans(PHASES)
     assert samples([early, late], Interval(9.0, 10.0)) == Samples((1000.0,), ())
-    assert samples([early, late], spans["warming"]) == Samples((), (1000.0,))
-    assert samples([early, late], spans["syncing"]) == Samples((4500.0,), (1000.0,))
+    assert samples([early, late], spans["warming"]) == Samples((), (1250.0,))
+    assert samples([early, late], spans["syncing"]) == Samples((4500.0,), (500.0, 4000.0))
     assert samples([early, late], spans["cutting"]) == Samples((), ())
 
 
