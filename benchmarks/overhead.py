@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -176,13 +177,15 @@ async def run_pair(
 
     demand = Demand(count, parameters.context + parameters.output, parameters.standby)
     start = partial(subject.start, path="patch", demand=demand)
+    chance = random.Random(parameters.seed)
     async with own_switch(start, subject.topology(pair[0]), tokenizer) as strategy:
         load = Load(count, parameters.output, make, strategy.deliver)
         async with load:
             await load.begin(parameters.requests)  # warms the engine up
             for number in range(2 * parameters.switches):
                 here, there = pair if number % 2 == 0 else (pair[1], pair[0])
-                spans = await watch(load, strategy, there, (parameters, subject))
+                tokens = chance.randrange(parameters.output)
+                spans = await watch(load, strategy, there, (parameters, subject), tokens)
                 watched.append(Watched(here, there, spans))
                 print(
                     f"{here} to {there}: switch {number + 1} of {2 * parameters.switches}",
@@ -192,9 +195,11 @@ async def run_pair(
 
 
 async def watch(
-    load: Load, strategy: Strategy, target: str, case: tuple[Parameters, Subject]
+    load: Load, strategy: Strategy, target: str, case: tuple[Parameters, Subject], tokens: int
 ) -> dict[Name, Interval]:
-    """One switch and the time on its two sides.
+    """One switch and the time on its two sides; it begins when every slot has had ``tokens`` more after the sham span.
+
+    That span ends as a request begins, whose prompt would be in every switch otherwise.
 
     Raises:
         RuntimeFault: a stream or the switch broke.
@@ -204,6 +209,7 @@ async def watch(
     for _ in ("before", "sham"):
         await load.begin(parameters.requests)
         moments.append(time.time())
+    await load.grow(tokens, moments[-1])
     switched = await load.watch(strategy.switch(subject.topology(target)))
     during = switch_spans(switched.phases_s or {})
     await load.begin(parameters.after)
