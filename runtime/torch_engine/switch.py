@@ -22,7 +22,7 @@ from runtime.torch_engine.messages import Copied, Copy
 if TYPE_CHECKING:
     from runtime.torch_engine.driver import Driver
 
-_CLOSING_SLICES = 2
+_CLOSING_SLICES = 4
 """With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
 
 _BLOCKS_AHEAD = 4
