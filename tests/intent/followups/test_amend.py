@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from intent.followups.amend import amend
 from intent.followups.subjects import same_wish
 from intent.followups.talk import NO_CHANGE, NOT_UNDERSTOOD
-from intent.followups.versions import Amendment, applied, diff_document
+from intent.followups.versions import Amendment, applied
 from intent.models import (
     NAMED_WINDOWS,
     Catalogue,
@@ -439,12 +439,6 @@ def test_a_follow_up_to_a_models_reading_says_who_read_what():
 
     assert after.intent.translator.name == "rules"
     assert "qwen" in after.intent.translator.reason
-
-
-def test_a_diff_as_json_has_both_sides():
-    (change,) = diff_document(follow(ONE, "make that 1.5 s").diff)
-
-    assert (change["before"]["value"], change["after"]["value"]) == (2.0, 1.5)
 
 
 # -- properties -------------------------------------------------------------------------------------------
