@@ -100,8 +100,8 @@ class Source:
     text: str
 
     @property
-    def tree(self) -> ast.Module:
-        return parse(self.text)
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return nodes_of(self.text)
 
     @property
     def package(self) -> str:
@@ -111,7 +111,7 @@ class Source:
     def imports(self) -> set[str]:
         """Every absolute module it imports, inside functions and type checks too."""
         found = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -120,7 +120,7 @@ class Source:
 
     @property
     def functions(self) -> Iterator[Function]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in self.nodes if isinstance(node, Function))
 
     def lies_in(self, places: Iterable[str]) -> bool:
         return any(
@@ -129,8 +129,8 @@ class Source:
 
 
 @cache
-def parse(text: str) -> ast.Module:
-    return ast.parse(text)
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text)))
 
 
 @cache
@@ -172,13 +172,11 @@ def strays(source: Source) -> list[str]:
 def environment_reads(source: Source) -> list[str]:
     """Places that read the environment; a default for what a library will read there is no reading."""
     written = {
-        node.value
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and node.attr == "setdefault"
+        node.value for node in source.nodes if isinstance(node, ast.Attribute) and node.attr == "setdefault"
     }
     return [
         f"{source.path}:{node.lineno}"
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and node not in written
     ]
 
@@ -207,13 +205,11 @@ def overloaded(source: Source) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_only_what_is_below_it(package: str) -> None:
     assert [line for source in sources(package) for line in foreign_imports(source)] == []
 
 
-@pytest.mark.slow
 def test_pure_modules_have_no_effects() -> None:
     pure = [source for source in sources(*PACKAGES) if source.lies_in(PURE) and not source.lies_in(NOT_PURE)]
     assert len(pure) > 20
@@ -225,12 +221,10 @@ def test_the_list_of_pure_modules_names_files_that_exist() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-@pytest.mark.slow
 def test_heavy_libraries_stay_in_their_rooms() -> None:
     assert [line for source in sources(*PACKAGES) for line in strays(source)] == []
 
 
-@pytest.mark.slow
 def test_the_environment_is_read_in_one_place() -> None:
     elsewhere = [source for source in sources(*PACKAGES) if source.path != "service/settings.py"]
     assert [line for source in elsewhere for line in environment_reads(source)] == []
@@ -241,13 +235,11 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert VAGUE.isdisjoint(names)
 
 
-@pytest.mark.slow
 def test_files_and_functions_stay_small() -> None:
     everywhere = sources(*PACKAGES, "tests", "benchmarks", "examples")
     assert [line for source in everywhere for line in oversized(source)] == []
 
 
-@pytest.mark.slow
 def test_functions_take_few_parameters() -> None:
     assert [
         line for source in sources(*PACKAGES, "benchmarks", "examples") for line in overloaded(source)
