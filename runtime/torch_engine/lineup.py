@@ -37,6 +37,11 @@ class Lineup:
         self._loaded = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
 
+    @property
+    def is_loaded(self) -> bool:
+        """Every worker has its role, or can have none."""
+        return self._loaded.done()
+
     async def load(self, crew: Crew) -> None:
         """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
         if not self._loaded.done():

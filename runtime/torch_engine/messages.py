@@ -111,6 +111,13 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer, after all orders before."""
+
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """Digests of this worker's pieces of (block, valid tokens)."""
 

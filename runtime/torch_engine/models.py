@@ -27,6 +27,8 @@ class EngineSettings:
     """Share of its time that a device which serves may spend on copying for a switch; steps take longer by that."""
     beside_copy_share: float = 0.3
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
+    stop_timeout_s: float = 0.5
+    """Seconds that requests may stand still in a cut; if the last patch takes longer they go on where they were."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True

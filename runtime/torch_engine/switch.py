@@ -66,6 +66,11 @@ class Switch:
         return settings.copy_share if serves else settings.beside_copy_share
 
     @property
+    def stop_timeout_s(self) -> float | None:
+        """How long requests may stand still; None: as long as the cut has."""
+        return self._driver.settings.stop_timeout_s
+
+    @property
     def target(self) -> Lineup:
         """The lineup that is being brought up."""
         return self._target
@@ -103,8 +108,7 @@ class Switch:
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._catch_up()
-                    fenced_s, drained_s = await self._driver.fence()
-                    await self._copy_rest()
+                    fenced_s, drained_s = await self._stop()
                     self._check()
             except TimeoutError:
                 self._go_on()
@@ -150,6 +154,7 @@ class Switch:
         await self._driver.standby.keep(self._source, self._target)
 
     async def _build(self) -> None:
+        is_back = self._target.is_loaded
         await self._driver.standby.give_way(
             self._driver.capacity.beside(self._target.topology), self._target.topology
         )
@@ -157,7 +162,10 @@ class Switch:
         await self._driver.capacity.gain(self._target)
         await self._target.load(self._driver.crew)
         await self._warm()
-        await self._driver.probe(self._target)
+        if is_back:  # nothing is cold, and a step would hold up those that run
+            await self._driver.crew.answered(self._target.topology.devices)
+        else:
+            await self._driver.probe(self._target)
 
     async def _warm(self) -> None:
         """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
@@ -172,6 +180,18 @@ class Switch:
         """The cut is given up: requests run on the source as before."""
         self._hold_back(False)
         self._driver.resume()
+
+    async def _stop(self) -> tuple[float, float]:
+        """Fence, drain, last patch. From the fence on requests stand still, so this is given up sooner than the rest."""
+        fenced_s = await self._driver.fence()
+        try:
+            async with asyncio.timeout(self.stop_timeout_s):
+                drained_s = await self._driver.drained()
+                await self._copy_rest()
+        except TimeoutError:
+            stood = f"the last patch was not there {self.stop_timeout_s} s after the fence"
+            raise SwitchError(Reason.DEADLINE, f"{stood}; requests go on where they were") from None
+        return fenced_s, drained_s
 
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""

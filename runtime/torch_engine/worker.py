@@ -39,6 +39,7 @@ from runtime.torch_engine.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Ping,
     Ran,
     Run,
 )
@@ -168,7 +169,9 @@ class Worker:
             for order in self._channel.messages():
                 self._obey(order)
 
-    def _obey(self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | Digest) -> None:
+    def _obey(
+        self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | Ping | Digest
+    ) -> None:
         match order:
             case Run():
                 self._run(order)
@@ -186,6 +189,8 @@ class Worker:
                     target=self._change_beside, args=(order, self._store, self._beside), daemon=True
                 )
                 self._beside.start()
+            case Ping():
+                self._channel.send(Done(order.order, None))
             case Forget():
                 self._store.forget_peers()
                 self._channel.send(Done(order.order, None))

@@ -26,7 +26,13 @@ pytestmark = [
 
 LAYERS, HEADS, BLOCKS = 5, 4, 31
 SETTINGS = EngineSettings(
-    block_size=8, num_blocks=BLOCKS, max_running=4, max_batch_tokens=16, closing_batch_tokens=8, num_standby=1
+    block_size=8,
+    num_blocks=BLOCKS,
+    max_running=4,
+    max_batch_tokens=16,
+    closing_batch_tokens=8,
+    stop_timeout_s=60,  # Triton's interpreter takes its time
+    num_standby=1,
 )
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""

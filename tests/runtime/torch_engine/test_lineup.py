@@ -30,8 +30,9 @@ async def test_each_device_holds_its_layers_and_heads(lineup: Lineup) -> None:
 async def test_it_is_loaded_when_every_device_is(lineup: Lineup) -> None:
     for device in (0, 1, 2):
         lineup.loaded(device)
-    assert not lineup._loaded.done()
+    assert not lineup.is_loaded
     lineup.loaded(3)
+    assert lineup.is_loaded
     await lineup._loaded
 
 
