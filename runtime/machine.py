@@ -59,7 +59,7 @@ class ShadowPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReady:
-    """The target is loaded and has run its probe step."""
+    """The target is loaded and has shown that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
