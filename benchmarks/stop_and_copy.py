@@ -13,13 +13,12 @@ from runtime.torch_engine.switch import Switch
 class StopAndCopy(Switch):
     """A switch whose books begin at the fence."""
 
-    @property
-    def stop_timeout_s(self) -> None:
-        """However long it takes: that is what is measured."""
-        return None
-
     async def _catch_up(self) -> None:
         self._sync = PatchSync(self._driver.pool, self._driver.settings.block_size)
+
+    async def _copy_rest(self) -> None:
+        """However long it takes: that is what is measured."""
+        await self._copy(self._sync.order())
 
 
 class StopAndCopyDriver(Driver):

@@ -192,15 +192,17 @@ class Capacity:
         while fresh := self._pool.retired - self._returned:
             pages = runs(self._pool.retired, fresh)
             devices = list(self._driver.crew.pids)
-            # then no peer still copies a block that retired meanwhile
-            await self._driver.crew.answered(devices)
+            # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
+            await asyncio.gather(*(self._punch_on(device, []) for device in devices))
             for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):
                 slices += done
             self._returned |= fresh
         return slices
 
     async def _punch_on(self, device: int, pages: list[tuple[int, int]]) -> list[Slice]:
-        pieces = {piece for lineup in self._driver.lineups for piece in lineup.pieces(device)}
+        pieces = (
+            {piece for lineup in self._driver.lineups for piece in lineup.pieces(device)} if pages else ()
+        )
         try:
             return await self._driver.crew.give_back(device, pieces, pages)
         except WorkerLostError:

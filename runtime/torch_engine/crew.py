@@ -14,10 +14,10 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
 from runtime.models import Reason
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, Forget, Gain, GiveBack, Ping
+from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, Forget, Gain, GiveBack, WarmUp
 from runtime.torch_engine.worker import Hello, Unable, WorkerConfig, worker_main
 
-Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | Ping | Digest
+Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest
 Runs = tuple[tuple[int, int], ...]
 
 
@@ -85,10 +85,6 @@ class Crew:
         self._orders[number] = (device, done)
         self._channels[device].send(make(number))
         return await done
-
-    async def answered(self, devices: Iterable[int]) -> None:
-        """Return when each of these workers has obeyed every order before, or is lost."""
-        await asyncio.gather(*(self.order(device, Ping) for device in devices), return_exceptions=True)
 
     async def give_back(
         self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]

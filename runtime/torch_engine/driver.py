@@ -77,7 +77,7 @@ class Driver:
         self._probes: dict[int, asyncio.Future[None]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
-        self._fallen: asyncio.Future[float] | None = None
+        self._fenced_s: float | None = None
         self._unsent: list[Output] = []
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
@@ -193,8 +193,8 @@ class Driver:
             if not probe.done():
                 probe.set_result(None)
             return
-        if self._fallen and not self._fallen.done():
-            self._fallen.set_result(time.perf_counter())
+        if self._fenced and self._fenced_s is None:
+            self._fenced_s = time.perf_counter()
         tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
         self.schedule()
         self.emit(tokens)
@@ -213,22 +213,20 @@ class Driver:
             self._service.send(Outputs(self._unsent))
             self._unsent = []
 
-    async def fence(self) -> float:
-        """Schedule nothing new. Returns when the fence fell, as ``time.perf_counter``.
+    async def fence(self) -> tuple[float, float]:
+        """Schedule nothing new, and wait for the micro-batches in flight.
 
-        It falls when the first of the micro-batches in flight ends: until then requests run as ever.
+        The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
+        last one had ended, as ``time.perf_counter``.
         """
-        self._fenced, self._fallen = True, asyncio.get_running_loop().create_future()
+        self._fenced, self._fenced_s = True, None
         self._drained.clear()
         if not self._batches:
-            self._fallen.set_result(time.perf_counter())
+            self._fenced_s = time.perf_counter()
             self._drained.set()
-        return await self._fallen
-
-    async def drained(self) -> float:
-        """Return when the last micro-batch in flight before the fence has ended: the time, as ``fence`` does."""
         await self._drained.wait()
-        return time.perf_counter()
+        assert self._fenced_s is not None, "it fell before the last one ended"
+        return self._fenced_s, time.perf_counter()
 
     def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
         """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
@@ -239,7 +237,7 @@ class Driver:
 
     def resume(self) -> asyncio.Future[None]:
         """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
-        self._fenced, self._fallen = False, None
+        self._fenced = False
         self._first_step = asyncio.get_running_loop().create_future()
         self.schedule()
         self.emit([])

@@ -11,7 +11,7 @@ from runtime.footprint import Piece, owned
 from runtime.models import LayerRange, ModelSpec, Reason, Topology
 from runtime.torch_engine.crew import Crew, WorkerLostError
 from runtime.torch_engine.group import GroupMemory, GroupShape
-from runtime.torch_engine.messages import Drop, Load, Run
+from runtime.torch_engine.messages import Drop, Load, Run, WarmUp
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import ShardSpec
 
@@ -33,6 +33,7 @@ class Lineup:
         values = max(limits.tokens * model.hidden_size, limits.sequences * widest)
         shape = GroupShape(tuple(stage.tp_size for stage in topology.stages), values)
         self._memory = GroupMemory(shape)
+        self._pids: dict[int, int] = {}
         self._loading = set(topology.devices)
         self._loaded = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -55,6 +56,7 @@ class Lineup:
 
     async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
         await crew.muster(self.topology.devices)
+        self._pids = {device: crew.pids[device] for device in self.topology.devices}
         last = self.topology.pp_size - 1
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
@@ -68,6 +70,26 @@ class Lineup:
                     self._memory.shape,
                 )
                 crew.broadcast([device], order)
+
+    def is_whole(self, crew: Crew) -> bool:
+        """Every worker that was given a role is still there; one that was forked since has none."""
+        return all(crew.pids.get(device) == pid for device, pid in self._pids.items())
+
+    async def warm_up(self, crew: Crew) -> None:
+        """Have every worker of a lineup that served before run a step alone: no rank waits for another.
+
+        Raises:
+            SwitchError: one is lost, or has lost its role.
+        """
+        devices = self.topology.devices
+        orders = [crew.order(device, lambda number: WarmUp(number, self.generation)) for device in devices]
+        try:
+            are_there = await asyncio.gather(*orders)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        for device, is_there in zip(devices, are_there, strict=True):
+            if not is_there:
+                raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
 
     def loaded(self, device: int) -> None:
         """A worker has its role."""

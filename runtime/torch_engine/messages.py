@@ -111,10 +111,11 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
-    """Answer, after all orders before."""
+class WarmUp:
+    """Run a step alone in a role; what is done says whether this worker has that role."""
 
     order: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)

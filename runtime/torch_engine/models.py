@@ -28,7 +28,7 @@ class EngineSettings:
     beside_copy_share: float = 0.3
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
     stop_timeout_s: float = 0.5
-    """Seconds that requests may stand still in a cut; if the last patch takes longer they go on where they were."""
+    """How long a cut waits for its last patch, for which requests stand still; then they go on where they were."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True

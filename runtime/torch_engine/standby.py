@@ -23,17 +23,19 @@ class Standby:
         return tuple(lineup.topology for lineup in self._lineups)
 
     def take(self, topology: Topology) -> Lineup | None:
-        """The lineup of a topology, which stands by no longer."""
+        """The lineup of a topology, which stands by no longer; none whose worker died."""
         for lineup in self._lineups:
-            if lineup.topology == topology:
+            if lineup.topology == topology and lineup.is_whole(self._crew):
                 self._lineups.remove(lineup)
                 return lineup
         return None
 
     async def keep(self, lineup: Lineup, active: Lineup) -> None:
-        """Have what served until now stand by, without KV memory that ``active`` does not need."""
+        """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
         await lineup.stand_by(self._crew, keep=active)
         self._lineups.append(lineup)
+        if not lineup.is_whole(self._crew):  # ``lose`` was told before it stood here
+            await self._disband(lineup)
         while len(self._lineups) > self._most:
             await self._disband(self._lineups[0])
 

@@ -31,11 +31,6 @@ class StreamingSwitch(Switch):
         self._plan = plan
         super().__init__(driver, target)
 
-    @property
-    def stop_timeout_s(self) -> None:
-        """The prediction was announced, and the cut has its time from that."""
-        return None
-
     async def lag(self) -> Lag:
         """There is nothing to copy before the cut, but a prediction of how long it takes."""
         self._check()

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _CLOSING_SLICES = 4
 """With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
 
+_UNREAD_S = 0.01
+"""After a machine that stood still an answer may have come in time and not been read."""
+
 _BLOCKS_AHEAD = 4
 """Blocks per sequence whose memory is there before copying begins."""
 
@@ -48,6 +51,7 @@ class Switch:
         """The cut is near: no step may take long, or it would delay the cut."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost.add_done_callback(lambda future: future.exception())
+        self._is_back = target.is_loaded
         self._committed = False
         self._ended = False
         self._bring_up = asyncio.create_task(self._build())
@@ -66,19 +70,13 @@ class Switch:
         return settings.copy_share if serves else settings.beside_copy_share
 
     @property
-    def stop_timeout_s(self) -> float | None:
-        """How long requests may stand still; None: as long as the cut has."""
-        return self._driver.settings.stop_timeout_s
-
-    @property
     def target(self) -> Lineup:
         """The lineup that is being brought up."""
         return self._target
 
     def lose(self, error: SwitchError) -> None:
         """A target-only worker is gone: the switch is over, the old topology goes on."""
-        if not self._lost.done():
-            self._lost.set_exception(error)
+        self._call_off(error)
         self._target.lose(error)
 
     async def ready(self) -> None:
@@ -108,7 +106,8 @@ class Switch:
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._catch_up()
-                    fenced_s, drained_s = await self._stop()
+                    fenced_s, drained_s = await self._driver.fence()
+                    await self._copy_rest()
                     self._check()
             except TimeoutError:
                 self._go_on()
@@ -138,15 +137,19 @@ class Switch:
             self._driver.forget(self)
 
     async def abort(self, reason: Reason) -> None:
-        """Give back what only the target needed."""
+        """Give back what only the target needed; if it stood by before, it does again."""
         if self._committed or self._ended:
             return
         self._ended = True
         self._hold_back(False)
-        self.lose(SwitchError(reason, "the switch was given up"))
+        stays = self._is_back and not self._lost.done()
+        (self._call_off if stays else self.lose)(SwitchError(reason, "the switch was given up"))
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
-        await self._target.disband(self._driver.crew, keep=self._source)
+        if stays:
+            await self._driver.standby.keep(self._target, self._source)
+        else:
+            await self._target.disband(self._driver.crew, keep=self._source)
         await self._driver.capacity.settle()
         self._driver.forget(self)
 
@@ -154,7 +157,6 @@ class Switch:
         await self._driver.standby.keep(self._source, self._target)
 
     async def _build(self) -> None:
-        is_back = self._target.is_loaded
         await self._driver.standby.give_way(
             self._driver.capacity.beside(self._target.topology), self._target.topology
         )
@@ -162,8 +164,8 @@ class Switch:
         await self._driver.capacity.gain(self._target)
         await self._target.load(self._driver.crew)
         await self._warm()
-        if is_back:  # nothing is cold, and a step would hold up those that run
-            await self._driver.crew.answered(self._target.topology.devices)
+        if self._is_back:  # ranks that wait for each other would hold up the steps of those that serve
+            await self._target.warm_up(self._driver.crew)
         else:
             await self._driver.probe(self._target)
 
@@ -181,18 +183,6 @@ class Switch:
         self._hold_back(False)
         self._driver.resume()
 
-    async def _stop(self) -> tuple[float, float]:
-        """Fence, drain, last patch. From the fence on requests stand still, so this is given up sooner than the rest."""
-        fenced_s = await self._driver.fence()
-        try:
-            async with asyncio.timeout(self.stop_timeout_s):
-                drained_s = await self._driver.drained()
-                await self._copy_rest()
-        except TimeoutError:
-            stood = f"the last patch was not there {self.stop_timeout_s} s after the fence"
-            raise SwitchError(Reason.DEADLINE, f"{stood}; requests go on where they were") from None
-        return fenced_s, drained_s
-
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""
         slots, upcoming = max(self._pace.slots, 1), self._upcoming()
@@ -200,8 +190,20 @@ class Switch:
             await self._copy(self._sync.order(slots, upcoming))
 
     async def _copy_rest(self) -> None:
-        """What the target lacks, while nothing runs."""
-        await self._copy(self._sync.order())
+        """What the target lacks. Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut."""
+        last, most_s = (
+            asyncio.create_task(self._copy(self._sync.order())),
+            self._driver.settings.stop_timeout_s,
+        )
+        try:
+            for timeout_s in (most_s, _UNREAD_S):
+                await asyncio.wait({last}, timeout=timeout_s)
+            if not last.done():
+                late = f"the last patch took more than {most_s} s; requests go on where they were"
+                raise SwitchError(Reason.DEADLINE, f"{late}; try again")
+            await last
+        finally:
+            last.cancel()
 
     def _forget_prefixes(self) -> None:
         """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
@@ -235,6 +237,10 @@ class Switch:
     def _hold_back(self, is_held: bool) -> None:
         """Start no new sequence while what runs is written faster than it is copied."""
         self._driver.scheduler.max_running = 0 if is_held else self._driver.settings.max_running
+
+    def _call_off(self, error: SwitchError) -> None:
+        if not self._lost.done():
+            self._lost.set_exception(error)
 
     def _check(self) -> None:
         if self._lost.done() and (error := self._lost.exception()):

@@ -39,9 +39,9 @@ from runtime.torch_engine.messages import (
     Load,
     Loaded,
     LoadFailed,
-    Ping,
     Ran,
     Run,
+    WarmUp,
 )
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.places import OpenPlace, open_cpu
@@ -170,7 +170,7 @@ class Worker:
                 self._obey(order)
 
     def _obey(
-        self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | Ping | Digest
+        self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest
     ) -> None:
         match order:
             case Run():
@@ -189,8 +189,8 @@ class Worker:
                     target=self._change_beside, args=(order, self._store, self._beside), daemon=True
                 )
                 self._beside.start()
-            case Ping():
-                self._channel.send(Done(order.order, None))
+            case WarmUp():
+                self._channel.send(Done(order.order, self._warm_again(order)))
             case Forget():
                 self._store.forget_peers()
                 self._channel.send(Done(order.order, None))
@@ -294,6 +294,14 @@ class Worker:
         attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), [span])
         tokens = torch.zeros(1, dtype=torch.int64, device=self._place.device)
         role.shard.forward(tokens, attention, SoloGroup())
+
+    def _warm_again(self, order: WarmUp) -> bool:
+        """Returns whether there is such a role."""
+        if (role := self._roles.get(order.generation)) is None:
+            return False
+        self._warm_up(role)
+        self._place.wait()
+        return True
 
     def _drop(self, order: Drop) -> None:
         with self._turn:

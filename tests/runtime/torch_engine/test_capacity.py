@@ -35,12 +35,8 @@ class SlowCrew:
         self.may_answer.set()
         self.was_asked = asyncio.Event()
 
-    async def answered(self, devices: list[int]) -> None:
-        self.asked += [(device, []) for device in devices]
-        self.was_asked.set()
-        await self.may_answer.wait()
-
-    async def give_back(self, device: int, _: Any, runs: Runs) -> list[Slice]:
+    async def give_back(self, device: int, pieces: Any, runs: Runs) -> list[Slice]:
+        assert bool(pieces) == bool(runs)
         self.asked.append((device, runs))
         self.was_asked.set()
         await self.may_answer.wait()

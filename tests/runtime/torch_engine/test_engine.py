@@ -352,13 +352,13 @@ async def test_a_rank_lost_right_after_the_commit_does_not_undo_it(
         assert engine.topology.shape == "TP2"
 
 
-@pytest.mark.parametrize("trouble", ["deadline", "stop too long", "lost rank"])
+@pytest.mark.parametrize("trouble", ["deadline", "late patch", "lost rank"])
 async def test_a_cut_that_fails_leaves_the_source_serving(
     engine_of: Callable, cluster: Cluster, trouble: str
 ) -> None:
-    settings = dataclasses.replace(SETTINGS, stop_timeout_s=0.0) if trouble == "stop too long" else SETTINGS
+    settings = dataclasses.replace(SETTINGS, stop_timeout_s=0.0) if trouble == "late patch" else SETTINGS
     async with engine_of("1x1", settings) as (engine, ears):
-        await submit_all(engine, requests())
+        await submit_all(engine, requests(tokens=300))
         await ears.have("r0", 3)
         shadow = await engine.prepare(parse_topology("tp2", cluster, LAYERS, "fp32"))
         await shadow.ready()

@@ -1,7 +1,9 @@
 """A lineup: who holds which pieces, and what happens to those who wait when a member is lost."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +13,10 @@ from runtime.footprint import Piece
 from runtime.models import Cluster, Reason
 from runtime.notation import parse_topology
 from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.group import Group, GroupAborted
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
+from runtime.torch_engine.messages import WarmUp
 
 
 @pytest.fixture
@@ -52,3 +56,53 @@ async def test_losing_it_twice_or_late_is_no_error(lineup: Lineup) -> None:
     lineup._memory.close()
     lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
     await asyncio.wait_for(lineup._loaded, 1)
+
+
+class Workers:
+    """A crew that answers orders, or whose worker is lost."""
+
+    def __init__(self, answers: dict[int, bool | WorkerLostError]) -> None:
+        self._answers = answers
+        self.pids = {device: 100 + device for device in answers}
+
+    async def muster(self, _: object) -> None:
+        """All are there."""
+
+    def broadcast(self, *_: object) -> None:
+        """Roles are taken at once."""
+
+    async def order(self, device: int, make: Callable[[int], WarmUp]) -> bool:
+        assert make(1) == WarmUp(1, 3)
+        answer = self._answers[device]
+        if isinstance(answer, WorkerLostError):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (False, "the worker on device 2 has lost its role"),
+        (WorkerLostError(2), "the worker on device 2 died"),
+    ],
+)
+async def test_a_rank_that_cannot_warm_up_is_lost(
+    lineup: Lineup, answer: bool | WorkerLostError, detail: str
+) -> None:
+    await lineup.warm_up(Workers(dict.fromkeys(range(4), True)))  # type: ignore[arg-type] - what it needs of one
+    with pytest.raises(SwitchError, match=f"rank_lost: {detail}"):
+        await lineup.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
+
+
+async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup: Lineup) -> None:
+    crew: Any = Workers(dict.fromkeys(range(4), True))
+    for device in range(4):
+        lineup.loaded(device)
+    await lineup.enlist(crew)
+    assert lineup.is_whole(crew)
+    crew.pids[9] = 109
+    assert lineup.is_whole(crew)
+    crew.pids[2] = 202  # forked since
+    assert not lineup.is_whole(crew)
+    del crew.pids[2]
+    assert not lineup.is_whole(crew)

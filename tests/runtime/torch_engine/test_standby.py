@@ -10,7 +10,7 @@ import pytest
 
 from runtime.engine import Request, SamplingParams
 from runtime.footprint import HEADROOM, peak_bytes
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
@@ -63,6 +63,40 @@ async def test_a_standby_that_lost_a_worker_is_forgotten(start: Start, cluster: 
     while (await engine.stats()).standby:
         pass
     await go(engine, tp2, 3)  # anew, on a new worker
+    assert engine.topology == tp2
+
+
+async def test_what_lost_a_worker_after_the_cut_does_not_stand_by(start: Start, cluster: Cluster) -> None:
+    """A switch back to it would commit to ranks that are not there."""
+    tp2, whole = (parse_topology(shape, cluster, LAYERS, "fp32") for shape in ("tp2", "1x1"))
+    engine = await start(tp2, 256)
+    shadow = await engine.prepare(whole)
+    await shadow.ready()
+    await shadow.lag()
+    await shadow.cut(2, deadline_s=5)
+    os.kill((await engine.stats()).worker_pids[1], signal.SIGKILL)
+    while 1 in (await engine.stats()).worker_pids:
+        pass
+    await shadow.release()
+    assert (await engine.stats()).standby == ()
+    await go(engine, tp2, 3)  # anew, on a new worker
+    assert engine.topology == tp2
+
+
+async def test_a_switch_back_that_is_given_up_leaves_the_standby_as_it_was(
+    start: Start, cluster: Cluster
+) -> None:
+    tp2, whole = (parse_topology(shape, cluster, LAYERS, "fp32") for shape in ("tp2", "1x1"))
+    engine = await start(tp2, 256)
+    await go(engine, whole, 2)
+    for is_up in (False, True):
+        shadow = await engine.prepare(tp2)
+        if is_up:
+            await shadow.ready()
+            await shadow.lag()
+        await shadow.abort(Reason.CANCELLED)
+        assert (await engine.stats()).standby == (tp2,)
+    await go(engine, tp2, 3)
     assert engine.topology == tp2
 
 

@@ -1,6 +1,7 @@
 """The driver's side of a cut on a driver that only remembers: what may start when, what is copied when, what is forgotten."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -34,26 +35,32 @@ class Driver:
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.scheduler = SimpleNamespace(max_running=SETTINGS.max_running, running=())
         self.active = self.lineup(now)
-        self.crew = SimpleNamespace(handle=lambda device: device, order=self.order, answered=self.answered)
+        self.crew = SimpleNamespace(handle=lambda device: device, order=self.order)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []
         self.trouble: Exception | None = None
-        self.drain = asyncio.Event()
-        self.drain.set()
+        self.at_fence: Callable[[], None] = lambda: None
+        self.may_answer = asyncio.Event()
+        """From the fence on workers wait for this."""
+        self.may_answer.set()
+        self.given_up = asyncio.Event()
+        """Nobody waits for them any more."""
+        self.turns = 0
+        """Of the event loop, that an answer takes then."""
         self.notes: list[tuple[str, int]] = []
         """What happened, with how many sequences might run then."""
         self.warmed: tuple[dict[int, set[Piece]], list[int]] = {}, []
 
     def lineup(self, text: str, is_loaded: bool = False) -> Any:
         topology = parse_topology(text, self.cluster, MODEL.num_layers, "fp32")
-        return SimpleNamespace(topology=topology, is_loaded=is_loaded, load=nothing)
+        return SimpleNamespace(topology=topology, is_loaded=is_loaded, load=nothing, warm_up=self.warm_up)
 
     async def probe(self, lineup: Any) -> None:
         self.asked.append(f"probe of {lineup.topology.shape}")
 
-    async def answered(self, devices: tuple[int, ...]) -> None:
-        self.asked.append(f"answers of {devices}")
+    async def warm_up(self, _: Any) -> None:
+        self.asked.append("warm-up")
 
     async def warm(self, pieces: dict[int, set[Piece]], blocks: list[int]) -> None:
         self.warmed = pieces, blocks
@@ -64,18 +71,25 @@ class Driver:
     async def order(self, device: int, make: Any) -> Copied:
         order: Copy = make(0)
         self.note(f"copy {int((order.runs[:, 1] - order.runs[:, 0]).sum())}")
+        if ("fence", 0) in self.notes:
+            await self.answer()
         return Copied(1, 0.001)
 
-    async def fence(self) -> float:
-        await asyncio.sleep(0)
+    async def answer(self) -> None:
+        try:
+            await self.may_answer.wait()
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+
+    async def fence(self) -> tuple[float, float]:
         self.note("fence")
         if self.trouble:
             raise self.trouble
-        return 0.0
-
-    async def drained(self) -> float:
-        await self.drain.wait()
-        return 0.0
+        self.at_fence()
+        return 0.0, 0.0
 
     def commit(self, lineup: Any, epoch: int) -> tuple[str, ...]:
         self.note("commit")
@@ -227,25 +241,42 @@ async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
-async def test_what_served_before_is_asked_to_answer_and_what_is_new_runs_a_probe_step(
+async def test_what_served_before_warms_up_rank_by_rank_and_what_is_new_runs_a_probe_step(
     driver: Driver, is_loaded: bool
 ) -> None:
     """A step of two ranks that wait for each other made one in two gaps of the streams 8 ms longer."""
     await Switch(driver, driver.lineup("CPU[0,1]:0-4", is_loaded)).ready()  # type: ignore[arg-type] - what it needs
-    assert driver.asked == ["answers of (0, 1)" if is_loaded else "probe of TP2"]
+    assert driver.asked == ["warm-up" if is_loaded else "probe of TP2"]
+
+
+def begun_with_a_last_patch(driver: Driver, settings: EngineSettings) -> Switch:
+    """Something is written after the last copy before the fence."""
+    driver.settings = settings
+    (block,) = driver.pool.take(1)
+    driver.at_fence = lambda: driver.pool.written(block, 0, 1)
+    return begun(driver, "CPU[0,1]:0-4")
 
 
 async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_were(driver: Driver) -> None:
-    driver.settings = replace(SETTINGS, stop_timeout_s=0.0)
-    switch = begun(driver, "CPU[0,1]:0-4")
-    driver.drain.clear()
+    switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=0.0))
+    driver.may_answer.clear()
     with pytest.raises(
-        SwitchError, match=r"not there 0\.0 s after the fence; requests go on where they were"
+        SwitchError, match=r"last patch took more than 0\.0 s; requests go on where they were"
     ):
         await switch.cut(2, deadline_s=60)
-    assert driver.notes == [("fence", 0), ("resume with 0 cached", SETTINGS.max_running)]
+    assert driver.notes[-2:] == [("copy 4", 0), ("resume with 0 cached", SETTINGS.max_running)]
+    await driver.given_up.wait()
 
 
-async def test_the_step_before_the_fence_is_no_part_of_the_stop(driver: Driver) -> None:
-    driver.settings = replace(SETTINGS, stop_timeout_s=0.0)
-    assert (await begun(driver, "CPU[0,1]:0-4").cut(2, deadline_s=60)).epoch == 2
+async def test_a_last_patch_whose_answer_is_there_but_not_read_counts(driver: Driver) -> None:
+    switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=0.0))
+    driver.turns = 5
+    assert (await switch.cut(2, deadline_s=60)).epoch == 2
+
+
+async def test_the_deadline_of_a_cut_holds_for_its_last_patch(driver: Driver) -> None:
+    switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=60))
+    driver.may_answer.clear()
+    with pytest.raises(SwitchError, match=r"the cut was not ready after 0\.01 s"):
+        await switch.cut(2, deadline_s=0.01)
+    await driver.given_up.wait()

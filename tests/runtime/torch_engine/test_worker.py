@@ -15,8 +15,8 @@ from runtime.channel import BlockingChannel
 from runtime.footprint import Piece
 from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange
-from runtime.torch_engine.group import GroupMemory, GroupShape
-from runtime.torch_engine.messages import Done, Drop, Gain, GiveBack, Load, Loaded, LoadFailed
+from runtime.torch_engine.group import GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.messages import Done, Drop, Gain, GiveBack, Load, Loaded, LoadFailed, WarmUp
 from runtime.torch_engine.shard import ShardSpec
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
 
@@ -55,6 +55,21 @@ def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
     assert isinstance(failed, LoadFailed)
     assert "model.layers.5" in failed.detail
     assert subject._roles == {}
+
+
+def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    steps = []
+    monkeypatch.setattr(subject._roles[7].shard, "forward", lambda *given: steps.append(given))
+    subject._obey(WarmUp(1, 7))
+    subject._obey(WarmUp(2, 8))
+    assert [next(said), next(said)] == [Done(1, True), Done(2, False)]
+    ((tokens, _, group),) = steps
+    assert (len(tokens), type(group)) == (1, SoloGroup)
 
 
 def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
