@@ -128,7 +128,7 @@ class Shadow(Protocol):
     """The target side of a switch being prepared. Every method raises ``SwitchError`` when the shadow is lost."""
 
     async def ready(self) -> None:
-        """Return when weights are loaded, groups built and the target has shown that it runs."""
+        """Return when weights are loaded, groups built and every worker of the target has run a step."""
         ...
 
     async def lag(self) -> Lag:

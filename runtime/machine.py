@@ -59,7 +59,7 @@ class ShadowPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReady:
-    """The target is loaded and has shown that it runs."""
+    """The target is loaded and every worker of it has run a step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class Switch:
         self._target.lose(error)
 
     async def ready(self) -> None:
-        """Wait for the target's roles, and for a sign that it runs."""
+        """Wait for the target's roles, and for a step of each."""
         await asyncio.wait({self._bring_up, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         self._check()
         await self._bring_up

@@ -50,6 +50,7 @@ class Books:
         return SimpleNamespace(
             topology=topology,
             generation=generation,
+            is_loaded=False,
             pieces=lambda device: held.get(device, frozenset()),
             enlist=self.nothing,
         )
