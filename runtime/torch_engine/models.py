@@ -23,9 +23,9 @@ class EngineSettings:
     """The same when a cut is near, so that no step delays it for long."""
     copy_slice_bytes: int = 2 << 20
     """Bytes a worker copies between two steps."""
-    copy_share: float = 0.07
+    copy_share: float = 0.04
     """Share of its time that a device which serves may spend on copying for a switch; steps take longer by that."""
-    beside_copy_share: float = 0.3
+    beside_copy_share: float = 0.15
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
     stop_timeout_s: float = 0.5
     """How long a cut waits for its last patch, for which requests stand still; then they go on where they were."""

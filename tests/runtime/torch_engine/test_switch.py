@@ -199,9 +199,9 @@ async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None
 @pytest.mark.parametrize(
     ("now", "target", "share"),
     [
-        ("CPU[0]:0-4", "CPU[1]:0-4", 0.3),
-        ("CPU[0]:0-4", "CPU[0,1]:0-4", 0.3),
-        ("CPU[0,1]:0-4", "CPU[0]:0-4", 0.07),
+        ("CPU[0]:0-4", "CPU[1]:0-4", 0.15),
+        ("CPU[0]:0-4", "CPU[0,1]:0-4", 0.15),
+        ("CPU[0,1]:0-4", "CPU[0]:0-4", 0.04),
     ],
 )
 async def test_who_serves_copies_slower(cluster: Cluster, now: str, target: str, share: float) -> None:
