@@ -143,7 +143,11 @@ class Switch:
         self._ended = True
         self._hold_back(False)
         stays = self._is_back and not self._lost.done()
-        (self._call_off if stays else self.lose)(SwitchError(reason, "the switch was given up"))
+        given_up = SwitchError(reason, "the switch was given up")
+        if stays:
+            self._call_off(given_up)
+        else:
+            self.lose(given_up)
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
         if stays:
@@ -191,10 +195,8 @@ class Switch:
 
     async def _copy_rest(self) -> None:
         """What the target lacks. Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut."""
-        last, most_s = (
-            asyncio.create_task(self._copy(self._sync.order())),
-            self._driver.settings.stop_timeout_s,
-        )
+        last = asyncio.create_task(self._copy(self._sync.order()))
+        most_s = self._driver.settings.stop_timeout_s
         try:
             for timeout_s in (most_s, _UNREAD_S):
                 await asyncio.wait({last}, timeout=timeout_s)
