@@ -5,6 +5,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.standby import Standby
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +84,17 @@ async def test_what_lost_a_worker_after_the_cut_does_not_stand_by(start: Start, 
     assert (await engine.stats()).standby == ()
     await go(engine, tp2, 3)  # anew, on a new worker
     assert engine.topology == tp2
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_only_what_is_whole_is_taken_though_a_loss_may_not_be_told_yet(
+    cluster: Cluster, is_whole: bool
+) -> None:
+    whole = parse_topology("1x1", cluster, LAYERS, "fp32")
+    kept: Any = SimpleNamespace(topology=whole, is_whole=lambda _: is_whole)
+    standby = Standby(None, None, cluster, 1)  # type: ignore[arg-type] - it asks them nothing
+    standby._lineups.append(kept)
+    assert standby.take(whole) is (kept if is_whole else None)
 
 
 async def test_a_switch_back_that_is_given_up_leaves_the_standby_as_it_was(
