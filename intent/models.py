@@ -249,6 +249,15 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """Words that change no wish, with their half-open place in the text."""
+
+    words: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class TranslatorInfo:
     """Which translator answered, and why if it was not the configured one."""
 
@@ -283,6 +292,7 @@ class Intent:
     outcome: Outcome = Outcome.OK
     windows: Mapping[str, Window] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
     questions: tuple[Question, ...] = ()
     findings: tuple[Finding, ...] = ()
     readback: str = ""
@@ -306,5 +316,11 @@ class Catalogue:
     tenants: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Any other way to say a tenant's or a model's name."""
-    gpu_kinds: tuple[str, ...] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """GPU kind to how many there are."""
     nodes: tuple[str, ...] = ()
+
+    @property
+    def gpu_kinds(self) -> tuple[str, ...]:
+        """The kinds of GPU that there are."""
+        return tuple(self.devices)

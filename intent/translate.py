@@ -112,6 +112,7 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         goals=tuple(draft.goals),
         translator=translator,
         assumptions=tuple(draft.assumptions),
+        set_aside=draft.set_aside,
         findings=findings,
         questions=questions,
     )

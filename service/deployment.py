@@ -5,6 +5,7 @@ Relative paths in it are relative to the file. Memory is in GB of 1e9 bytes, ban
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -82,7 +83,7 @@ class Deployment:
             tz=self.timezone,
             tenants=tuple(self.tenants),
             aliases=aliases,
-            gpu_kinds=self.cluster.kinds,
+            devices=Counter(gpu.kind for gpu in self.cluster.gpus),
             nodes=tuple(node.name for node in self.cluster.nodes),
         )
 

@@ -41,7 +41,7 @@ CATALOGUE = Catalogue(
     now=datetime(2026, 11, 20, 10, tzinfo=UTC),
     tz="UTC",
     tenants=("acme", "paid"),
-    gpu_kinds=("A100", "L40S"),
+    devices={"A100": 4, "L40S": 4},
     nodes=("a", "b"),
 )
 """What the names of these goals are names of; there are eight devices."""

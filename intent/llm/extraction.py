@@ -1,7 +1,7 @@
 """The translator with an LLM: one question to an OpenAI-compatible endpoint, one strict answer, one deadline.
 
-The LLM has no tools and decides nothing: ``intent.llm.evidence`` holds its answer against the text, ``intent.llm.agreement``
-beside what the rules read. langchain is imported inside, because it takes longer to load than the rules take to answer.
+The LLM has no tools and approves nothing: ``intent.llm.reading`` holds each slot of its answer against the text and builds
+the goals. langchain is imported inside, because it takes longer to load than the rules take to answer.
 """
 
 import hashlib
@@ -14,10 +14,9 @@ import yaml
 
 import prompts
 from intent.errors import ExtractionError, Failure
-from intent.llm.agreement import settle
 from intent.llm.endpoint import http_client, within
-from intent.llm.evidence import Claims, hold_against
-from intent.llm.wire import parse_answer, wire_schema
+from intent.llm.reading import Read, read_answer, refusal, settle
+from intent.llm.wire import filled, parse_answer, wire_schema
 from intent.models import Catalogue, LlmSettings, TranslatorInfo
 from intent.rules.draft import Draft
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable
 
-PROMPT_VERSION = "v2"
+PROMPT_VERSION = "v3"
 MAX_ANSWER_TOKENS = 3_000
 """Enough for a dozen goals; a model that runs on is cut here."""
 MAX_QUOTED = 4_000
@@ -47,12 +46,8 @@ def prompt_hash() -> str:
 
 def examples() -> list[tuple[str, dict[str, Any]]]:
     """The curated examples: texts with their wire answers, slots not said filled with null."""
-    slots = wire_schema()["properties"]["goals"]["items"]["required"]
-    found = []
-    for example in yaml.safe_load(prompts.load("examples", PROMPT_VERSION)):
-        goals = [{slot: goal.get(slot) for slot in slots} for goal in example["goals"]]
-        found.append((example["text"], {"goals": goals, "unplaced": example.get("unplaced", [])}))
-    return found
+    loaded = yaml.safe_load(prompts.load("examples", PROMPT_VERSION))
+    return [(example.pop("text"), filled(example)) for example in loaded]
 
 
 def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
@@ -61,12 +56,11 @@ def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
     Raises:
         ExtractionError: no usable answer within ``settings.timeout_s``, for whatever reason; never shows the API key.
     """
-    claims = within(settings, lambda given_up: _claims(text, catalogue, settings, given_up))
-    return settle(claims, catalogue)
+    return settle(within(settings, lambda given_up: _read(text, catalogue, settings, given_up)))
 
 
-def _claims(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Event) -> Claims:
-    """What the first usable answer of two says."""
+def _read(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Event) -> Read:
+    """The first answer of two that the text bears, or the second with its problems."""
     from langchain_core.messages import AIMessage, HumanMessage
     from langsmith import tracing_context
 
@@ -76,15 +70,19 @@ def _claims(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Ev
         chain = _chain(settings, client)
         answer = _answer(chain, conversation)
         try:
-            return hold_against(parse_answer(answer), text, catalogue)
-        except ExtractionError as failure:
-            conversation += [AIMessage(answer[:MAX_QUOTED]), HumanMessage(_complaint(failure))]
-        return hold_against(parse_answer(_answer(chain, conversation)), text, catalogue)
+            read = read_answer(parse_answer(answer), text, catalogue)
+            if not read.problems:
+                return read
+            failure = refusal(read.problems)
+        except ExtractionError as unread:
+            failure = unread
+        conversation += [AIMessage(answer[:MAX_QUOTED]), HumanMessage(_complaint(failure))]
+        return read_answer(parse_answer(_answer(chain, conversation)), text, catalogue)
 
 
 def _request(text: str, catalogue: Catalogue) -> str:
     """Whatever comes from outside is a JSON string, so that it cannot close its fence."""
-    names = {"windows": catalogue.windows, "tenants": catalogue.tenants, "models": catalogue.models}
+    names = {name: getattr(catalogue, name) for name in ("windows", "tenants", "models", "gpu_kinds", "nodes")}
     return json.dumps({"text": text, **names}, ensure_ascii=False)
 
 

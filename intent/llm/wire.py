@@ -10,6 +10,9 @@ from jsonschema import Draft202012Validator
 
 from intent.errors import ExtractionError, Failure, Problem
 
+Slots = Mapping[str, str | None]
+"""A goal of the wire schema."""
+
 MOST_PROBLEMS = 8
 """How many things that are wrong are said of one answer."""
 
@@ -42,6 +45,14 @@ def parse_answer(content: str) -> dict[str, Any]:
     if problems:
         raise unusable(Failure.NOT_IN_SCHEMA, problems)
     return dict(answer)
+
+
+def filled(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of which only what is said was written, in the whole form of the schema."""
+    properties = wire_schema()["properties"]
+    slots = properties["goals"]["items"]["required"]
+    goals = [{slot: goal.get(slot) for slot in slots} for goal in answer.get("goals", ())]
+    return {name: list(answer.get(name, ())) for name in properties} | {"goals": goals}
 
 
 def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:

@@ -181,7 +181,7 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
         return good or reading.direction
     op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
     op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
-    if good is not None and op != good:
+    if good is not None and op != good and not reading.opposed:
         ask_direction(draft, metric, said, amount)
         return None
     return str(op)

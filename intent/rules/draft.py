@@ -6,7 +6,7 @@ from functools import cached_property
 
 from intent.fold import is_chinese
 from intent.messages import Language, say
-from intent.models import Assumption, Catalogue, Finding, Goal, Question
+from intent.models import Assumption, Catalogue, Finding, Goal, Question, SetAside
 from intent.rules.kinds import Kind
 from intent.rules.tokens import Token
 
@@ -23,6 +23,7 @@ class Draft:
     assumptions: list[Assumption] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    set_aside: tuple[SetAside, ...] = ()
     here: Token | None = None
     """The clause that is being read, as one place."""
     kept: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ def is_priority(clause: Clause) -> bool:
     """Whether a clause orders sides: a word of priority, or sides with ``>`` between, and no amount."""
     if clause.has(Kind.QUANTITY, Kind.RANGE, Kind.EXCEPT, Kind.SETTING, Kind.SELECTOR, Kind.PRECISION):
         return False
-    sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or _side(token)]
+    sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or side(token)]
     if all(token.kind is Kind.VAGUE for token in sides):
         return False
     if clause.has(Kind.PRIORITY):
@@ -59,7 +59,8 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     ]
 
 
-def _side(token: Token) -> str | None:
+def side(token: Token) -> str | None:
+    """The side of a priority that a word names; None if it names none."""
     if token.kind is Kind.QUALITY:
         return "quality"
     if token.kind is Kind.VAGUE:
@@ -71,7 +72,7 @@ def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
     """The sides, highest first; None if the order was asked about."""
     names: list[str] = []
     for token in clause.of(*_SIDES):
-        name = scopes.tenant(draft, token) if token.kind is Kind.TENANT else _side(token)
+        name = scopes.tenant(draft, token) if token.kind is Kind.TENANT else side(token)
         if name is False:
             return None
         said = f"tenant:{name}" if token.kind is Kind.TENANT else name

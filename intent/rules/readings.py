@@ -45,6 +45,8 @@ class Reading:
     inherited: frozenset[Kind] = frozenset()
     """Slots that the clause itself does not say."""
     soft: bool = False
+    opposed: bool = False
+    """Another bound stands on its other side: whether the two exclude each other is the validator's to say."""
 
 
 @dataclass(frozen=True, slots=True)

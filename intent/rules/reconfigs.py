@@ -1,10 +1,13 @@
 """Clauses about how often the service may reshape itself: ``at most 2 reconfigurations per hour``, ``高峰期禁止切换``."""
 
+from collections.abc import Sequence
+
 from intent.models import ReconfigRule, Window
 from intent.rules import scopes
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
+from intent.rules.quantities import Quantity
 from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
@@ -103,18 +106,20 @@ def _rule(clause: Clause) -> Rule | None:
 
 
 def _rate(clause: Clause, count: float, period: Token | None) -> Rule | None:
+    found = per(count, period, [token.value for token in clause.of(Kind.QUANTITY)])
+    return ("limit", *found) if found else None
+
+
+def per(count: float, period: Token | None, amounts: Sequence[Quantity]) -> tuple[float, str] | None:
+    """So many per hour or day, of a period's word or of a stretch of time: ``once every 4 hours``; None if neither is said."""
     if period is not None and period.value in _RATES:
         factor, unit = _RATES[period.value]
-        return "limit", count * factor, unit
-    amounts = [token.value for token in clause.of(Kind.QUANTITY) if token.value.unit == "s"]
-    if len(amounts) == 1 and amounts[0].value >= 60:  # "once every 4 hours"
-        days = amounts[0].value / 86400
-        return (
-            ("limit", count / days, "1/day")
-            if days >= 1
-            else ("limit", count * 3600 / amounts[0].value, "1/h")
-        )
-    return None
+        return count * factor, unit
+    stretches = [one.value for one in amounts if one.unit == "s"]
+    if len(stretches) != 1 or stretches[0] < 60:
+        return None
+    days = stretches[0] / 86400
+    return (count / days, "1/day") if days >= 1 else (count * 3600 / stretches[0], "1/h")
 
 
 def _count(clause: Clause) -> float | None:

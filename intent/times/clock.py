@@ -5,6 +5,7 @@ from typing import Literal
 
 PARTS = {
     "morning": (6 * 60, 12 * 60),
+    "day": (8 * 60, 20 * 60),
     "noon": (11 * 60, 13 * 60),
     "afternoon": (12 * 60, 18 * 60),
     "evening": (18 * 60, 24 * 60),
@@ -16,6 +17,7 @@ which it begins."""
 
 HALVES = {
     "morning": "am",
+    "day": "day",
     "noon": "noon",
     "afternoon": "pm",
     "evening": "night",
@@ -58,6 +60,8 @@ class Clock:
         hour, minute = divmod(self.minutes, 60)
         if half == "noon":
             half = "am" if hour in {10, 11} else "pm"
+        if half == "day":
+            half = "am" if 7 <= hour < 12 else "pm"
         if half == "night" and hour == 12:
             return Clock(1440 + minute if minute == 0 else minute, "half")
         if half == "night":

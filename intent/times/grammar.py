@@ -118,7 +118,7 @@ class Reader:
             return False
         leads = self._leads(first)
         in_the = leads.say("the") and leads.say("in", "during", "throughout")
-        return not said.isascii() or said.endswith("s") or leads.say("every") or in_the
+        return not said.isascii() or said.endswith("s") or part == "day" or leads.say("every") or in_the
 
     # -- joining ------------------------------------------------------------------------------------
 

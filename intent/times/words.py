@@ -82,6 +82,7 @@ _HOURS: tuple[Row, ...] = (
     (Mark.CLOCK, Clock(1440), "midnight midnite mightnight 午夜"),
     (Mark.REST, Clock(1440), "今天剩余时间 今天剩下的时间 今天余下的时间"),
     (Mark.PART, "morning", "morning mornings 早上 早晨 清晨 上午 早间"),
+    (Mark.PART, "day", "daytime 白天 日间"),
     (Mark.PART, "noon", "中午 正午"),
     (Mark.PART, "afternoon", "afternoon afternoons 下午 午后"),
     (Mark.PART, "evening", "evening evenings 傍晚 晚上 晚间"),

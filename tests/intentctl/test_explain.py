@@ -33,7 +33,7 @@ CATALOGUE = Catalogue(
     now=NOW,
     tz="UTC",
     tenants=("free", "enterprise"),
-    gpu_kinds=("A100", "L40S"),
+    devices={"A100": 4, "L40S": 4},
     nodes=("a", "b"),
 )
 LAPTOP = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"

@@ -30,7 +30,7 @@ CATALOGUE = Catalogue(
     now=datetime(2026, 1, 5, 12, tzinfo=UTC),
     tz="UTC",
     tenants=("free", "enterprise"),
-    gpu_kinds=("A100", "L40S"),
+    devices={"A100": 4, "L40S": 4},
     nodes=("a", "b"),
 )
 ONE = "keep P99 TTFT < 2s at peak"

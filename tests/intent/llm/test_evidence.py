@@ -215,7 +215,7 @@ def test_every_answer_of_the_schema_is_refused_by_name_or_quotes_the_text(data, 
     )
     before = json.dumps(answer)
     try:
-        found = hold_against(answer, text, replace(catalogue, gpu_kinds=("A100",)))
+        found = hold_against(answer, text, replace(catalogue, devices={"A100": 4}))
     except ExtractionError:
         return
     assert all(0 <= one.place[0] < one.place[1] <= len(text) and one.sentence for one in found.goals)

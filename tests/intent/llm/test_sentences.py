@@ -96,7 +96,7 @@ def said(kind, slots, language):
 def test_the_rules_read_a_sentence_as_what_its_slots_say(kind, language, catalogue):
     slots, meant = CASES[kind]
     text = said(kind, slots, language)
-    draft = read(text, replace(catalogue, gpu_kinds=("A100", "L40S"), nodes=("a", "b")))
+    draft = read(text, replace(catalogue, devices={"A100": 4, "L40S": 4}, nodes=("a", "b")))
     assert ([replace(one, evidence="") for one in draft.goals], draft.questions) == ([meant], []), text
 
 

@@ -33,7 +33,7 @@ def catalogue() -> Catalogue:
         tz="UTC",
         tenants=("acme", "free", "paid"),
         aliases={"the counter": "counting", "acme corp": "acme", "付费": "paid", "免费": "free"},
-        gpu_kinds=("A100", "L40S"),
+        devices={"A100": 4, "L40S": 4},
         nodes=("a", "b"),
     )
 

@@ -106,7 +106,7 @@ def test_another_deployment_has_other_names(catalogue):
 
 
 def test_a_deployments_own_gpu_and_node_are_known(catalogue):
-    own = replace(catalogue, gpu_kinds=("Q7",), nodes=("rack-9",))
+    own = replace(catalogue, devices={"Q7": 1}, nodes=("rack-9",))
     assert scanned("Q7s, rack-9 node", own)[::2] == [
         (Kind.SELECTOR, "gpu_type:Q7"),
         (Kind.SELECTOR, "node:rack-9"),

@@ -1,0 +1,185 @@
+"""Whether the text bears what an LLM chose from a list: metric, side, statistic, format. Pure.
+
+A choice is refused where the rules' own words say another one; words that they do not know are left to the model.
+"""
+
+from collections.abc import Iterable
+
+from intent import names
+from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.wire import Slots
+from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER
+from intent.rules import read
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.priorities import side
+from intent.rules.quantities import Quantity
+from intent.rules.tokens import Token
+
+_OF_ALL = frozenset({"evidence", "type", "window"})
+_BOUND = _OF_ALL | {"subject", "stat", "comparison", "number", "unit", "period", "tenant", "model", "soft"}
+_CLAIMS = {
+    "objective": _BOUND,
+    "relative": _BOUND | {"change"},
+    "exception": _OF_ALL | {"tenant", "subject", "stat", "comparison", "change", "number", "unit", "period", "soft", "model"},
+    "precision": _OF_ALL | {"rule", "precision", "tenant", "model", "soft"},
+    "placement": _OF_ALL | {"rule", "place", "workload", "soft"},
+    "priority": _OF_ALL | {"higher", "lower", "soft"},
+    "config": _OF_ALL | {"subject", "comparison", "number", "model", "soft"},
+    "reconfig": _OF_ALL | {"rule", "number", "unit", "period", "comparison"},
+}
+"""Goal type to the slots that it may have."""
+_THROUGHPUTS = frozenset({"throughput_tok", "throughput_req"})
+_FAMILIES = ((LATENCIES, ANY_LATENCY), (_THROUGHPUTS, ANY_THROUGHPUT))
+_SETTINGS = frozenset({"tp", "pp", "replicas"})
+_UNNAMED = _SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
+"""Subjects that many words may name."""
+_REFUSING = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, Kind.REPORT})
+_TURNED = {"<=": ">=", ">=": "<="}
+
+
+def claims_of(slots: Slots) -> frozenset[str]:
+    """The slots that a goal of this type may have."""
+    return _CLAIMS[slots["type"] or ""]
+
+
+def differing_metric(source: Source, slots: Slots, place: Place) -> str | None:
+    """What is wrong if the evidence names other metrics than the one that was chosen; if it names none, the text."""
+    subject = slots["subject"]
+    if subject is None or subject in _UNNAMED:
+        return None
+    said = _metrics(source.within(place)) or _metrics(source.tokens)
+    if not said or any(_is_alike(one, subject) for one in said):
+        return None
+    return f"the text names {', '.join(sorted(said))} there, not {subject}"
+
+
+def _metrics(tokens: Iterable[Token]) -> set[str]:
+    """What some words name, or speak of without a name: ``as cheap as possible``."""
+    found = set()
+    for one in tokens:
+        if one.kind is Kind.METRIC:
+            found.add(str(one.value))
+        elif one.kind is Kind.CHEAPEST:
+            found.add("cost")
+        elif "tokens/s" in {one.value, _unit(one)}:
+            found.add(ANY_THROUGHPUT)
+    return found
+
+
+def _unit(token: Token) -> str | None:
+    return token.value[0] if token.kind is Kind.UNIT else None
+
+
+def _is_alike(said: str, subject: str) -> bool:
+    if said == subject:
+        return True
+    if {said, subject} <= {"availability", "error_rate"} or {said, subject} <= {"throughput_tok", "tpot", ANY_THROUGHPUT}:
+        return True
+    return any(
+        {said, subject} <= {*family, anyone} and anyone in {said, subject} for family, anyone in _FAMILIES
+    )
+
+
+def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
+    """What is wrong if the evidence says the other side than the one that was chosen."""
+    chosen, subject = slots["comparison"], slots["subject"]
+    if chosen not in _TURNED:
+        return None
+    inside = source.within(place)
+    if any(one.kind in {Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN} for one in inside):
+        return None
+    good = ">=" if subject in HIGHER_IS_BETTER else "<=" if subject in LOWER_IS_BETTER else None
+    if subject in _SETTINGS and not _sides(inside):
+        return f"no word of the evidence says {chosen}"
+    words = {"better": good, "worse": _TURNED.get(good or "")}
+    said = {words.get(str(one.value), str(one.value)) for one in _sides(inside)}
+    if not said:
+        return None if good in {None, chosen} else f"no word of the evidence says {chosen}"
+    if subject in _SETTINGS:
+        return None if chosen in said else f"the evidence says {' and '.join(map(str, said))}"
+    return None if said & {chosen, "==", None} or "per user" in said else f"the evidence says {' and '.join(map(str, said))}"
+
+
+def _sides(tokens: list[Token]) -> list[Token]:
+    """Comparisons, a sign between an amount and its metric read from the metric's side."""
+    found = [one for one in tokens if one.kind is Kind.COMPARISON]
+    amounts = [one for one in tokens if one.kind is Kind.QUANTITY and isinstance(one.value, Quantity)]
+    metrics = [one for one in tokens if one.kind is Kind.METRIC]
+    if len(found) == len(amounts) == len(metrics) == 1 and amounts[0].end <= found[0].start and found[0].end <= metrics[0].start:
+        return []
+    return found
+
+
+def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
+    """What is wrong if the text does not say this statistic; one that the evidence says goes before one from elsewhere."""
+    if stat is None:
+        return None
+    here = {str(one.value) for one in source.within(place) if one.kind is Kind.STAT}
+    if here:
+        return None if stat in here else f"the evidence says {', '.join(sorted(here))}, not {stat}"
+    if any(one.kind is Kind.STAT and one.value == stat for one in source.tokens):
+        return None
+    digits = [source.covering(at) for at in source.places(stat.removeprefix("p"))]
+    if any(one is None or not (one.kind is Kind.QUANTITY and one.value.unit not in {None, "ratio"}) for one in digits):
+        return None
+    return f"the text does not say {stat}; say null"
+
+
+def missing_format(source: Source, slots: Slots, place: Place) -> bool:
+    """Whether the text does not say this numeric format."""
+    chosen = slots["precision"]
+    said = {str(one.value) for one in source.tokens if one.kind is Kind.PRECISION}
+    if chosen == "full":
+        return not any(one.kind is Kind.QUANTISE for one in source.tokens) and "full" not in said and not _is_strange(source, place)
+    return chosen not in said
+
+
+def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
+    """What is wrong if the rules, which read the evidence alone without a doubt, find another rule or another order in it."""
+    if problem := _differing_refusal(source, slots, place) or _differing_first(source, slots, place):
+        return problem
+    draft = read(source.text[slice(*place)], source.catalogue)
+    alike = [goal for goal in draft.goals if goal.type == slots["type"]]
+    if draft.questions or not alike:
+        return None
+    chosen = {name: slots[name] for name in ("rule", "higher", "lower") if slots[name] is not None}
+    said = [{name: str(getattr(goal, name, "")).removeprefix("tenant:") for name in chosen} for goal in alike]
+    named = {name: names.tenant(words, source.catalogue) or words for name, words in chosen.items()}
+    if any(one == named for one in said):
+        return None
+    return "the evidence says " + ", ".join(f"{name} {value}" for name, value in said[0].items())
+
+
+def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None:
+    """What is wrong if the evidence refuses nothing though the rule does, or the reverse; words nobody knows may do either."""
+    taken = [at for slot in ("place", "workload", "tenant", "model", "window") if slots[slot] for at in source.places(slots[slot] or "")]
+    words = [one for one in source.within(place) if not any(overlaps((one.start, one.end), at) for at in taken)]
+    refuses = any(one.kind in _REFUSING for one in words)
+    strange = any(one.kind is Kind.UNKNOWN for one in words)
+    if slots["rule"] in {"forbid", "freeze"} and not refuses and not strange and slots["number"] is None:
+        return f"no word of the evidence says {slots['rule']}"
+    if slots["rule"] == "min" and not any(one.kind is Kind.COMPARISON for one in words) and not strange:
+        return "no word of the evidence says a minimum"
+    if slots["rule"] == "require" and any(one.kind in {Kind.MAY, Kind.ALLOW} for one in words):
+        return "the evidence only allows"
+    if slots["rule"] not in {"freeze", None} and slots["type"] == "placement" and any(one.kind is Kind.FREEZE for one in words):
+        return "the evidence says freeze"
+    if slots["rule"] in {"require", "prefer", "allow"} and slots["precision"] != "full":
+        kinds = {one.kind for one in words}
+        if not kinds.isdisjoint({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT}) and Kind.ONLY not in kinds:
+            return f"the evidence refuses, which {slots['rule']} does not say"
+    return None
+
+
+def _differing_first(source: Source, slots: Slots, place: Place) -> str | None:
+    """What is wrong if another side than the higher one stands before the word "first", 优先."""
+    words = source.within(place)
+    first = next((n for n, one in enumerate(words) if one.kind is Kind.PRIORITY and one.value == "first"), 0)
+    sides = [name for one in words[:first] if (name := side(one))]
+    wrong = slots["type"] == "priority" and len(set(sides)) == 1 and slots["higher"] not in sides
+    return f"the evidence puts {sides[0]} first" if wrong else None
+
+
+def _is_strange(source: Source, place: Place) -> bool:
+    """Whether the evidence names no format that the rules know: it may say full precision in words of its own."""
+    return not any(one.kind is Kind.PRECISION for one in source.within(place))

@@ -1,0 +1,182 @@
+"""Words that no goal took up: which of them may change a wish and are asked about, and which are set aside. Pure.
+
+What may change a wish is a closed class, kept in ``weighty.yaml`` with its reasons. All other words are harmless: a person
+sees them in the read-back.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+import yaml
+
+from intent.fold import fold
+from intent.models import Goal, Objective, Placement, Priority, SetAside
+from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
+from intent.rules.tokens import Token
+
+Place = tuple[int, int]
+"""Half-open, in the original text."""
+
+_CLAUSE_END = re.compile(r"[,;:!?()\[\]\n，。；：！？（）【】、]|\.(?=\s|$)|\s[-–—]+\s|——")
+_BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
+_LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
+_THROUGHPUTS = frozenset({"throughput_tok", "throughput_req", ANY_THROUGHPUT, "tpot"})
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of the parts of a text."""
+
+    goals: tuple[Place, ...]
+    """The evidence of each goal."""
+    slots: tuple[Place, ...]
+    """Words that goals took from elsewhere."""
+    told: tuple[Place, ...] = ()
+    """What tells and wishes nothing, or is dealt with otherwise: inventory, orders to the system."""
+
+    @property
+    def all(self) -> tuple[Place, ...]:
+        """All of these."""
+        return (*self.goals, *self.slots, *self.told)
+
+
+def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:
+    """The words that no goal took up and that may change a wish, in order."""
+    found: dict[Place, Token] = {}
+    for start, end in _clauses(text):
+        near = any(_overlap((start, end), place) for place in taken.goals)
+        inside = [one for one in tokens if start <= one.start < end]
+        marks = _marks(text, start, end, "anywhere") if not near else _marks(text, start, end, "beside a goal")
+        for token in chain(_meaning(inside, goals, near), marks):
+            if not any(_overlap((token.start, token.end), place) for place in taken.all):
+                found.setdefault((token.start, token.end), token)
+    for token in _within_goals(text, taken):
+        found.setdefault((token.start, token.end), token)
+    return [found[place] for place in sorted(found)]
+
+
+def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside, ...]:
+    """Whole clauses that no goal took up and nobody is asked about, with their places."""
+    held = [*taken.goals, *taken.slots, *((one.start, one.end) for one in asked)]
+    found = []
+    for start, end in _clauses(text):
+        said = text[start:end]
+        if not any(_overlap((start, end), place) for place in held) and _says_something(said):
+            start += len(said) - len(said.lstrip())
+            found.append(SetAside(text[start:end].strip(), start, start + len(said.strip())))
+    return tuple(found)
+
+
+def _says_something(said: str) -> bool:
+    """More than a word between two goals: ``please``, ``and``."""
+    folded = fold(said).text
+    return len(re.findall(r"[\u3400-\u9fff]", folded)) >= 4 or len(re.findall(r"[a-z0-9']+", folded)) >= 2
+
+
+def _clauses(text: str) -> Iterator[Place]:
+    start = 0
+    for match in _CLAUSE_END.finditer(text):
+        if text[start : match.start()].strip():
+            yield start, match.start()
+        start = match.end()
+    if text[start:].strip():
+        yield start, len(text)
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+# -- tokens with a meaning -------------------------------------------------------------------------
+
+
+def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], near: bool) -> Iterator[Token]:
+    """Amounts, metrics, names, times and, beside a goal, negations: those that no goal says."""
+    for place, token in enumerate(tokens):
+        beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
+        if token.kind is Kind.QUANTITY and token.value.unit is None:
+            if not _BARE.isdisjoint(beside):
+                yield token
+        elif token.kind is Kind.NEGATION:
+            if near:
+                yield token
+        elif token.kind in _MEANT and not _is_said(token, goals):
+            yield token
+
+
+_MEANT = frozenset(
+    {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
+     Kind.PRECISION, Kind.SETTING}
+)  # fmt: skip
+
+
+def _is_said(token: Token, goals: Sequence[Goal]) -> bool:
+    """Whether some goal says the same."""
+    said = set(chain.from_iterable(_sayings(goal) for goal in goals))
+    if token.kind is Kind.QUANTITY:
+        return any(getattr(goal, "value", None) == token.value.value for goal in goals)
+    if token.kind is Kind.RANGE:
+        return False
+    if token.kind is Kind.WINDOW:
+        return any(goal.window == token.value for goal in goals)
+    if token.kind is Kind.METRIC:
+        return bool(said & _alike(str(token.value)))
+    return token.value == EVERYONE or token.value in said
+
+
+def _alike(metric: str) -> frozenset[str]:
+    for family, anyone in ((_LATENCIES, ANY_LATENCY), (_THROUGHPUTS, ANY_THROUGHPUT)):
+        if metric == anyone:
+            return family
+    return frozenset({metric})
+
+
+def _sayings(goal: Goal) -> Iterator[object]:
+    for slot in ("metric", "stat", "tenant", "model", "selector", "value", "key"):
+        yield getattr(goal, slot, None)
+    sides = (goal.higher, goal.lower) if isinstance(goal, Priority) else ()
+    sides = (goal.workload,) if isinstance(goal, Placement) else sides
+    for side in sides:
+        yield (side or "").removeprefix("tenant:")
+        yield {"quality": "quality_loss", "latency": ANY_LATENCY, "throughput": ANY_THROUGHPUT}.get(side or "", side)
+    if isinstance(goal, Objective) and goal.metric in _LATENCIES:
+        yield ANY_LATENCY
+
+
+# -- words by themselves ---------------------------------------------------------------------------
+
+
+@cache
+def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
+    """Where a word counts to the patterns of each part of the class."""
+    data = yaml.safe_load(files(__package__).joinpath("weighty.yaml").read_text(encoding="utf-8"))
+    return {
+        where: {name: re.compile("|".join(part["words"])) for name, part in parts.items()}
+        for where, parts in data.items()
+    }
+
+
+def _marks(text: str, start: int, end: int, where: str) -> Iterator[Token]:
+    """The words of the class in a clause; what counts anywhere counts beside a goal too."""
+    parts = {**_class()["anywhere"], **(_class()[where] if where != "anywhere" else {})}
+    folded = fold(text[start:end])
+    for name, pattern in parts.items():
+        for match in pattern.finditer(folded.text):
+            first, last = folded.span(*match.span())
+            yield Token(Kind.LIMITING, name, start + first, start + last)
+
+
+def _within_goals(text: str, taken: Taken) -> Iterable[Token]:
+    """Words that no slot of a goal can hold, inside its own evidence."""
+    for start, end in taken.goals:
+        folded = fold(text[start:end])
+        for name, pattern in _class()["within a goal"].items():
+            for match in pattern.finditer(folded.text):
+                first, last = folded.span(*match.span())
+                place = start + first, start + last
+                if not any(_overlap(place, slot) for slot in taken.slots):
+                    yield Token(Kind.LIMITING, name, *place)
