@@ -4,6 +4,7 @@ A choice is refused where the rules' own words say another one; words that they 
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from intent import names
 from intent.llm.quotes import Place, Source, overlaps
@@ -160,7 +161,7 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
         return f"no word of the evidence says {slots['rule']}"
     if slots["rule"] == "min" and not any(one.kind is Kind.COMPARISON for one in words) and not strange:
         return "no word of the evidence says a minimum"
-    if slots["rule"] == "require" and any(one.kind in {Kind.MAY, Kind.ALLOW} for one in words):
+    if slots["rule"] in {"require", "freeze"} and any(one.kind in {Kind.MAY, Kind.ALLOW} for one in words):
         return "the evidence only allows"
     if slots["rule"] not in {"freeze", None} and slots["type"] == "placement" and any(one.kind is Kind.FREEZE for one in words):
         return "the evidence says freeze"
@@ -172,12 +173,13 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
 
 
 def _differing_first(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if another side than the higher one stands before the word "first", 优先."""
+    """What is wrong if another side than the higher one stands right before the word "first", 优先."""
     words = source.within(place)
-    first = next((n for n, one in enumerate(words) if one.kind is Kind.PRIORITY and one.value == "first"), 0)
-    sides = [name for one in words[:first] if (name := side(one))]
-    wrong = slots["type"] == "priority" and len(set(sides)) == 1 and slots["higher"] not in sides
-    return f"the evidence puts {sides[0]} first" if wrong else None
+    for before, word in pairwise(words):
+        first = word.kind is Kind.PRIORITY and word.value == "first" and word.start - before.end <= 1
+        if first and (name := side(before)) not in {None, slots["higher"]}:
+            return f"the evidence puts {name} first"
+    return None
 
 
 def _is_strange(source: Source, place: Place) -> bool:
