@@ -21,8 +21,15 @@ from intent.rules.tokens import Token
 Place = tuple[int, int]
 """Half-open, in the original text."""
 
-_CLAUSE_END = re.compile(r"[,;:!?()\[\]\n，。；：！？（）【】、]|\.(?=\s|$)|\s[-–—]+\s|——")
+_CLAUSE_END = re.compile(
+    r"[,;:!?()\[\]\n，。；：！？（）【】、…~～]|\.(?=\s|$|\.)|\s[-–—]+\s|——|[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?"
+)
+"""Punctuation and emoji."""
 _BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
+_FEW = 2
+"""Words of a clause that is no more than a heading: ``at peak``."""
+_BEFORE, _AFTER = 10, 2
+"""Characters between a word that turns a goal round and the goal."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
 _THROUGHPUTS = frozenset({"throughput_tok", "throughput_req", ANY_THROUGHPUT, "tpot"})
 
@@ -48,10 +55,10 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
     """The words that no goal took up and that may change a wish, in order."""
     found: dict[Place, Token] = {}
     for start, end in _clauses(text):
-        near = any(_overlap((start, end), place) for place in taken.goals)
+        here = [place for place in taken.goals if _overlap((start, end), place)]
         inside = [one for one in tokens if start <= one.start < end]
-        marks = _marks(text, start, end, "anywhere") if not near else _marks(text, start, end, "beside a goal")
-        for token in chain(_meaning(inside, goals, near), marks):
+        marks = _marks(text, (start, end), here)
+        for token in chain(_meaning(inside, goals, here), marks):
             if not any(_overlap((token.start, token.end), place) for place in taken.all):
                 found.setdefault((token.start, token.end), token)
     for token in _within_goals(text, taken):
@@ -94,18 +101,26 @@ def _overlap(one: Place, other: Place) -> bool:
 # -- tokens with a meaning -------------------------------------------------------------------------
 
 
-def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], near: bool) -> Iterator[Token]:
-    """Amounts, metrics, names, times and, beside a goal, negations: those that no goal says."""
+def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Place]) -> Iterator[Token]:
+    """Amounts, metrics, names, times and, right at a goal, negations: those that no goal says.
+
+    A time in a clause of its own counts where hardly another word stands with it: else it is part of a story.
+    """
+    told = not here and len(tokens) > _FEW and not any(one.kind in _BARE for one in tokens)
     for place, token in enumerate(tokens):
         beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
         if token.kind is Kind.QUANTITY and token.value.unit is None:
             if not _BARE.isdisjoint(beside):
                 yield token
         elif token.kind is Kind.NEGATION:
-            if near:
+            if any(-_AFTER <= one[0] - token.end <= _BEFORE or 0 <= token.start - one[1] <= _AFTER for one in here):
                 yield token
-        elif token.kind in _MEANT and not _is_said(token, goals):
+        elif token.kind in _MEANT and not (told and _is_time(token)) and not _is_said(token, goals):
             yield token
+
+
+def _is_time(token: Token) -> bool:
+    return token.kind in {Kind.WINDOW, Kind.BAD_TIME} or (token.kind is Kind.QUANTITY and token.value.unit == "s")
 
 
 _MEANT = frozenset(
@@ -160,14 +175,24 @@ def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
     }
 
 
-def _marks(text: str, start: int, end: int, where: str) -> Iterator[Token]:
-    """The words of the class in a clause; what counts anywhere counts beside a goal too."""
-    parts = {**_class()["anywhere"], **(_class()[where] if where != "anywhere" else {})}
+def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[Token]:
+    """The words of the class in a clause; what counts anywhere counts beside a goal too, a scope only right at it."""
+    parts = {**_class()["anywhere"], **(_class()["beside a goal"] if here else {})}
+    start, end = clause
     folded = fold(text[start:end])
     for name, pattern in parts.items():
         for match in pattern.finditer(folded.text):
             first, last = folded.span(*match.span())
-            yield Token(Kind.LIMITING, name, start + first, start + last)
+            token = Token(Kind.LIMITING, name, start + first, start + last)
+            if name != "scopes" or _is_scope(text, token, clause, here):
+                yield token
+
+
+def _is_scope(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:
+    """Whether a scope belongs to a goal: it follows it, or opens its clause."""
+    follows = any(0 <= token.start - place[1] <= _AFTER for place in here)
+    opens = not text[clause[0] : token.start].strip() and any(place[0] >= token.end for place in here)
+    return follows or opens
 
 
 def _within_goals(text: str, taken: Taken) -> Iterable[Token]:

@@ -4,15 +4,17 @@ A slot that the text does not bear is a ``Problem``, which the model is asked to
 itself leaves it open, becomes the draft's question. Conventions and defaults are those of ``rules.bounds`` and its neighbours.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intent import names
 from intent.errors import Problem
+from intent.fold import fold
 from intent.llm.amounts import amount, number_place
-from intent.llm.quotes import Place, Source
-from intent.llm.support import claims_of, differing_metric, differing_rule, differing_side, missing_format, missing_stat
+from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.support import claims_of, differing_bound, differing_metric, differing_rule, differing_side, missing_format, missing_stat
 from intent.llm.windows import window
 from intent.llm.wire import Slots
 from intent.models import (
@@ -41,10 +43,15 @@ from intent.rules.tokens import Token
 _COPIED = ("evidence", "number", "unit", "period", "window", "tenant", "model", "place", "workload", "soft")
 _REST = "workload", "the rest"
 """What the prompt calls everything else."""
+_COUNTED = frozenset({"gpu_count", "tp", "pp", "replicas"})
+"""Subjects whose numbers count things, whatever these are called."""
 _RULED = frozenset({"precision", "placement", "priority", "reconfig"})
 """Goals whose rule or order the evidence has to say."""
 _SIDES = frozenset({"latency", "throughput", "cost", "quality"})
-_WORK = frozenset("jobs job requests request traffic stuff work workload workloads calls things the our all any 的 任务 请求 流量 业务 工作 类".split())  # noqa: SIM905 - reads as words
+_WORK = re.compile(
+    r"\b(?:jobs?|requests?|traffic|stuff|work|workloads?|calls?|things?|the|our|all|any)\b|的|任务|请求|流量|业务|工作|类"
+)
+"""Words of a workload that say only that it is one."""
 
 
 @dataclass
@@ -58,7 +65,12 @@ class Builder:
     """Words that goals took from beside their evidence."""
     places: list[Place] = field(default_factory=list)
     """The evidence of each goal, built or not."""
+    unread: list[Place] = field(default_factory=list)
+    """The evidence of each goal that the text does not bear."""
     windows: list[Window] = field(default_factory=list)
+    """Of the goals so far."""
+    amounts: dict[str, Token] = field(default_factory=dict)
+    """Subject to the last amount of it that was said with its unit."""
 
     def add(self, slots: Slots, pointer: str, opposed: bool) -> None:
         """The goal of some slots; ``opposed`` if another goal bounds the same from the other side."""
@@ -78,8 +90,10 @@ class Builder:
             one.refuse("rule" if slots["rule"] else "higher", problem)
         else:
             _BUILDERS[slots["type"] or ""](one)
+        self.windows += [goal.window for goal in self.draft.goals[mark[0] :]]
         if one.wrong:
             self.problems += one.wrong
+            self.unread.append(place)
             del self.draft.goals[mark[0] :], self.draft.assumptions[mark[1] :]
 
     def _unheld(self, slots: Slots, pointer: str) -> Iterator[Problem]:
@@ -134,10 +148,25 @@ class _Slots:
         if place is None:
             self.refuse("number", f"{number[:60]!r} is no number of the evidence; copy it")
             return None
-        found = amount(self.source, place, self.slots["unit"], self.slots.get("period"))
+        unit = None if self.slots["subject"] in _COUNTED else self.slots["unit"]
+        found = amount(self.source, place, unit, self.slots["period"]) or self._as_before(place)
         if found is None:
             self.refuse("unit", f"number, unit and period are not said so at {number[:60]!r}; copy them")
+        elif found.value.unit is not None:
+            self.builder.amounts[self.slots["subject"] or ""] = found
         return found
+
+    def _as_before(self, place: Place) -> Token | None:
+        """A bare number in the unit of the goal before, whose metric it repeats: ``enterprise 1 s; free 4``."""
+        before = self.builder.amounts.get(self.slots["subject"] or "")
+        bare = amount(self.source, place, None, None)
+        words = self.slots["unit"]
+        if before is None or bare is None or bare.value.unit is not None:
+            return None
+        said = [one for one in self.source.places(words)] if words else [(before.start, before.end)]
+        if not any(overlaps(one, (before.start, before.end)) for one in said):
+            return None
+        return replace(bare, value=bare.value.in_unit(before.value.unit, before.value.factor))
 
     def when(self) -> Token | None:
         """The window's token; None if none was said."""
@@ -150,14 +179,21 @@ class _Slots:
         if said is not None and said.kind is Kind.BAD_TIME:
             ask_time(self.draft, said)
             return None
-        held = scopes.window(self.draft, said)
-        if held is not None:
-            self.builder.windows.append(held)
-        return held
+        return scopes.window(self.draft, said)
 
     def tenant_token(self) -> Token | None:
+        """The tenant's token, its value None if nobody has the name; None if none was said."""
         words = self.slots["tenant"]
-        return None if words is None else self.token(Kind.TENANT, names.tenant(words, self.source.catalogue), words)
+        if words is None:
+            return None
+        named = names.tenant(words, self.source.catalogue) or self.heard(Kind.TENANT, words)
+        return self.token(Kind.TENANT, named, words)
+
+    def heard(self, kind: Kind, words: str) -> str | None:
+        """A name behind a slip of the keyboard or a homophone."""
+        place = self.source.place(words, self.place)
+        said = [*tokenize(words, self.source.catalogue), *(self.source.within(place) if place else ())]
+        return next((str(one.value) for one in said if one.kind is kind and one.value), None)
 
     def tenant(self) -> str | bool | None:
         """A tenant's name, None for everybody, False if nobody has the name and it was asked about."""
@@ -166,11 +202,13 @@ class _Slots:
     def model(self) -> str | None:
         """A model's name; as it was said, if no model has it: the validator asks."""
         words = self.slots["model"]
-        return None if words is None else names.model(words, self.source.catalogue) or words
+        if words is None:
+            return None
+        return names.model(words, self.source.catalogue) or self.heard(Kind.MODEL, words) or words
 
-    def reading(self) -> Reading | None:
-        """The slots of a bound as the rules have them; None if the text bears one of them not."""
-        slots, found = self.slots, self.amount()
+    def reading(self, found: Token | None) -> Reading | None:
+        """The slots of a bound as the rules have them; None if the text does not bear one of them."""
+        slots = self.slots
         for slot, problem in (
             ("subject", differing_metric(self.source, slots, self.place)),
             ("comparison", differing_side(self.source, slots, self.place)),
@@ -223,17 +261,19 @@ class _Slots:
 
 
 def _objective(one: _Slots) -> None:
-    reading = one.reading()
+    reading = one.reading(one.amount())
     if reading is None:
         return
     before = len(one.draft.goals)
     add_goal(one.draft, reading)
-    one.builder.windows += [goal.window for goal in one.draft.goals[before:]]
+    for goal in one.draft.goals[before:]:
+        if isinstance(goal, Objective) and (problem := differing_bound(one.source, goal, one.place)):
+            one.refuse("comparison", problem)
 
 
 def _relative(one: _Slots) -> None:
-    slots = one.slots
-    found, side = one.amount(), slots["comparison"]
+    slots, side = one.slots, one.slots["comparison"]
+    found = None if slots["change"] == "times" else one.amount()
     if one.wrong:
         return
     if slots["change"] == "times":
@@ -248,7 +288,7 @@ def _relative(one: _Slots) -> None:
         return
     else:
         change = Change(side, amount=_as_share(found)) if found else Change(side)
-    reading = one.reading()
+    reading = one.reading(found)
     if change is None:
         one.refuse("number", "no factor is said there; copy the words that say it")
     elif reading is not None:
@@ -384,11 +424,13 @@ def _workload(one: _Slots) -> str | bool | None:
     if tenant := names.tenant(words, one.source.catalogue):
         return f"tenant:{tenant}"
     said = [token for token in tokenize(words, one.source.catalogue) if token.kind in {Kind.WORKLOAD, Kind.TENANT}]
-    if said and said[0].kind is Kind.WORKLOAD:
+    kept = _WORK.sub(" ", fold(words).text.replace("-", " ")).split()
+    whole = said and len(" ".join(kept)) <= said[0].end - said[0].start
+    if said and said[0].kind is Kind.WORKLOAD and whole:
         return str(said[0].value)
-    if said and said[0].value is None:
-        return scopes.tenant(one.draft, one.token(Kind.TENANT, None, words))
-    kept = [word for word in words.lower().replace("-", " ").split() if word not in _WORK]
+    if said and said[0].kind is Kind.TENANT:
+        who = scopes.tenant(one.draft, one.token(Kind.TENANT, said[0].value, words))
+        return f"tenant:{who}" if who else who
     return "_".join(kept) or None
 
 
@@ -417,7 +459,7 @@ def _config(one: _Slots) -> None:
     if one.slots["subject"] not in {"tp", "pp", "replicas"}:
         one.refuse("subject", "a goal of type config needs tp, pp or replicas")
         return
-    reading = one.reading()
+    reading = one.reading(one.amount())
     if reading is not None:
         add_goal(one.draft, replace(reading, tenant=None))
 
@@ -428,7 +470,7 @@ def _reconfig(one: _Slots) -> None:
         one.keep(lambda when: ReconfigRule("forbid", one.evidence, window=when))
         return
     number = slots["number"]
-    place = one.source.place(number, one.place) if number else None
+    place = number_place(one.source, number, one.place) if number else None
     counts = _amounts(one, one.source.text[slice(*place)] if place else "")
     said = slots["period"] or slots["unit"] or ""
     period = next((token for token in tokenize(said, one.source.catalogue) if token.kind is Kind.PERIOD), None)

@@ -3,16 +3,18 @@
 ``docs/intents.md`` has the conventions; ``docs/decisions/0019`` says why no second reading of the text stands beside this one.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from intent.errors import ExtractionError, Failure, Problem
+from intent.fold import fold
 from intent.injection import orders
 from intent.llm.goals import Builder, opposed
 from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.wire import unusable
-from intent.models import Catalogue, Finding
+from intent.models import Catalogue, Config, Finding
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
@@ -20,8 +22,9 @@ from intent.rules.tokens import Token
 from intent.weighing import Taken, set_aside, weighty
 
 _BOUNDING = frozenset({Kind.COMPARISON, Kind.OPTIMISE})
-_HARD = frozenset({"limiters", "taking back"})
-"""Parts of the class that nothing excuses, whatever the model says of them."""
+_TOGETHER = re.compile(r"\s*(?:,|and|&|\+|、|，|和|/)?\s*(?:and|和)?\s*")
+_WISHING = re.compile(r"\b(?:must|should|shall|keep|needs?|have to|ensure|make sure|limit|cap|hold|want)\b|必须|保证|保持|控制|不要|不得|务必|别|压到|确保|希望")
+"""Words of a wish, which what only tells does not have."""
 _KEEPING = frozenset({Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE})
 """Without these a text asks for more than it says: a question about them does not offer that first."""
 
@@ -32,6 +35,8 @@ class Read:
 
     draft: Draft
     problems: tuple[Problem, ...]
+    unread: tuple[Place, ...] = ()
+    """The evidence of goals that have a problem."""
 
 
 def read_answer(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Read:
@@ -40,9 +45,10 @@ def read_answer(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> R
     builder = Builder(source, Draft(text, catalogue))
     for number, (slots, is_opposed) in enumerate(zip(answer["goals"], opposed(answer["goals"]), strict=True)):
         builder.add(slots, f"/goals/{number}", is_opposed)
+    _share_windows(builder)
     problems = [*builder.problems, *_absent(answer, source)]
     _weigh(builder, answer)
-    return Read(builder.draft, tuple(problems))
+    return Read(builder.draft, tuple(problems), tuple(builder.unread))
 
 
 def settle(read: Read) -> Draft:
@@ -54,10 +60,12 @@ def settle(read: Read) -> Draft:
     if not read.problems:
         return read.draft
     draft = read.draft
-    if not draft.goals and not draft.questions:
+    if not read.unread or (not draft.goals and not draft.questions):
         raise refusal(read.problems)
-    words = draft.say("words_not_understood", said=draft.quoted(Token(Kind.UNKNOWN, None, 0, len(draft.text))))
-    draft.ask("slots_not_in_text", None, words, [draft.say("nothing")])
+    said = [Token(Kind.UNKNOWN, None, *place) for place in read.unread]
+    words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, said)))
+    draft.questions.clear()
+    draft.ask("slots_not_in_text", said[0], words, [draft.say("nothing"), draft.without(said)])
     return draft
 
 
@@ -74,6 +82,19 @@ def _absent(answer: Mapping[str, Any], source: Source) -> Iterator[Problem]:
     for pointer, words in quotes:
         if words.strip() and not source.places(words):
             yield Problem(pointer, f"{words[:60]!r} is not in the text; copy its words")
+
+
+def _share_windows(builder: Builder) -> None:
+    """TP, PP and replicas said together are one topology: the window of the last is that of all."""
+    goals, places = builder.draft.goals, builder.places
+    for number in range(len(goals) - 1, 0, -1):
+        here, before = goals[number], goals[number - 1]
+        if isinstance(here, Config) and isinstance(before, Config) and before.window == "always" != here.window:
+            between = builder.source.text[places[number - 1][1] : places[number][0]] if len(places) == len(goals) else ";"
+            if _TOGETHER.fullmatch(between):
+                goals[number - 1] = replace(before, window=here.window)
+                pointer = f"/goals/{number - 1}/window"
+                builder.draft.assumptions = [one for one in builder.draft.assumptions if one.pointer != pointer]
 
 
 # -- what is left over -----------------------------------------------------------------------------
@@ -118,8 +139,8 @@ def _ask_about(draft: Draft, left: Sequence[Token]) -> None:
 def _bounds(source: Source, place: Place) -> bool:
     """Whether what is said to tell something reads like a wish: a metric, a bound and a number, and no word of a report."""
     kinds = {one.kind for one in source.within(place)}
-    wishes = Kind.METRIC in kinds and Kind.QUANTITY in kinds and not kinds.isdisjoint(_BOUNDING)
-    return wishes and Kind.REPORT not in kinds
+    bounds = Kind.METRIC in kinds and Kind.QUANTITY in kinds and not kinds.isdisjoint(_BOUNDING)
+    return bounds and Kind.REPORT not in kinds and _WISHING.search(fold(source.text[slice(*place)]).text) is not None
 
 
 def _introduces(builder: Builder, token: Token) -> bool:

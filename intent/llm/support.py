@@ -3,15 +3,18 @@
 A choice is refused where the rules' own words say another one; words that they do not know are left to the model.
 """
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 
 from intent import names
+from intent.fold import fold
 from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.wire import Slots
-from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER
+from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Objective
 from intent.rules import read
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
+from intent.rules.phrasing import tokenize
 from intent.rules.priorities import side
 from intent.rules.quantities import Quantity
 from intent.rules.tokens import Token
@@ -35,6 +38,8 @@ _SETTINGS = frozenset({"tp", "pp", "replicas"})
 _UNNAMED = _SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
 """Subjects that many words may name."""
 _REFUSING = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, Kind.REPORT})
+_FORMAT = re.compile(r"bits?\b|float|integer|precision|quanti[sz]|weights|numeric|精度|量化|浮点|整数|位")
+"""Words for formats that the rules do not know by name."""
 _TURNED = {"<=": ">=", ">=": "<="}
 
 
@@ -48,7 +53,10 @@ def differing_metric(source: Source, slots: Slots, place: Place) -> str | None:
     subject = slots["subject"]
     if subject is None or subject in _UNNAMED:
         return None
-    said = _metrics(source.within(place)) or _metrics(source.tokens)
+    inside = source.within(place)
+    said = _metrics(inside)
+    if not said and not any(one.kind is Kind.UNKNOWN for one in inside):
+        said = _metrics(source.tokens)
     if not said or any(_is_alike(one, subject) for one in said):
         return None
     return f"the text names {', '.join(sorted(said))} there, not {subject}"
@@ -62,19 +70,26 @@ def _metrics(tokens: Iterable[Token]) -> set[str]:
             found.add(str(one.value))
         elif one.kind is Kind.CHEAPEST:
             found.add("cost")
-        elif "tokens/s" in {one.value, _unit(one)}:
+        elif (unit := _unit(one)) in {"tokens/s", "requests/s"}:
             found.add(ANY_THROUGHPUT)
+        elif unit is not None and unit.startswith("USD"):
+            found.add("cost")
     return found
 
 
 def _unit(token: Token) -> str | None:
-    return token.value[0] if token.kind is Kind.UNIT else None
+    """The unit that a word is, or that an amount has."""
+    if token.kind is Kind.UNIT:
+        return str(token.value[0])
+    if token.kind is Kind.THING:
+        return str(token.value)
+    return token.value.unit if token.kind is Kind.QUANTITY else None
 
 
 def _is_alike(said: str, subject: str) -> bool:
     if said == subject:
         return True
-    if {said, subject} <= {"availability", "error_rate"} or {said, subject} <= {"throughput_tok", "tpot", ANY_THROUGHPUT}:
+    if {said, subject} <= {"throughput_tok", "tpot", ANY_THROUGHPUT}:
         return True
     return any(
         {said, subject} <= {*family, anyone} and anyone in {said, subject} for family, anyone in _FAMILIES
@@ -93,7 +108,8 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     if subject in _SETTINGS and not _sides(inside):
         return f"no word of the evidence says {chosen}"
     words = {"better": good, "worse": _TURNED.get(good or "")}
-    said = {words.get(str(one.value), str(one.value)) for one in _sides(inside)}
+    alone = tokenize(source.text[slice(*place)], source.catalogue)
+    said = {words.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
     if not said:
         return None if good in {None, chosen} else f"no word of the evidence says {chosen}"
     if subject in _SETTINGS:
@@ -109,6 +125,15 @@ def _sides(tokens: list[Token]) -> list[Token]:
     if len(found) == len(amounts) == len(metrics) == 1 and amounts[0].end <= found[0].start and found[0].end <= metrics[0].start:
         return []
     return found
+
+
+def differing_bound(source: Source, goal: Objective, place: Place) -> str | None:
+    """What is wrong if the rules, which read the evidence alone without a doubt, find other bounds of this metric in it."""
+    draft = read(source.text[slice(*place)], source.catalogue)
+    bounds = [one for one in draft.goals if isinstance(one, Objective) and one.metric == goal.metric]
+    if draft.questions or not bounds or any((one.op, one.value) == (goal.op, goal.value) for one in bounds):
+        return None
+    return "the evidence says " + " and ".join(f"{one.op} {one.value} {one.unit}" for one in bounds)
 
 
 def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
@@ -127,12 +152,15 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
 
 
 def missing_format(source: Source, slots: Slots, place: Place) -> bool:
-    """Whether the text does not say this numeric format."""
+    """Whether the text does not say this numeric format: the evidence, or if it says none, the words around it."""
     chosen = slots["precision"]
-    said = {str(one.value) for one in source.tokens if one.kind is Kind.PRECISION}
-    if chosen == "full":
-        return not any(one.kind is Kind.QUANTISE for one in source.tokens) and "full" not in said and not _is_strange(source, place)
-    return chosen not in said
+    here = {str(one.value) for one in source.within(place) if one.kind is Kind.PRECISION}
+    said = here or {str(one.value) for one in source.tokens if one.kind is Kind.PRECISION}
+    if chosen in said:
+        return False
+    if chosen == "full" and any(one.kind is Kind.QUANTISE for one in source.tokens):
+        return False
+    return bool(here) or _FORMAT.search(fold(source.text).text) is None
 
 
 def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
@@ -144,11 +172,16 @@ def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
     if draft.questions or not alike:
         return None
     chosen = {name: slots[name] for name in ("rule", "higher", "lower") if slots[name] is not None}
-    said = [{name: str(getattr(goal, name, "")).removeprefix("tenant:") for name in chosen} for goal in alike]
-    named = {name: names.tenant(words, source.catalogue) or words for name, words in chosen.items()}
+    said = [{name: _softened(str(getattr(goal, name, ""))) for name in chosen} for goal in alike]
+    named = {name: _softened(names.tenant(words, source.catalogue) or words) for name, words in chosen.items()}
     if any(one == named for one in said):
         return None
     return "the evidence says " + ", ".join(f"{name} {value}" for name, value in said[0].items())
+
+
+def _softened(said: str) -> str:
+    """A rule or a side; to prefer is to require, softly."""
+    return "require" if said == "prefer" else said.removeprefix("tenant:")
 
 
 def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None:
@@ -161,12 +194,14 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
         return f"no word of the evidence says {slots['rule']}"
     if slots["rule"] == "min" and not any(one.kind is Kind.COMPARISON for one in words) and not strange:
         return "no word of the evidence says a minimum"
-    if slots["rule"] in {"require", "freeze"} and any(one.kind in {Kind.MAY, Kind.ALLOW} for one in words):
-        return "the evidence only allows"
+    kinds = {one.kind for one in words}
+    if slots["rule"] in {"require", "freeze"} and not kinds.isdisjoint({Kind.MAY, Kind.ALLOW, Kind.SOFT}):
+        return "the evidence only allows or prefers"
+    if slots["type"] == "precision" and slots["rule"] != "min" and Kind.COMPARISON in kinds:
+        return "the evidence says a minimum"
     if slots["rule"] not in {"freeze", None} and slots["type"] == "placement" and any(one.kind is Kind.FREEZE for one in words):
         return "the evidence says freeze"
     if slots["rule"] in {"require", "prefer", "allow"} and slots["precision"] != "full":
-        kinds = {one.kind for one in words}
         if not kinds.isdisjoint({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT}) and Kind.ONLY not in kinds:
             return f"the evidence refuses, which {slots['rule']} does not say"
     return None
@@ -180,8 +215,3 @@ def _differing_first(source: Source, slots: Slots, place: Place) -> str | None:
         if first and (name := side(before)) not in {None, slots["higher"]}:
             return f"the evidence puts {name} first"
     return None
-
-
-def _is_strange(source: Source, place: Place) -> bool:
-    """Whether the evidence names no format that the rules know: it may say full precision in words of its own."""
-    return not any(one.kind is Kind.PRECISION for one in source.within(place))

@@ -11,11 +11,15 @@ from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
 from intent.times.clock import PARTS, spelled
 from intent.times.dates import DAY_NAMES
+from intent.times.words import NUMBERS
 
 _REST = re.compile(
     r"otherwise|else|(?:the )?(?:rest|remainder)(?: of (?:the|that) (?:time|day|week))?|(?:(?:at )?all |at |the )?(?:other|remaining) (?:times?|hours|days)"
     r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?|(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)?|平时|平常"
 )
+_HALF = re.compile(r"\b([a-z]+|\d{1,2}) ([ap])\.? ?m\b\.?")
+"""``nine a m``, as it is dictated."""
+_DIGIT = re.compile(r"\d")
 _OTHERS = {"peak": "off_peak", "off_peak": "peak"}
 _PART_HOURS = frozenset((spelled(start), spelled(end)) for start, end in PARTS.values())
 _PARTS = frozenset({"overnight"})
@@ -31,15 +35,26 @@ def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -
     if _REST.fullmatch(fold(words).text.strip(" ,.，。的")):
         rest = _rest(earlier)
         return Token(Kind.WINDOW if rest else Kind.BAD_TIME, rest or "ambiguous_time", *place)
-    said = [one for one in tokenize(words, source.catalogue) if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]
-    if not said:
-        said = [one for one in source.within(place) if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]
+    said = _times(source, words, place)
     if bad := next((one for one in said if one.kind is Kind.BAD_TIME), None):
         return Token(Kind.BAD_TIME, bad.value, *place)
     if not said:
         return Token(Kind.WINDOW, words, *place)  # by a name that nobody defined
     joined = _joined([one.value for one in said])
     return Token(Kind.WINDOW if joined else Kind.BAD_TIME, joined or "ambiguous_time", *place)
+
+
+def _times(source: Source, words: str, place: Place) -> list[Token]:
+    """The times of the words, read in the way that leaves no number over; one that cannot be, if there is no such way."""
+    plain = _HALF.sub(lambda match: f"{NUMBERS.get(match[1], match[1])} {match[2]}m", fold(words).text)
+    for way in (words, f"on {words}", plain):
+        tokens = tokenize(way, source.catalogue)
+        said = [one for one in tokens if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]
+        if said and not any(one.kind in {Kind.QUANTITY, Kind.NUMBER, Kind.RANGE} for one in tokens):
+            return said
+    if said := [one for one in source.within(place) if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]:
+        return said if not _DIGIT.search(words) else [Token(Kind.BAD_TIME, "ambiguous_time", *place)]
+    return [Token(Kind.BAD_TIME, "ambiguous_time", *place)] if _DIGIT.search(words) else []
 
 
 def _joined(windows: Sequence[Window]) -> Window | None:
