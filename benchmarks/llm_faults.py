@@ -13,9 +13,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.misbehaving_llm import FAULTS, TEXT, Endpoint
 from benchmarks.provenance import provenance
 from benchmarks.report import Document
-from intent.llm.testing import FAULTS, TEXT, Endpoint
 from intent.models import NAMED_WINDOWS, Catalogue, Intent
 from intent.translate import translate
 
@@ -83,9 +83,11 @@ def measure(name: str, deadline_s: float, right: Intent) -> Document:
 
 
 def outcome(intent: Intent, right: Intent) -> str:
-    """The failure because of which the rules answered, ``clarify``, ``ok``, or ``wrong`` for other goals."""
+    """The failure because of which the rules answered, ``clarify``, ``ok``, no wish, or ``wrong`` for other goals."""
     if intent.questions:
         return "clarify"
+    if not intent.goals:
+        return "out_of_scope"
     said, meant = ([replace(goal, evidence="") for goal in one.goals] for one in (intent, right))
     if said != meant:
         return "wrong"

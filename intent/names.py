@@ -7,9 +7,13 @@ from intent.fold import fold
 from intent.models import Catalogue
 
 _AROUND = frozenset(
-    "the our all for tenant tenants customer customers user users client clients account accounts tier plan model models node "
-    "nodes host hosts traffic requests request jobs work tenancy machine machines box boxes server servers gpu gpus card cards".split()  # noqa: SIM905 - reads as words
-)
+    [
+        "the", "our", "all", "for", "tenant", "tenants", "customer", "customers", "user", "users", "client", "clients",
+        "account", "accounts", "tier", "plan", "traffic", "request", "requests", "job", "jobs", "work", "model", "models",
+        "node", "nodes", "host", "hosts", "machine", "machines", "box", "boxes", "server", "servers", "gpu", "gpus", "card",
+        "cards",
+    ]
+)  # fmt: skip
 """Words beside a name that say only what kind of thing it names."""
 _HAN_AROUND = re.compile("租户|用户|客户|流量|请求|业务|模型|节点|机器|服务器|显卡|卡|上|的|那台|那些|这台")
 _WORD = re.compile(r"[a-z0-9]+(?:[._][a-z0-9]+)*|[\u3400-\u9fff]+")

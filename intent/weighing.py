@@ -43,12 +43,9 @@ class Taken:
     slots: tuple[Place, ...]
     """Words that goals took from elsewhere."""
     told: tuple[Place, ...] = ()
-    """What tells and wishes nothing, or is dealt with otherwise: inventory, orders to the system."""
-
-    @property
-    def all(self) -> tuple[Place, ...]:
-        """All of these."""
-        return (*self.goals, *self.slots, *self.told)
+    """What tells and wishes nothing."""
+    orders: tuple[Place, ...] = ()
+    """What gives the system orders."""
 
 
 def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:
@@ -59,22 +56,33 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
         inside = [one for one in tokens if start <= one.start < end]
         marks = _marks(text, (start, end), here)
         for token in chain(_meaning(inside, goals, here), marks):
-            if not any(_overlap((token.start, token.end), place) for place in taken.all):
-                found.setdefault((token.start, token.end), token)
-    for token in _within_goals(text, taken):
+            place = token.start, token.end
+            held = taken.slots if token.kind in _HELD_BY_SLOTS else taken.goals
+            if not any(_overlap(place, other) for other in (*held, *taken.slots, *taken.told, *taken.orders)):
+                found.setdefault(place, token)
+    for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
         found.setdefault((token.start, token.end), token)
     return [found[place] for place in sorted(found)]
 
 
+def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]:
+    """A negation before a goal's evidence that turns the comparison in it round: ``don't keep TTFT under``."""
+    for token in tokens:
+        for start, _ in taken.goals:
+            across = token.kind is Kind.COMPARISON and token.start < start < token.end
+            if across and not _CLAUSE_END.search(text, token.start, start):
+                yield Token(Kind.NEGATION, None, token.start, start)
+
+
 def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside, ...]:
     """Whole clauses that no goal took up and nobody is asked about, with their places."""
-    held = [*taken.goals, *taken.slots, *((one.start, one.end) for one in asked)]
+    held = [*taken.goals, *taken.slots, *taken.orders, *((one.start, one.end) for one in asked)]
     found = []
     for start, end in _clauses(text):
-        said = text[start:end]
+        said = text[start:end].strip()
         if not any(_overlap((start, end), place) for place in held) and _says_something(said):
-            start += len(said) - len(said.lstrip())
-            found.append(SetAside(text[start:end].strip(), start, start + len(said.strip())))
+            first = text.index(said, start)
+            found.append(SetAside(said, first, first + len(said)))
     return tuple(found)
 
 
@@ -113,20 +121,29 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
             if not _BARE.isdisjoint(beside):
                 yield token
         elif token.kind is Kind.NEGATION:
-            if any(-_AFTER <= one[0] - token.end <= _BEFORE or 0 <= token.start - one[1] <= _AFTER for one in here):
+            if any(
+                -_AFTER <= one[0] - token.end <= _BEFORE or 0 <= token.start - one[1] <= _AFTER
+                for one in here
+            ):
                 yield token
         elif token.kind in _MEANT and not (told and _is_time(token)) and not _is_said(token, goals):
             yield token
 
 
 def _is_time(token: Token) -> bool:
-    return token.kind in {Kind.WINDOW, Kind.BAD_TIME} or (token.kind is Kind.QUANTITY and token.value.unit == "s")
+    return token.kind in {Kind.WINDOW, Kind.BAD_TIME} or (
+        token.kind is Kind.QUANTITY and token.value.unit == "s"
+    )
 
 
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
      Kind.PRECISION, Kind.SETTING}
 )  # fmt: skip
+
+
+_HELD_BY_SLOTS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.TENANT, Kind.MODEL, Kind.WINDOW, Kind.BAD_TIME})
+"""What counts even inside the evidence of a goal, if none of its slots has it."""
 
 
 def _is_said(token: Token, goals: Sequence[Goal]) -> bool:
@@ -153,13 +170,19 @@ def _alike(metric: str) -> frozenset[str]:
 def _sayings(goal: Goal) -> Iterator[object]:
     for slot in ("metric", "stat", "tenant", "model", "selector", "value", "key"):
         yield getattr(goal, slot, None)
-    sides = (goal.higher, goal.lower) if isinstance(goal, Priority) else ()
-    sides = (goal.workload,) if isinstance(goal, Placement) else sides
-    for side in sides:
+    for side in _named_sides(goal):
         yield (side or "").removeprefix("tenant:")
-        yield {"quality": "quality_loss", "latency": ANY_LATENCY, "throughput": ANY_THROUGHPUT}.get(side or "", side)
+        yield {"quality": "quality_loss", "latency": ANY_LATENCY, "throughput": ANY_THROUGHPUT}.get(
+            side or "", side
+        )
     if isinstance(goal, Objective) and goal.metric in _LATENCIES:
         yield ANY_LATENCY
+
+
+def _named_sides(goal: Goal) -> tuple[str | None, ...]:
+    if isinstance(goal, Priority):
+        return goal.higher, goal.lower
+    return (goal.workload,) if isinstance(goal, Placement) else ()
 
 
 # -- words by themselves ---------------------------------------------------------------------------

@@ -9,13 +9,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from intent.errors import ExtractionError
 from intent.llm.reading import read_answer, settle
 from intent.llm.wire import filled, parse_answer, wire_schema
-from intent.models import Catalogue, Goal, Priority, TenantException, Objective, Relative
+from intent.models import Catalogue, Goal, Objective, Priority, Relative, TenantException
 from intent.rules.draft import Draft
 
 Answer = dict[str, Any]
@@ -103,7 +103,7 @@ def _essence(goal: Goal) -> tuple[object, ...]:
         case Priority():
             return goal.type, goal.higher, goal.lower
         case _:
-            return tuple(replace(goal, evidence="", window="always").__getstate__())
+            return tuple(asdict(replace(goal, evidence="", window="always")).values())
 
 
 # -- the changes -----------------------------------------------------------------------------------
@@ -120,7 +120,9 @@ def _evidence(answer: Answer, chance: random.Random, _: Sequence[Reply]) -> bool
     if goal is None:
         return False
     said = goal["evidence"]
-    goal["evidence"] = chance.choice([said + " really", said[::-1] + "!", said.replace(" ", "  ", 1) + "~", "p50 TTFT < 7s"])
+    goal["evidence"] = chance.choice(
+        [said + " really", said[::-1] + "!", said.replace(" ", "  ", 1) + "~", "p50 TTFT < 7s"]
+    )
     return True
 
 
@@ -138,7 +140,9 @@ def _unit(answer: Answer, chance: random.Random, _: Sequence[Reply]) -> bool:
     if goal is None:
         return False
     others = [one["unit"] for one in answer["goals"] if one["unit"] not in {None, goal["unit"]}]
-    goal["unit"] = chance.choice([one for one in ("ms", "s", "min", "%", "秒", "requests/s", *others) if one != goal["unit"]])
+    goal["unit"] = chance.choice(
+        [one for one in ("ms", "s", "min", "%", "秒", "requests/s", *others) if one != goal["unit"]]
+    )
     return True
 
 

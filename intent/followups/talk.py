@@ -36,7 +36,7 @@ class Talk:
 
     def phrase(self, goal: Goal) -> str:
         """One goal as a clause."""
-        alone = replace(self.previous, goals=(goal,), assumptions=())
+        alone = replace(self.previous, goals=(goal,), assumptions=(), set_aside=())
         return self.read_back(alone).rstrip(".。 ")
 
     def meanings(self, goal: Goal) -> set[tuple[Kind, str]]:
@@ -134,7 +134,7 @@ class Talk:
     def _complete(self, entries: Entries) -> str | None:
         """The text of these goals, if the rules read it so."""
         goals = tuple(entry.goal for entry in entries)
-        text = self.read_back(replace(self.previous, goals=goals, assumptions=()))
+        text = self.read_back(replace(self.previous, goals=goals, assumptions=(), set_aside=()))
         read = translate(text, self.catalogue)
         same = len(read.goals) == len(goals) and all(map(same_wish, read.goals, goals))
         return text if same and not read.questions else None

@@ -59,7 +59,7 @@ def version(previous: Intent, entries: Sequence[Entry], base: Intent, mode: Mode
         for slot, words in entry.notes
     ]
     goals = tuple(entry.goal for entry in ordered)
-    intent = replace(base, goals=goals, assumptions=tuple(notes), readback="")
+    intent = replace(base, goals=goals, assumptions=tuple(notes), set_aside=(), readback="")
     return Amendment(replace(intent, outcome=intent.understood), _difference(previous.goals, ordered), mode)
 
 

@@ -20,7 +20,9 @@ _BETWEEN = frozenset(
 """What may stand between two numbers of which only the second has its unit: ``1 and 2 s``."""
 _BESIDE = 3
 """Characters by which a unit may stand apart from its number."""
-_USER = re.compile(r"\b(?:users?|streams?|sessions?|clients?|customers?|person|people|head|seat)\b|用户|客户|每人|每位|人均|会话|每路")
+_USER = re.compile(
+    r"\b(?:users?|streams?|sessions?|clients?|customers?|person|people|head|seat)\b|用户|客户|每人|每位|人均|会话|每路"
+)
 _MONEY = frozenset({"USD", "money"})
 
 
@@ -92,7 +94,12 @@ def _one_amount(source: Source, words: str) -> Quantity | None:
 
 def _orders(number: str, unit: str | None, period: str | None) -> Iterator[str]:
     """Number, unit and period in every order in which people say them."""
-    for order in ((number, unit, period), (unit, number, period), (period, number, unit), (unit, period, number)):
+    for order in (
+        (number, unit, period),
+        (unit, number, period),
+        (period, number, unit),
+        (unit, period, number),
+    ):
         yield " ".join(part for part in order if part)
 
 
@@ -113,7 +120,11 @@ def _with_neighbour(source: Source, told: Token) -> Token:
 
 def _around(source: Source, place: Place, words: tuple[str | None, ...]) -> Place:
     """A place with the words that stand right beside it."""
-    near = [one for word in words if word and (one := source.place(word, place)) and distance(one, place) <= _BESIDE]
+    near = [
+        one
+        for word in words
+        if word and (one := source.place(word, place)) and distance(one, place) <= _BESIDE
+    ]
     return min([place[0], *(one[0] for one in near)]), max([place[1], *(one[1] for one in near)])
 
 

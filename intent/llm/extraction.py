@@ -82,7 +82,9 @@ def _read(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Even
 
 def _request(text: str, catalogue: Catalogue) -> str:
     """Whatever comes from outside is a JSON string, so that it cannot close its fence."""
-    names = {name: getattr(catalogue, name) for name in ("windows", "tenants", "models", "gpu_kinds", "nodes")}
+    names = {
+        name: getattr(catalogue, name) for name in ("windows", "tenants", "models", "gpu_kinds", "nodes")
+    }
     return json.dumps({"text": text, **names}, ensure_ascii=False)
 
 

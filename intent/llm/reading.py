@@ -1,19 +1,20 @@
-"""From an LLM's answer to what is meant: its typed goals are the goals, what they leave over is weighed. Pure.
+"""From an LLM's answer to what is meant: its typed goals are the goals, and what they leave over is weighed. Pure.
 
 ``docs/intents.md`` has the conventions; ``docs/decisions/0019`` says why no second reading of the text stands beside this one.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intent.errors import ExtractionError, Failure, Problem
 from intent.fold import fold
 from intent.injection import orders
-from intent.llm.goals import Builder, opposed
+from intent.llm.goals import add_goal_of, are_opposed
 from intent.llm.quotes import Place, Source, overlaps
-from intent.llm.wire import unusable
+from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
+from intent.llm.wire import Slots, unusable
 from intent.models import Catalogue, Config, Finding
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
@@ -21,48 +22,61 @@ from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
 from intent.weighing import Taken, set_aside, weighty
 
-_BOUNDING = frozenset({Kind.COMPARISON, Kind.OPTIMISE})
+_BOUND = frozenset({Kind.METRIC, Kind.QUANTITY, Kind.COMPARISON})
+_TELLING = re.compile(
+    r"\b(?:was|were|is|are|has|had|have|been|says?|said|promised|went|since|because|ago|last|yesterday|used to)\b"
+    r"|了|过|说|昨|曾|目前|现在|因为|写着|答应"
+)
+"""Words of what only tells, one of which a metric and its bound need to be no wish."""
 _TOGETHER = re.compile(r"\s*(?:,|and|&|\+|、|，|和|/)?\s*(?:and|和)?\s*")
-_WISHING = re.compile(r"\b(?:must|should|shall|keep|needs?|have to|ensure|make sure|limit|cap|hold|want)\b|必须|保证|保持|控制|不要|不得|务必|别|压到|确保|希望")
-"""Words of a wish, which what only tells does not have."""
+"""Between settings of one topology."""
+_LEADING = 12
+"""Characters from a condition to the name that it leads to."""
 _KEEPING = frozenset({Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE})
 """Without these a text asks for more than it says: a question about them does not offer that first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Read:
     """What an answer comes to, and what of it the text does not bear."""
 
+    source: Source
     draft: Draft
-    problems: tuple[Problem, ...]
-    unread: tuple[Place, ...] = ()
+    problems: list[Problem] = field(default_factory=list)
+    evidence: list[Place] = field(default_factory=list)
+    """Of each goal, built or not."""
+    refused: list[Place] = field(default_factory=list)
     """The evidence of goals that have a problem."""
+    slots: list[Place] = field(default_factory=list)
+    """Words that goals took, from their evidence or beside it."""
+    names: list[Place] = field(default_factory=list)
+    """Those of them that name somebody or something."""
 
 
 def read_answer(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Read:
     """The goals of a wire answer with all that was assumed, found, set aside or left open."""
-    source = Source.of(text, catalogue)
-    builder = Builder(source, Draft(text, catalogue))
-    for number, (slots, is_opposed) in enumerate(zip(answer["goals"], opposed(answer["goals"]), strict=True)):
-        builder.add(slots, f"/goals/{number}", is_opposed)
-    _share_windows(builder)
-    problems = [*builder.problems, *_absent(answer, source)]
-    _weigh(builder, answer)
-    return Read(builder.draft, tuple(problems), tuple(builder.unread))
+    read, said = Read(Source.of(text, catalogue), Draft(text, catalogue)), Said()
+    opposed = are_opposed(answer["goals"])
+    for number, slots in enumerate(answer["goals"]):
+        _add(read, said, slots, f"/goals/{number}", opposed[number])
+    _share_windows(read)
+    read.problems += _absent(read.source, answer)
+    _weigh(read, answer)
+    return read
 
 
 def settle(read: Read) -> Draft:
-    """The draft, what the model could not put right asked of the person.
+    """The draft; what the model could not put right is asked of the person.
 
     Raises:
-        ExtractionError: nothing of the answer stands in the text.
+        ExtractionError: there is nothing else in the answer.
     """
-    if not read.problems:
-        return read.draft
     draft = read.draft
-    if not read.unread or (not draft.goals and not draft.questions):
+    if not read.problems:
+        return draft
+    if not read.refused or not (draft.goals or draft.questions):
         raise refusal(read.problems)
-    said = [Token(Kind.UNKNOWN, None, *place) for place in read.unread]
+    said = [Token(Kind.UNKNOWN, None, *place) for place in read.refused]
     words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, said)))
     draft.questions.clear()
     draft.ask("slots_not_in_text", said[0], words, [draft.say("nothing"), draft.without(said)])
@@ -71,83 +85,108 @@ def settle(read: Read) -> Draft:
 
 def refusal(problems: Sequence[Problem]) -> ExtractionError:
     """The failure of an answer with these problems."""
-    schema = any("does not have it" in one.words or "needs" in one.words for one in problems)
-    return unusable(Failure.NOT_IN_SCHEMA if schema else Failure.NOT_IN_TEXT, list(problems))
+    formal = any("does not have it" in one.words or "needs" in one.words for one in problems)
+    return unusable(Failure.NOT_IN_SCHEMA if formal else Failure.NOT_IN_TEXT, list(problems))
 
 
-def _absent(answer: Mapping[str, Any], source: Source) -> Iterator[Problem]:
+def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool) -> None:
+    """The goal of some slots, unless the text does not bear it."""
+    draft, source = read.draft, read.source
+    problems = list(unheld(source, slots, pointer))
+    if problems:
+        read.problems += problems
+        return
+    place = source.places(slots["evidence"] or "")[0]
+    near = {
+        slot: one for slot in COPIED[1:] if (words := slots[slot]) and (one := source.place(words, place))
+    }
+    read.evidence.append(place)
+    read.slots += near.values()
+    read.names += [one for slot, one in near.items() if slot in NAMING]
+    draft.here = Token(Kind.UNKNOWN, None, *place)
+    goals, assumptions = len(draft.goals), len(draft.assumptions)
+    one = GoalSlots(source, draft, said, slots, place, pointer)
+    add_goal_of(one, opposed)
+    if one.problems:
+        read.problems += one.problems
+        read.refused.append(place)
+        del draft.goals[goals:], draft.assumptions[assumptions:]
+    said.windows += [goal.window for goal in draft.goals[goals:]]
+
+
+def _absent(source: Source, answer: Mapping[str, Any]) -> Iterator[Problem]:
     """Quotes beside the goals that do not stand in the text."""
-    quotes = [(f"/{name}/{n}", words) for name in ("told", "unplaced") for n, words in enumerate(answer[name])]
+    quotes = [(f"/{name}/{n}", said) for name in ("told", "unplaced") for n, said in enumerate(answer[name])]
     quotes += [(f"/inventory/{n}/evidence", one["evidence"]) for n, one in enumerate(answer["inventory"])]
     for pointer, words in quotes:
         if words.strip() and not source.places(words):
             yield Problem(pointer, f"{words[:60]!r} is not in the text; copy its words")
 
 
-def _share_windows(builder: Builder) -> None:
+def _share_windows(read: Read) -> None:
     """TP, PP and replicas said together are one topology: the window of the last is that of all."""
-    goals, places = builder.draft.goals, builder.places
+    goals = read.draft.goals
+    if len(goals) != len(read.evidence):
+        return
     for number in range(len(goals) - 1, 0, -1):
-        here, before = goals[number], goals[number - 1]
-        if isinstance(here, Config) and isinstance(before, Config) and before.window == "always" != here.window:
-            between = builder.source.text[places[number - 1][1] : places[number][0]] if len(places) == len(goals) else ";"
-            if _TOGETHER.fullmatch(between):
-                goals[number - 1] = replace(before, window=here.window)
-                pointer = f"/goals/{number - 1}/window"
-                builder.draft.assumptions = [one for one in builder.draft.assumptions if one.pointer != pointer]
+        before, here = goals[number - 1 : number + 1]
+        between = read.source.text[read.evidence[number - 1][1] : read.evidence[number][0]]
+        both = isinstance(before, Config) and isinstance(here, Config) and _TOGETHER.fullmatch(between)
+        if both and before.window == "always" != here.window:
+            goals[number - 1] = replace(before, window=here.window)
+            assumed = f"/goals/{number - 1}/window"
+            read.draft.assumptions = [one for one in read.draft.assumptions if one.pointer != assumed]
 
 
 # -- what is left over -----------------------------------------------------------------------------
 
 
-def _weigh(builder: Builder, answer: Mapping[str, Any]) -> None:
-    """Ask about what may change a wish, set the rest aside."""
-    draft, source = builder.draft, builder.source
-    told = [place for words in answer["told"] for place in source.places(words)[:1] if not _bounds(source, place)]
+def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
+    """Ask about what may change a wish, and set the rest aside."""
+    draft, source, given = read.draft, read.source, orders(read.source.text)
+    told = [place for words in answer["told"] for place in source.places(words)[:1]]
+    told = [place for place in told if not _wishes(source, place)]
     held = [place for one in answer["inventory"] for place in _compared(draft, source, one)]
-    taken = Taken(tuple(builder.places), tuple(builder.taken), (*told, *held, *orders(source.text)))
-    limiting = [
+    taken = Taken(tuple(read.evidence), tuple(read.slots), (*told, *held), tuple(given))
+    left = [
         Token(Kind.LIMITING, "unplaced", *place)
         for words in answer["unplaced"]
         for place in source.places(words)[:1]
-        if not any(overlaps(place, one) for one in orders(source.text))
+        if not any(overlaps(place, order) for order in given)
     ]
-    left = weighty(source.text, source.tokens, draft.goals, taken)
-    left = [one for one in left if not any(overlaps((one.start, one.end), (other.start, other.end)) for other in limiting)]
-    open_words = sorted([*limiting, *(one for one in left if not _introduces(builder, one))], key=lambda one: one.start)
-    if not draft.goals and not draft.questions and not open_words:
-        _say_nothing_understood(draft)
-    elif not draft.questions and open_words and (draft.goals or limiting):
-        _ask_about(draft, open_words)
-    elif not draft.goals and not draft.questions:
-        _say_nothing_understood(draft)
-    draft.set_aside = set_aside(source.text, taken, open_words)
-
-
-def _say_nothing_understood(draft: Draft) -> None:
-    draft.ask_about([])
+    limiting = bool(left)
+    for token in weighty(source.text, source.tokens, draft.goals, taken):
+        known = any(overlaps((token.start, token.end), (one.start, one.end)) for one in left)
+        if not known and not _leads(read, token):
+            left.append(token)
+    left.sort(key=lambda one: one.start)
+    if not draft.questions and left and (draft.goals or limiting):
+        _ask_about(draft, left)
+    else:
+        draft.ask_about([])
+    draft.set_aside = set_aside(source.text, taken, left) if draft.goals else ()
 
 
 def _ask_about(draft: Draft, left: Sequence[Token]) -> None:
     """One question about the words that are left; its default drops no negation, time or limit."""
     said = ", ".join(dict.fromkeys(draft.quoted(one) for one in left))
-    words, nothing, without = draft.say("words_not_understood", said=said), draft.say("nothing"), draft.without(left)
-    keeps = any(one.kind in _KEEPING for one in left)
-    draft.ask("words_not_understood", left[0], words, (nothing, without) if keeps else (without, nothing))
+    options = [draft.without(left), draft.say("nothing")]
+    if any(one.kind in _KEEPING for one in left):
+        options.reverse()
+    draft.ask("words_not_understood", left[0], draft.say("words_not_understood", said=said), options)
 
 
-def _bounds(source: Source, place: Place) -> bool:
-    """Whether what is said to tell something reads like a wish: a metric, a bound and a number, and no word of a report."""
+def _wishes(source: Source, place: Place) -> bool:
+    """Whether what is said to tell something reads like a wish: a metric and its bound, and no word of telling."""
     kinds = {one.kind for one in source.within(place)}
-    bounds = Kind.METRIC in kinds and Kind.QUANTITY in kinds and not kinds.isdisjoint(_BOUNDING)
-    return bounds and Kind.REPORT not in kinds and _WISHING.search(fold(source.text[slice(*place)]).text) is not None
+    telling = _TELLING.search(fold(source.text[slice(*place)]).text)
+    return kinds >= _BOUND and Kind.REPORT not in kinds and telling is None
 
 
-def _introduces(builder: Builder, token: Token) -> bool:
+def _leads(read: Read, token: Token) -> bool:
     """Whether a condition only leads to a name that a goal holds: ``if it's a paid user``, 如果是付费用户."""
-    if token.value not in {"conditions", "scopes"}:
-        return False
-    return any(0 <= place[0] - token.end <= 12 for place in builder.taken)
+    named = any(0 <= place[0] - token.end <= _LEADING for place in read.names)
+    return named and token.value in {"conditions", "scopes"}
 
 
 def _compared(draft: Draft, source: Source, said: Mapping[str, str]) -> Iterator[Place]:
@@ -156,9 +195,10 @@ def _compared(draft: Draft, source: Source, said: Mapping[str, str]) -> Iterator
     if place is None:
         return
     yield place
-    kind = next((one for one in draft.catalogue.devices if one.lower() == said["kind"].strip().lower()), None)
-    counts = [one.value.number for one in tokenize(said["count"], draft.catalogue) if one.kind is Kind.QUANTITY]
-    have = draft.catalogue.devices[kind] if kind else 0
+    kind, devices = said["kind"].strip(), draft.catalogue.devices
+    have = next((count for name, count in devices.items() if name.lower() == kind.lower()), 0)
+    tokens = tokenize(said["count"], draft.catalogue)
+    counts = [one.value.number for one in tokens if one.kind is Kind.QUANTITY]
     if counts and counts[0] != have:
-        words = draft.say("inventory_differs", said=repr(said["evidence"]), kind=kind or said["kind"], have=have)
+        words = draft.say("inventory_differs", said=repr(said["evidence"]), kind=kind, have=have)
         draft.findings.append(Finding("inventory_differs", "/text", words, said["evidence"]))

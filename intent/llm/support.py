@@ -21,10 +21,11 @@ from intent.rules.tokens import Token
 
 _OF_ALL = frozenset({"evidence", "type", "window"})
 _BOUND = _OF_ALL | {"subject", "stat", "comparison", "number", "unit", "period", "tenant", "model", "soft"}
-_CLAIMS = {
+_SLOTS = {
     "objective": _BOUND,
     "relative": _BOUND | {"change"},
-    "exception": _OF_ALL | {"tenant", "subject", "stat", "comparison", "change", "number", "unit", "period", "soft", "model"},
+    "exception": _OF_ALL
+    | {"tenant", "subject", "stat", "comparison", "change", "number", "unit", "period", "soft", "model"},
     "precision": _OF_ALL | {"rule", "precision", "tenant", "model", "soft"},
     "placement": _OF_ALL | {"rule", "place", "workload", "soft"},
     "priority": _OF_ALL | {"higher", "lower", "soft"},
@@ -38,14 +39,15 @@ _SETTINGS = frozenset({"tp", "pp", "replicas"})
 _UNNAMED = _SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
 """Subjects that many words may name."""
 _REFUSING = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, Kind.REPORT})
+_NAMES = ("place", "workload", "tenant", "model", "window")
 _FORMAT = re.compile(r"bits?\b|float|integer|precision|quanti[sz]|weights|numeric|精度|量化|浮点|整数|位")
 """Words for formats that the rules do not know by name."""
 _TURNED = {"<=": ">=", ">=": "<="}
 
 
-def claims_of(slots: Slots) -> frozenset[str]:
+def slots_of(slots: Slots) -> frozenset[str]:
     """The slots that a goal of this type may have."""
-    return _CLAIMS[slots["type"] or ""]
+    return _SLOTS[slots["type"] or ""]
 
 
 def differing_metric(source: Source, slots: Slots, place: Place) -> str | None:
@@ -102,7 +104,10 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     if chosen not in _TURNED:
         return None
     inside = source.within(place)
-    if any(one.kind in {Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN} for one in inside):
+    if any(
+        one.kind in {Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN}
+        for one in inside
+    ):
         return None
     good = ">=" if subject in HIGHER_IS_BETTER else "<=" if subject in LOWER_IS_BETTER else None
     if subject in _SETTINGS and not _sides(inside):
@@ -114,7 +119,11 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
         return None if good in {None, chosen} else f"no word of the evidence says {chosen}"
     if subject in _SETTINGS:
         return None if chosen in said else f"the evidence says {' and '.join(map(str, said))}"
-    return None if said & {chosen, "==", None} or "per user" in said else f"the evidence says {' and '.join(map(str, said))}"
+    return (
+        None
+        if said & {chosen, "==", None} or "per user" in said
+        else f"the evidence says {' and '.join(map(str, said))}"
+    )
 
 
 def _sides(tokens: list[Token]) -> list[Token]:
@@ -122,7 +131,11 @@ def _sides(tokens: list[Token]) -> list[Token]:
     found = [one for one in tokens if one.kind is Kind.COMPARISON]
     amounts = [one for one in tokens if one.kind is Kind.QUANTITY and isinstance(one.value, Quantity)]
     metrics = [one for one in tokens if one.kind is Kind.METRIC]
-    if len(found) == len(amounts) == len(metrics) == 1 and amounts[0].end <= found[0].start and found[0].end <= metrics[0].start:
+    if (
+        len(found) == len(amounts) == len(metrics) == 1
+        and amounts[0].end <= found[0].start
+        and found[0].end <= metrics[0].start
+    ):
         return []
     return found
 
@@ -146,7 +159,10 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
     if any(one.kind is Kind.STAT and one.value == stat for one in source.tokens):
         return None
     digits = [source.covering(at) for at in source.places(stat.removeprefix("p"))]
-    if any(one is None or not (one.kind is Kind.QUANTITY and one.value.unit not in {None, "ratio"}) for one in digits):
+    if any(
+        one is None or not (one.kind is Kind.QUANTITY and one.value.unit not in {None, "ratio"})
+        for one in digits
+    ):
         return None
     return f"the text does not say {stat}; say null"
 
@@ -171,10 +187,12 @@ def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
     alike = [goal for goal in draft.goals if goal.type == slots["type"]]
     if draft.questions or not alike:
         return None
-    chosen = {name: slots[name] for name in ("rule", "higher", "lower") if slots[name] is not None}
+    chosen = {name: words for name in ("rule", "higher", "lower") if (words := slots[name]) is not None}
     said = [{name: _softened(str(getattr(goal, name, ""))) for name in chosen} for goal in alike]
-    named = {name: _softened(names.tenant(words, source.catalogue) or words) for name, words in chosen.items()}
-    if any(one == named for one in said):
+    named = {
+        name: _softened(names.tenant(words, source.catalogue) or words) for name, words in chosen.items()
+    }
+    if named in said:
         return None
     return "the evidence says " + ", ".join(f"{name} {value}" for name, value in said[0].items())
 
@@ -185,26 +203,26 @@ def _softened(said: str) -> str:
 
 
 def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if the evidence refuses nothing though the rule does, or the reverse; words nobody knows may do either."""
-    taken = [at for slot in ("place", "workload", "tenant", "model", "window") if slots[slot] for at in source.places(slots[slot] or "")]
-    words = [one for one in source.within(place) if not any(overlaps((one.start, one.end), at) for at in taken)]
-    refuses = any(one.kind in _REFUSING for one in words)
-    strange = any(one.kind is Kind.UNKNOWN for one in words)
-    if slots["rule"] in {"forbid", "freeze"} and not refuses and not strange and slots["number"] is None:
-        return f"no word of the evidence says {slots['rule']}"
-    if slots["rule"] == "min" and not any(one.kind is Kind.COMPARISON for one in words) and not strange:
-        return "no word of the evidence says a minimum"
-    kinds = {one.kind for one in words}
-    if slots["rule"] in {"require", "freeze"} and not kinds.isdisjoint({Kind.MAY, Kind.ALLOW, Kind.SOFT}):
+    """What is wrong if the evidence refuses, allows or prefers otherwise than the rule; words that nobody knows may do any."""
+    rule = slots["rule"]
+    named = [at for slot in _NAMES if (words := slots[slot]) for at in source.places(words)]
+    inside = source.within(place)
+    kinds = {one.kind for one in inside if not any(overlaps((one.start, one.end), at) for at in named)}
+    known = Kind.UNKNOWN not in kinds
+    lacking = {"forbid": _REFUSING, "freeze": _REFUSING, "min": {Kind.COMPARISON}}
+    if known and rule in lacking and kinds.isdisjoint(lacking[rule]) and slots["number"] is None:
+        return f"no word of the evidence says {rule}"
+    if rule in {"require", "freeze"} and not kinds.isdisjoint({Kind.MAY, Kind.ALLOW, Kind.SOFT}):
         return "the evidence only allows or prefers"
-    if slots["type"] == "precision" and slots["rule"] != "min" and Kind.COMPARISON in kinds:
+    if slots["type"] == "precision" and rule != "min" and Kind.COMPARISON in kinds:
         return "the evidence says a minimum"
-    if slots["rule"] not in {"freeze", None} and slots["type"] == "placement" and any(one.kind is Kind.FREEZE for one in words):
+    if slots["type"] == "placement" and rule != "freeze" and Kind.FREEZE in kinds:
         return "the evidence says freeze"
-    if slots["rule"] in {"require", "prefer", "allow"} and slots["precision"] != "full":
-        if not kinds.isdisjoint({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT}) and Kind.ONLY not in kinds:
-            return f"the evidence refuses, which {slots['rule']} does not say"
-    return None
+    turned = (
+        rule in {"require", "prefer", "allow"} and slots["precision"] != "full" and Kind.ONLY not in kinds
+    )
+    refused = not kinds.isdisjoint({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT})
+    return f"the evidence refuses, which {rule} does not say" if turned and refused else None
 
 
 def _differing_first(source: Source, slots: Slots, place: Place) -> str | None:

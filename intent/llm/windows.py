@@ -14,9 +14,12 @@ from intent.times.dates import DAY_NAMES
 from intent.times.words import NUMBERS
 
 _REST = re.compile(
-    r"otherwise|else|(?:the )?(?:rest|remainder)(?: of (?:the|that) (?:time|day|week))?|(?:(?:at )?all |at |the )?(?:other|remaining) (?:times?|hours|days)"
-    r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?|(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)?|平时|平常"
+    r"otherwise|else|(?:the )?(?:rest|remainder)(?: of (?:the|that) (?:time|day|week))?"
+    r"|(?:(?:at )?all |at |the )?(?:other|remaining) (?:times?|hours|days)"
+    r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?|平时|平常"
+    r"|(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)?"
 )
+"""Words for what the windows said before leave over."""
 _HALF = re.compile(r"\b([a-z]+|\d{1,2}) ([ap])\.? ?m\b\.?")
 """``nine a m``, as it is dictated."""
 _DIGIT = re.compile(r"\d")
@@ -66,7 +69,9 @@ def _joined(windows: Sequence[Window]) -> Window | None:
     rest = [one for one in distinct if one not in named]
     if len(named) == 1 and all(_is_part_of_day(one) for one in rest):
         return named[0]
-    days = [one for one in rest if isinstance(one, RecurringWindow) and (one.start, one.end) == ("00:00", "24:00")]
+    days = [
+        one for one in rest if isinstance(one, RecurringWindow) and (one.start, one.end) == ("00:00", "24:00")
+    ]
     hours = [one for one in rest if isinstance(one, RecurringWindow) and len(one.days) == len(DAY_NAMES)]
     if not named and len(rest) == len(days) + len(hours) == 2 and len(days) == 1:
         return RecurringWindow(days[0].days, hours[0].start, hours[0].end, hours[0].tz)
@@ -91,12 +96,18 @@ def _rest(earlier: Sequence[Window]) -> Window | None:
         return None
     if len(one.days) == len(DAY_NAMES):
         whole = (one.start, one.end) == ("00:00", "24:00")
-        return None if whole else RecurringWindow(one.days, _midnight(one.end, "00:00"), _midnight(one.start, "24:00"), one.tz)
+        return (
+            None
+            if whole
+            else RecurringWindow(one.days, _midnight(one.end, "00:00"), _midnight(one.start, "24:00"), one.tz)
+        )
     others = tuple(day for day in DAY_NAMES if day not in one.days)
-    return RecurringWindow(others, one.start, one.end, one.tz) if (one.start, one.end) == ("00:00", "24:00") else None
+    return (
+        RecurringWindow(others, one.start, one.end, one.tz)
+        if (one.start, one.end) == ("00:00", "24:00")
+        else None
+    )
 
 
 def _midnight(said: str, spelling: str) -> str:
     return spelling if said in {"00:00", "24:00"} else said
-
-

@@ -4,6 +4,7 @@ One clause per goal, each with its own window. The rules translator reads it bac
 (``(assumed)``, ``（默认）``) or square brackets is for people alone.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,8 +28,10 @@ from intent.readback.words import Words, name, plain
 
 
 def render(intent: Intent) -> str:
-    """The read-back of goals that have the form of the schema; empty without goals."""
-    return in_words(intent.goals, intent.language, intent.assumptions)
+    """The read-back of goals that have the form of the schema, and what was set aside; empty without goals."""
+    sentence = in_words(intent.goals, intent.language, intent.assumptions)
+    aside = ", ".join(json.dumps(one.words, ensure_ascii=False) for one in intent.set_aside)
+    return sentence + Words(intent.language).say("set_aside", words=aside) if sentence and aside else sentence
 
 
 def in_words(goals: Sequence[Goal], language: Language, assumptions: Sequence[Assumption] = ()) -> str:

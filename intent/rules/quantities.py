@@ -10,7 +10,11 @@ PER_USER = "tokens/s/user"
 LARGEST = 1e15
 """No wish has a larger number; beyond it a float no longer holds every whole one."""
 
-_OTHER_PERIODS = {"USD/min": ("USD/h", 60.0), "USD/week": ("USD/day", 1 / 7), "USD/year": ("USD/month", 1 / 12)}
+_OTHER_PERIODS = {
+    "USD/min": ("USD/h", 60.0),
+    "USD/week": ("USD/day", 1 / 7),
+    "USD/year": ("USD/month", 1 / 12),
+}
 """Prices per a period that no goal has, in one that it has."""
 
 _NUMBER = re.compile(r"(?P<whole>\d{1,3}(?:,\d{3})+|\d+)?(?P<fraction>\.\d+)?(?P<exponent>e[+-]?\d+)?")
@@ -53,11 +57,10 @@ def normalise(metric: str, quantity: Quantity) -> Quantity | None:
     A ratio said without a unit is one below 1 and a percentage from 2; between them, and for any other metric, the unit
     has to be said.
     """
-    allowed = UNITS[metric]
-    if metric == "cost" and quantity.unit in _OTHER_PERIODS:
-        unit, factor = _OTHER_PERIODS[quantity.unit]
-        return Quantity(float(f"{quantity.value * factor:.15g}"), unit)
-    unit = quantity.unit
+    allowed, unit = UNITS[metric], quantity.unit
+    if metric == "cost" and unit in _OTHER_PERIODS:
+        priced, factor = _OTHER_PERIODS[unit]
+        return Quantity(float(f"{quantity.value * factor:.15g}"), priced)
     if unit is None:
         return _without_unit(metric, quantity)
     if unit == "s/token" and metric == "tpot":

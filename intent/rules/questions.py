@@ -93,6 +93,8 @@ def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Tok
         options += [
             draft.instead(reading.head, label(draft, one)) for one in _METRICS.get(amount.value.unit, ())
         ]
+    if other_money:  # nobody knows the rate
+        options.insert(0, draft.say("nothing"))
     allowed = " / ".join(units) or draft.say("whole_numbers")
     facts = {"said": draft.quoted(amount), "label": label(draft, metric), "allowed": allowed}
     draft.ask("unit_impossible", amount, draft.say("unit_impossible", **facts), options)

@@ -31,6 +31,8 @@ _NO_WINDOW = re.compile(
     r"|\blast\s(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend)\b(?!\sof)|上个?(?:周|星期|礼拜)[一二三四五六日天末]"
 )
 """Days that say what was, or what is now."""
+_LETTER = 2
+"""Characters of a node's name that is too short to stand by itself: ``a`` is an article."""
 _REFERENCE = "reference"
 _MENTION = re.compile(
     r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
@@ -149,6 +151,8 @@ def _names(key: _Key) -> Names:
             f"{node}机",
         ):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"node:{node}")
+        if len(node) > _LETTER:
+            names[lexicon.words(node)] = (Kind.SELECTOR, f"node:{node}")
     said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
     said += [(name, Kind.MODEL, name) for name in catalogue.models]
     said += [(name, Kind.TENANT, name) for name in catalogue.tenants]

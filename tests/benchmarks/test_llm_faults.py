@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import llm_faults
 from benchmarks.llm_faults import CATALOGUE, measure, outcome, table
-from intent.llm.testing import FAULTS, TEXT, saying
+from benchmarks.misbehaving_llm import FAULTS, TEXT, saying
 from intent.models import Outcome, Question
 from intent.translate import translate
 

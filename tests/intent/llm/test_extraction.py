@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from intent.errors import ExtractionError, Failure
 from intent.llm.evidence import hold_against
 from intent.llm.extraction import PROMPT_VERSION, examples, extract, prompt_hash, translator
-from intent.llm.testing import FAULTS, GOOD, KEY, TEXT, TRANSPORT, Endpoint, in_turn, saying, sending
+from benchmarks.misbehaving_llm import FAULTS, GOOD, KEY, TEXT, TRANSPORT, Endpoint, in_turn, saying, sending
 from intent.llm.wire import parse_answer, wire_schema
 from intent.models import LlmSettings, Outcome
 from intent.rules import read

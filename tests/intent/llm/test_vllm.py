@@ -11,7 +11,7 @@ import pytest
 
 from intent.errors import ExtractionError, Failure
 from intent.llm import extract
-from intent.llm.testing import TEXT
+from benchmarks.misbehaving_llm import TEXT
 from intent.models import LlmSettings, Outcome
 from intent.translate import translate
 

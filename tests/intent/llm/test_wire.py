@@ -5,7 +5,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from intent.errors import ExtractionError, Failure
-from intent.llm.testing import GOOD, TTFT
+from benchmarks.misbehaving_llm import GOOD, TTFT
 from intent.llm.wire import MOST_PROBLEMS, parse_answer, wire_schema
 from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
 

@@ -22,8 +22,8 @@ KEY = "sk-secret-key-0123456789"
 
 Answer = dict[str, Any]
 Reply = Callable[["Exchange"], None]
-Expected = Failure | Literal["ok", "clarify"]
-"""The rules answer because of this failure, the LLM's answer holds, or there is a question."""
+Expected = Failure | Literal["ok", "clarify", "out_of_scope"]
+"""The rules answer because of this failure, the LLM's answer holds, there is a question, or no wish."""
 
 
 def goal(**slots: str) -> Answer:
@@ -40,7 +40,8 @@ TPOT = goal(
     evidence="TPOT < 50 ms overnight", type="objective", subject="tpot", comparison="<=", number="50", unit="ms",
     window="overnight",
 )  # fmt: skip
-GOOD: Answer = {"goals": [TTFT, TPOT], "unplaced": []}
+NOTHING: Answer = {"goals": [], "told": [], "inventory": [], "unplaced": []}
+GOOD: Answer = {**NOTHING, "goals": [TTFT, TPOT]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def in_turn(*replies: Reply) -> Reply:
 
 def _changed(**slots: str | None) -> Reply:
     """The good answer with something else in its first goal."""
-    return saying({"goals": [{**TTFT, **slots}, TPOT], "unplaced": []})
+    return saying({**GOOD, "goals": [{**TTFT, **slots}, TPOT]})
 
 
 def _hang(exchange: Exchange) -> None:
@@ -306,7 +307,7 @@ FORM: Mapping[str, tuple[Reply, Expected]] = {
     "keys twice": (saying(_TEXT.replace('"unplaced"', '"goals": [], "unplaced"')), Failure.NOT_JSON),
     "100,000 brackets": (saying("[" * 100_000), Failure.NOT_JSON),
     "a list of goals": (saying(json.dumps([TTFT])), Failure.NOT_IN_SCHEMA),
-    "wrong types": (saying({"goals": [{**TTFT, "number": 2}], "unplaced": []}), Failure.NOT_IN_SCHEMA),
+    "wrong types": (saying({**GOOD, "goals": [{**TTFT, "number": 2}]}), Failure.NOT_IN_SCHEMA),
     "keys of its own": (saying({**GOOD, "approved": True}), Failure.NOT_IN_SCHEMA),
     "keys left out": (saying({"goals": [TTFT]}), Failure.NOT_IN_SCHEMA),
     "another schema": (saying('{"intent": "fast"}'), Failure.NOT_IN_SCHEMA),
@@ -325,28 +326,43 @@ MEANING: Mapping[str, tuple[Reply, Expected]] = {
     "evidence translated": (_changed(evidence="P99 首字延迟 < 2s"), Failure.NOT_IN_TEXT),
     "a number that is not there": (_changed(number="3"), Failure.NOT_IN_TEXT),
     "a number converted": (_changed(number="2000", unit="ms"), Failure.NOT_IN_TEXT),
-    "a number from elsewhere": (_changed(number="50"), Failure.NOT_IN_TEXT),
-    "the percentile as the number": (_changed(number="99"), Failure.NOT_IN_TEXT),
+    "a number from elsewhere": (_changed(number="50"), "clarify"),
+    "the percentile as the number": (_changed(number="99"), "clarify"),
     "another unit": (_changed(unit="min"), Failure.NOT_IN_TEXT),
-    "a unit from elsewhere": (_changed(unit="ms"), Failure.NOT_IN_TEXT),
+    "a unit from elsewhere": (_changed(unit="ms"), "clarify"),
     "a window that is not there": (_changed(window="on weekends"), Failure.NOT_IN_TEXT),
     "a tenant that is not there": (_changed(tenant="acme"), Failure.NOT_IN_TEXT),
-    "a statistic that is not there": (_changed(stat="p50"), Failure.NOT_IN_TEXT),
+    "a statistic that is not there": (_changed(stat="p50"), "clarify"),
     "a goal that is not there": (
-        saying({"goals": [TTFT, TPOT, _INVENTED], "unplaced": []}),
+        saying({**GOOD, "goals": [TTFT, TPOT, _INVENTED]}),
         Failure.NOT_IN_TEXT,
     ),
     "slots of another goal": (_changed(higher="P99"), Failure.NOT_IN_SCHEMA),
     "a goal without its slots": (_changed(type="priority"), Failure.NOT_IN_SCHEMA),
     "invented, then well": (in_turn(_changed(number="3"), saying(GOOD)), "ok"),
-    "a goal left out": (saying({"goals": [TTFT], "unplaced": []}), "clarify"),
-    "no goal at all": (saying({"goals": [], "unplaced": []}), "clarify"),
+    "a goal left out": (saying({**GOOD, "goals": [TTFT]}), "clarify"),
+    "no goal at all": (saying(NOTHING), "out_of_scope"),
     "a window left out": (_changed(window=None), "clarify"),
     "the other window": (_changed(window="overnight"), "clarify"),
     "another metric": (_changed(subject="e2e"), "clarify"),
     "the other direction": (_changed(comparison=">="), "clarify"),
     "no bound but an optimum": (_changed(comparison="minimize", number=None, unit=None), "clarify"),
-    "words it could not place": (saying({"goals": [TTFT, TPOT], "unplaced": ["keep P99"]}), "clarify"),
+    "a wish said to be told": (
+        saying({**GOOD, "goals": [TTFT], "told": ["TPOT < 50 ms overnight"]}),
+        "clarify",
+    ),
+    "inventory that is not there": (
+        saying({**GOOD, "inventory": [{"evidence": "A100×4", "kind": "A100", "count": "4"}]}),
+        Failure.NOT_IN_TEXT,
+    ),
+    "told words that are not there": (saying({**GOOD, "told": ["TTFT was 9 s"]}), Failure.NOT_IN_TEXT),
+    "a period that is not there": (_changed(period="per user"), Failure.NOT_IN_TEXT),
+    "two goals for one quote": (
+        saying({**GOOD, "goals": [TTFT, {**TTFT, "comparison": ">="}, TPOT]}),
+        "clarify",
+    ),
+    "the schema of another version": (saying({"goals": [TTFT, TPOT], "unplaced": []}), Failure.NOT_IN_SCHEMA),
+    "words it could not place": (saying({**GOOD, "unplaced": ["keep P99"]}), "clarify"),
 }
 """What is wrong with what an answer says."""
 

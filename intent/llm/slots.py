@@ -1,0 +1,262 @@
+"""One goal's slots on their way to values: held against the text, read by the rules' own parsers of amounts, times and names.
+
+A slot that the text does not bear is a ``Problem``, which the model is asked to put right. What the text itself leaves open
+becomes the draft's question, as the rules ask it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from intent import names
+from intent.errors import Problem
+from intent.fold import fold
+from intent.llm.amounts import amount, number_place
+from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.support import differing_metric, differing_side, missing_stat, slots_of
+from intent.llm.windows import window
+from intent.llm.wire import Slots
+from intent.models import Window
+from intent.rules import scopes
+from intent.rules.draft import Draft
+from intent.rules.kinds import Kind
+from intent.rules.phrasing import tokenize
+from intent.rules.quantities import Quantity
+from intent.rules.questions import ask_time
+from intent.rules.readings import Reading
+from intent.rules.tokens import Token
+
+COPIED = (
+    "evidence",
+    "number",
+    "unit",
+    "period",
+    "window",
+    "tenant",
+    "model",
+    "place",
+    "workload",
+    "soft",
+)
+"""Slots whose words stand in the text."""
+NAMING = frozenset({"window", "tenant", "model", "place", "workload"})
+"""Those that name somebody, something or a time."""
+SETTINGS = frozenset({"tp", "pp", "replicas"})
+_COUNTED = SETTINGS | {"gpu_count"}
+"""Subjects whose numbers count things, whatever these are called."""
+_REST = "workload", "the rest"
+"""What the prompt calls everything else."""
+_WORK = re.compile(
+    r"\b(?:jobs?|requests?|traffic|stuff|work|workloads?|calls?|things?|the|our|all|any)\b|的|任务|请求|流量|业务|工作|类"
+)
+"""Words of a workload that say only that it is one."""
+
+
+@dataclass
+class Said:
+    """What the goals of an answer have said so far, for those that repeat it."""
+
+    windows: list[Window] = field(default_factory=list)
+    amounts: dict[str, Token] = field(default_factory=dict)
+    """Subject to the last amount of it that was said with its unit."""
+
+
+def unheld(source: Source, slots: Slots, pointer: str) -> Iterator[Problem]:
+    """Slots that this type of goal does not have, and words that do not stand in the text."""
+    for slot in sorted(slots.keys() - slots_of(slots)):
+        if slots[slot] is not None:
+            yield Problem(f"{pointer}/{slot}", f"a goal of type {slots['type']} does not have it; say null")
+    for slot in COPIED:
+        words = slots[slot]
+        if words is not None and not source.places(words) and (slot, words) != _REST:
+            yield Problem(f"{pointer}/{slot}", f"{words[:60]!r} is not in the text; copy its words")
+
+
+@dataclass
+class GoalSlots:
+    """The slots of one goal, its evidence at ``place`` of the text."""
+
+    source: Source
+    draft: Draft
+    said: Said
+    slots: Slots
+    place: Place
+    pointer: str
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def evidence(self) -> str:
+        """The words that say the goal."""
+        return self.source.text[slice(*self.place)]
+
+    def refuse(self, slot: str, words: str) -> None:
+        """Note what the model has to put right."""
+        self.problems.append(Problem(f"{self.pointer}/{slot}", words))
+
+    def token(self, kind: Kind, value: Any, words: str | None = None) -> Token:
+        """A value as the rules have it, at its words or in front of the evidence."""
+        near = self.source.place(words, self.place) if words else None
+        return Token(kind, value, *(near or (self.place[0], self.place[0])))
+
+    def heard(self, words: str) -> Sequence[Token]:
+        """What the rules read in some words, by themselves and where they stand."""
+        place = self.source.place(words, self.place)
+        return [*tokenize(words, self.source.catalogue), *(self.source.within(place) if place else ())]
+
+    # -- how much ----------------------------------------------------------------------------------
+
+    def amount(self) -> Token | None:
+        """Number, unit and period as one amount; None if none was said, or if the text has it otherwise."""
+        number = self.slots["number"]
+        if number is None:
+            return None
+        place = number_place(self.source, number, self.place)
+        if place is None:
+            self.refuse("number", f"{number[:60]!r} is no number of the evidence; copy it")
+            return None
+        unit = None if self.slots["subject"] in _COUNTED else self.slots["unit"]
+        found = amount(self.source, place, unit, self.slots["period"]) or self._as_before(place)
+        if found is None:
+            self.refuse("unit", f"number, unit and period are not said so at {number[:60]!r}; copy them")
+        elif found.value.unit is not None:
+            self.said.amounts[self.slots["subject"] or ""] = found
+        return found
+
+    def _as_before(self, place: Place) -> Token | None:
+        """A bare number in the unit of the goal before, whose metric it repeats: ``enterprise 1 s; free 4``."""
+        before, words = self.said.amounts.get(self.slots["subject"] or ""), self.slots["unit"]
+        bare = amount(self.source, place, None, None)
+        if before is None or bare is None or bare.value.unit is not None:
+            return None
+        at = self.source.places(words) if words else [(before.start, before.end)]
+        if not any(overlaps(one, (before.start, before.end)) for one in at):
+            return None
+        return replace(bare, value=bare.value.in_unit(before.value.unit, before.value.factor))
+
+    def factor(self) -> float | None:
+        """The factor that the number says: ``double``, ``3x``, 一半; None if it says none."""
+        said = self.heard(self.slots["number"] or "")
+        for token in said:
+            if token.kind in {Kind.FACTOR, Kind.TIMES_SAID}:
+                return float(token.value)
+        amounts = [token.value for token in said if token.kind is Kind.QUANTITY]
+        return float(amounts[0].value) if amounts and amounts[0].unit in {None, "ratio"} else None
+
+    def counts(self, words: str) -> list[Quantity]:
+        """The amounts in some words, ``once`` and ``twice`` among them."""
+        tokens = tokenize(words, self.source.catalogue)
+        times = [Quantity(float(token.value)) for token in tokens if token.kind is Kind.TIMES_SAID]
+        return [*times, *(token.value for token in tokens if token.kind is Kind.QUANTITY)]
+
+    # -- when and for whom -------------------------------------------------------------------------
+
+    def when(self) -> Token | None:
+        """The window's token; None if none was said."""
+        words = self.slots["window"]
+        return None if words is None else window(self.source, words, self.place, self.said.windows)
+
+    def window(self) -> Window | None:
+        """When the goal holds; None if it was asked about."""
+        said = self.when()
+        if said is not None and said.kind is Kind.BAD_TIME:
+            ask_time(self.draft, said)
+            return None
+        return scopes.window(self.draft, said)
+
+    def tenant_token(self) -> Token | None:
+        """The tenant's token, its value None if nobody has the name; None if none was said."""
+        words = self.slots["tenant"]
+        if words is None:
+            return None
+        return self.token(
+            Kind.TENANT,
+            names.tenant(words, self.source.catalogue) or self._misspelt(Kind.TENANT, words),
+            words,
+        )
+
+    def tenant(self) -> str | bool | None:
+        """A tenant's name, None for everybody, False if nobody has the name and it was asked about."""
+        return scopes.tenant(self.draft, self.tenant_token())
+
+    def model(self) -> str | None:
+        """A model's name; as it was said, if no model has it: the validator asks."""
+        words = self.slots["model"]
+        if words is None:
+            return None
+        return names.model(words, self.source.catalogue) or self._misspelt(Kind.MODEL, words) or words
+
+    def _misspelt(self, kind: Kind, words: str) -> str | None:
+        """A name behind a slip of the keyboard or a homophone."""
+        return next((str(one.value) for one in self.heard(words) if one.kind is kind and one.value), None)
+
+    # -- where -------------------------------------------------------------------------------------
+
+    def selector(self, words: str) -> str | None:
+        """The devices that are meant; None if nothing has the name."""
+        known = names.selector(words, self.source.catalogue)
+        said = (token for token in tokenize(words, self.source.catalogue) if token.kind is Kind.SELECTOR)
+        return known or next((str(token.value) for token in said), None)
+
+    def workload(self) -> str | bool | None:
+        """What is placed; ``tenant:NAME`` for a tenant, False if nobody has the name and it was asked about."""
+        words = self.slots["workload"]
+        if words is None:
+            return None
+        if tenant := names.tenant(words, self.source.catalogue):
+            return f"tenant:{tenant}"
+        said = next(iter(tokenize(words, self.source.catalogue)), None)
+        kept = _WORK.sub(" ", fold(words).text.replace("-", " ")).split()
+        if said is not None and said.kind is Kind.TENANT:
+            who = scopes.tenant(self.draft, self.token(Kind.TENANT, said.value, words))
+            return f"tenant:{who}" if who else who
+        if said is not None and said.kind is Kind.WORKLOAD and len(" ".join(kept)) <= said.end - said.start:
+            return str(said.value)
+        return "_".join(kept) or None
+
+    # -- a bound -----------------------------------------------------------------------------------
+
+    def reading(self, found: Token | None, opposed: bool = False) -> Reading | None:
+        """The slots of a bound as the rules have them; None if it was refused or asked about."""
+        slots = self.slots
+        for slot, problem in (
+            ("subject", differing_metric(self.source, slots, self.place)),
+            ("comparison", differing_side(self.source, slots, self.place)),
+            ("stat", missing_stat(self.source, slots["stat"], self.place)),
+        ):
+            if problem:
+                self.refuse(slot, problem)
+        when = self.when()
+        if self.problems:
+            return None
+        if when is not None and when.kind is Kind.BAD_TIME:
+            ask_time(self.draft, when)
+            return None
+        return Reading(
+            *self.place,
+            head=self._head(),
+            stat=self.token(Kind.STAT, slots["stat"]) if slots["stat"] else None,
+            comparison=self._comparison(),
+            quantity=found,
+            window=when,
+            tenant=self.tenant_token(),
+            model=self.token(Kind.MODEL, model, slots["model"]) if (model := self.model()) else None,
+            soft=slots["soft"] is not None,
+            opposed=opposed,
+        )
+
+    def _head(self) -> Token:
+        subject = self.slots["subject"]
+        if subject in {None, "unknown"}:
+            return Token(Kind.UNKNOWN, subject, *self.place)
+        kind = Kind.SETTING if subject in SETTINGS else Kind.METRIC
+        at = next((one for one in self.source.within(self.place) if one.kind in {kind, Kind.COUNTED}), None)
+        return replace(at, kind=kind, value=subject) if at else self.token(kind, subject)
+
+    def _comparison(self) -> Token | None:
+        said = self.slots["comparison"]
+        if said is None:
+            return None
+        kind = Kind.OPTIMISE if said in {"minimize", "maximize"} else Kind.COMPARISON
+        at = next((one for one in self.source.within(self.place) if one.kind is kind), None)
+        return replace(at, value=said) if at else self.token(kind, said)

@@ -1,0 +1,275 @@
+"""What an answer comes to: its goals are the goals, what they leave over is asked about or set aside."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.misbehaving_llm import NOTHING, goal
+from intent.errors import ExtractionError, Failure
+from intent.llm.reading import read_answer, settle
+from intent.models import Objective, RecurringWindow
+from intent.readback import in_words
+
+WORK = ("mon", "tue", "wed", "thu", "fri")
+
+
+def bound(evidence, **slots):
+    return goal(**{"evidence": evidence, "type": "objective", "subject": "ttft", "comparison": "<=", **slots})
+
+
+def answer(*goals, **lists):
+    return {**NOTHING, "goals": list(goals), **lists}
+
+
+@pytest.fixture(scope="session")
+def here(catalogue):
+    return replace(
+        catalogue,
+        tenants=("acme", "paid", "free"),
+        aliases={"付费用户": "paid"},
+        devices={"A100": 4, "L40S": 4},
+        nodes=("a", "b"),
+    )
+
+
+def understood(text, here, *goals, **lists):
+    return settle(read_answer(answer(*goals, **lists), text, here))
+
+
+def said(draft):
+    return in_words(draft.goals, draft.language)
+
+
+def refused(text, here, *goals, **lists):
+    return [problem.pointer for problem in read_answer(answer(*goals, **lists), text, here).problems]
+
+
+# -- the sentences that this project comes from --------------------------------------------------------
+
+
+def test_the_first_sentence_of_the_paper_is_understood(here):
+    text = "当前集群有 A100×4 和 L40s×4。白天高峰期保证 P99 TTFT 在 2 秒以内，晚上低谷期 GPU 利用率不要低于 40%。重配置过程中断时间尽量控制在 50ms 以内。"
+    draft = understood(
+        text,
+        here,
+        bound("P99 TTFT 在 2 秒以内", stat="p99", number="2", unit="秒", window="白天高峰期"),
+        bound(
+            "GPU 利用率不要低于 40%",
+            subject="gpu_util",
+            comparison=">=",
+            number="40",
+            unit="%",
+            window="晚上低谷期",
+        ),
+        bound(
+            "重配置过程中断时间尽量控制在 50ms 以内",
+            subject="reconfig_pause",
+            number="50",
+            unit="ms",
+            soft="尽量",
+        ),
+        inventory=[
+            {"evidence": "A100×4", "kind": "A100", "count": "4"},
+            {"evidence": "L40s×4", "kind": "L40s", "count": "4"},
+        ],
+    )
+    assert [replace(one, evidence="") for one in draft.goals] == [
+        Objective("ttft", "<=", "", "p99", 2.0, "s", "peak"),
+        Objective("gpu_util", ">=", "", None, 0.4, "ratio", "off_peak"),
+        Objective("reconfig_pause", "<=", "", None, 0.05, "s", soft=True),
+    ]
+    assert (draft.questions, draft.findings) == ([], [])
+    assert [one.words for one in draft.set_aside] == ["当前集群有 A100×4 和 L40s×4"]
+
+
+def test_the_second_sentence_of_the_paper_is_understood(here):
+    text = "在保证 P99 TTFT < 2s 的前提下，尽量节省成本；但如果是付费用户，允许临时超出成本预算。"
+    draft = understood(
+        text,
+        here,
+        bound("P99 TTFT < 2s", stat="p99", number="2", unit="s"),
+        goal(evidence="尽量节省成本", type="objective", subject="cost", comparison="minimize", soft="尽量"),
+        goal(evidence="付费用户，允许临时超出成本预算", type="exception", subject="cost", tenant="付费用户"),
+    )
+    assert (
+        said(draft)
+        == "始终 P99 首字延迟（TTFT）不超过 2 s；始终 尽量最小化 成本；始终 成本约束不适用于租户 paid。"
+    )
+    assert draft.questions == []
+
+
+def test_an_inventory_that_differs_is_a_finding_and_no_goal(here):
+    text = "we have 8 A100s; keep TTFT under 2s"
+    stated = [{"evidence": "8 A100s", "kind": "A100", "count": "8"}]
+    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), inventory=stated)
+    assert [(one.code, one.message) for one in draft.findings] == [
+        ("inventory_differs", "The text says '8 A100s'; this deployment has 4 A100.")
+    ]
+    assert (len(draft.goals), draft.questions) == (1, [])
+
+
+# -- what is left over ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "aside"),
+    [
+        ("TTFT under 2s, the board is watching", (), ["the board is watching"]),
+        ("morning all 🎉 TTFT under 2s please", (), ["morning all"]),
+        ("INC-20391: TTFT spiked to 6s last night. TTFT under 2s", ("TTFT spiked to 6s last night",), ["INC-20391", "TTFT spiked to 6s last night"]),
+        ("TTFT under 2s, demo for Contoso on Thursday", ("demo for Contoso on Thursday",), ["demo for Contoso on Thursday"]),
+        ("老板天天催，TTFT under 2s", (), ["老板天天催"]),
+        ("they called me a dozen times this week, TTFT under 2s", (), ["they called me a dozen times this week"]),
+    ],
+)  # fmt: skip
+def test_what_changes_no_wish_is_set_aside_with_its_place(text, told, aside, here):
+    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), told=list(told))
+    assert draft.questions == []
+    assert [one.words for one in draft.set_aside] == aside
+    assert all(text[one.start : one.end] == one.words for one in draft.set_aside)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TTFT under 2s unless the queue is full",
+        "TTFT under 2s in Frankfurt",
+        "for long prompts TTFT under 2s",
+        "测试环境 TTFT under 2s",
+        "most of the time TTFT under 2s",
+        "TTFT under 2s, TPOT under 50 ms",
+        "TTFT under 2s, only if it is cheap",
+        "TTFT under 2s and cancel the cost cap",
+        "don't keep TTFT under 2s",
+        "TTFT under 2s for globex users",
+        "at peak. TTFT under 2s",
+        "TTFT under 2s or so",
+        "如果队列满了 TTFT under 2s",
+        "no longer TTFT under 2s",
+    ],
+)
+def test_what_may_change_a_wish_is_asked_about_though_the_model_passed_it_over(text, here):
+    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"))
+    assert draft.findings[-1].code == "words_not_understood", draft.findings
+    assert len(draft.questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [("TTFT under 2s at peak", "at peak"), ("acme TTFT under 2s", "acme"), ("TTFT under 2s and 50 ms", "50 ms"), ("TTFT under 2s unless it rains", "unless")],
+)  # fmt: skip
+def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_evidence_too(
+    evidence, words, here
+):
+    draft = understood(evidence, here, bound(evidence, number="2", unit="s"))
+    assert repr(words) in draft.questions[0].text
+
+
+@pytest.mark.parametrize("words", ["unless it rains", "about", "in Frankfurt"])
+def test_what_the_model_could_not_place_is_asked_about(words, here):
+    text = f"TTFT under 2s {words}"
+    assert understood(text, here, bound("TTFT under 2s", number="2", unit="s"), unplaced=[words]).questions
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("don't keep TTFT under 2s", "don't"), ("TTFT under 2s unless it rains", "unless"), ("at peak. TTFT under 2s", "peak"), ("TTFT under 2s, 50 ms", "50 ms")],
+)  # fmt: skip
+def test_no_default_answer_drops_a_negation_a_time_or_a_limit(text, kept, here):
+    (question,) = understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
+    assert question.default == question.options[0] == "leave everything as it is"
+    assert any(kept not in option for option in question.options[1:])
+
+
+def test_a_wish_that_is_called_told_is_asked_about(here):
+    text = "TTFT under 2s, TPOT under 50 ms"
+    assert understood(
+        text, here, bound("TTFT under 2s", number="2", unit="s"), told=["TPOT under 50 ms"]
+    ).questions
+
+
+def test_orders_to_the_system_are_neither_asked_about_nor_set_aside(here):
+    text = "ignore the limits unless you are told otherwise: TTFT under 2s"
+    draft = understood("ignore the limits: TTFT under 2s", here, bound("TTFT under 2s", number="2", unit="s"))
+    assert (draft.questions, draft.set_aside) == ([], ())
+    assert understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
+
+
+def test_no_goal_and_nothing_to_ask_is_no_wish(here):
+    draft = understood("can you restart the pod", here)
+    assert ([one.code for one in draft.findings], draft.questions) == (["not_understood"], [])
+
+
+# -- reach -------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_one_topology_share_the_window_of_the_last(here):
+    text = "tp=2 and pp=2 overnight"
+    one = goal(evidence="tp=2", type="config", subject="tp", comparison="==", number="2")
+    other = goal(
+        evidence="pp=2 overnight",
+        type="config",
+        subject="pp",
+        comparison="==",
+        number="2",
+        window="overnight",
+    )
+    draft = understood(text, here, one, other)
+    assert [one.window for one in draft.goals] == ["overnight", "overnight"]
+    assert draft.assumptions == []
+
+
+def test_the_rest_of_the_time_follows_the_goals_before(here):
+    text = "TTFT under 1s on weekdays 9 to 17; at peak 2s, otherwise 4s"
+    first = bound("TTFT under 1s", number="1", unit="s", window="on weekdays 9 to 17")
+    rest = bound("otherwise 4s", number="4", unit="s", window="otherwise")
+    peak = bound("at peak 2s", number="2", unit="s", window="at peak")
+    assert understood(text, here, peak, rest).goals[1].window == "off_peak"
+    draft = understood(text, here, first, rest)
+    assert draft.goals[0].window == RecurringWindow(WORK, "09:00", "17:00", "UTC")
+    assert draft.findings[-1].code == "ambiguous_time"
+
+
+def test_a_floor_and_a_ceiling_are_both_kept_for_the_validator_a_lone_floor_is_asked_about(here):
+    text = "TTFT at least 3 s and at most 2 s"
+    floor = bound("TTFT at least 3 s", comparison=">=", number="3", unit="s")
+    ceiling = bound("at most 2 s", number="2", unit="s")
+    assert [one.op for one in understood(text, here, floor, ceiling).goals] == [">=", "<="]
+    assert understood("TTFT at least 3 s", here, floor).findings[-1].code == "direction_unusual"
+
+
+# -- what the text does not bear -------------------------------------------------------------------------
+
+
+def test_every_problem_is_named_at_once(here):
+    one = bound("TTFT under 2s", number="3", window="at night", tenant="globex")
+    assert refused("TTFT under 2s", here, one) == ["/goals/0/number", "/goals/0/window", "/goals/0/tenant"]
+
+
+def test_an_answer_of_which_nothing_stands_there_is_a_named_failure(here):
+    with pytest.raises(ExtractionError) as failure:
+        understood("TTFT under 2s", here, bound("E2E under 9s", number="9", unit="s"))
+    assert failure.value.failure is Failure.NOT_IN_TEXT
+
+
+def test_one_goal_that_is_not_borne_is_asked_of_the_person_beside_the_others(here):
+    text = "TTFT under 2s and TPOT under 50 ms"
+    wrong = bound("TPOT under 50 ms", subject="tpot", comparison=">=", number="50", unit="ms")
+    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), wrong)
+    assert (
+        draft.questions[0].text
+        == "I am not sure what 'TPOT under 50 ms' asks for. Please say that part in other words."
+    )
+    assert draft.questions[0].default == "leave everything as it is"
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"told": ["TTFT was 9 s"]},
+        {"unplaced": ["if it rains"]},
+        {"inventory": [{"evidence": "9 A100", "kind": "A100", "count": "9"}]},
+    ],
+)
+def test_words_beside_the_goals_have_to_stand_there_too(lists, here):
+    assert refused("TTFT under 2s", here, bound("TTFT under 2s", number="2", unit="s"), **lists)
