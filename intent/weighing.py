@@ -28,6 +28,12 @@ _CLAUSE_END = re.compile(
 _BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
 _FEW = 2
 """Words of a clause that is no more than a heading: ``at peak``."""
+_PHRASE = 3
+"""Words between a scope and its goal: ``for long prompts keep``."""
+_COURTESY = re.compile(
+    r"\b(?:appreciate it|great|nice|good|grateful|glad|happy|helpful|wonderful|lovely|love it|ok|okay|fine|mind|thankful) ?$"
+)
+"""Before an ``if`` that asks nicely."""
 _BEFORE, _AFTER = 10, 2
 """Characters between a word that turns a goal round and the goal."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
@@ -115,6 +121,7 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
     A time in a clause of its own counts where hardly another word stands with it: else it is part of a story.
     """
     told = not here and len(tokens) > _FEW and not any(one.kind in _BARE for one in tokens)
+    idle = not here and not any(one.kind in _BOUNDING for one in tokens)
     for place, token in enumerate(tokens):
         beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
         if token.kind is Kind.QUANTITY and token.value.unit is None:
@@ -126,7 +133,9 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
                 for one in here
             ):
                 yield token
-        elif token.kind in _MEANT and not (told and _is_time(token)) and not _is_said(token, goals):
+        elif (told and _is_time(token)) or (idle and token.kind is Kind.METRIC):
+            continue
+        elif token.kind in _MEANT and not _is_said(token, goals):
             yield token
 
 
@@ -136,6 +145,20 @@ def _is_time(token: Token) -> bool:
     )
 
 
+_BOUNDING = frozenset(
+    {
+        Kind.QUANTITY,
+        Kind.RANGE,
+        Kind.COMPARISON,
+        Kind.OPTIMISE,
+        Kind.CHEAPEST,
+        Kind.VAGUE,
+        Kind.CHANGE,
+        Kind.FACTOR,
+        Kind.NEGATION,
+    }
+)
+"""One of which a clause about a metric has to have, to wish anything."""
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
      Kind.PRECISION, Kind.SETTING}
@@ -207,14 +230,19 @@ def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[Token]:
         for match in pattern.finditer(folded.text):
             first, last = folded.span(*match.span())
             token = Token(Kind.LIMITING, name, start + first, start + last)
-            if name != "scopes" or _is_scope(text, token, clause, here):
+            if _counts(text, token, clause, here):
                 yield token
 
 
-def _is_scope(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:
-    """Whether a scope belongs to a goal: it follows it, or opens its clause."""
+def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:
+    """Whether a scope belongs to a goal: it follows it, or opens its clause in a few words; and no courtesy's ``if``."""
+    if token.value == "conditions":
+        return _COURTESY.search(fold(text[clause[0] : token.start]).text) is None
+    if token.value != "scopes":
+        return True
     follows = any(0 <= token.start - place[1] <= _AFTER for place in here)
-    opens = not text[clause[0] : token.start].strip() and any(place[0] >= token.end for place in here)
+    between = [text[token.end : place[0]] for place in here if place[0] >= token.end]
+    opens = not text[clause[0] : token.start].strip() and any(len(one.split()) <= _PHRASE for one in between)
     return follows or opens
 
 

@@ -1,7 +1,7 @@
 """A number that an LLM copied, with its unit and its period, as the text has them; read by the rules' own parsers. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from intent.fold import fold
@@ -18,11 +18,28 @@ _BETWEEN = frozenset(
      Kind.RESPECTIVELY, Kind.THING}
 )  # fmt: skip
 """What may stand between two numbers of which only the second has its unit: ``1 and 2 s``."""
+_COUNTED = frozenset(
+    {
+        Kind.QUANTITY,
+        Kind.METRIC,
+        Kind.THING,
+        Kind.FILLER,
+        Kind.TIMES,
+        Kind.AUDIENCE,
+        Kind.COUNTED,
+        Kind.UNKNOWN,
+    }
+)
+"""Words of a part and a whole."""
 _BESIDE = 3
 """Characters by which a unit may stand apart from its number."""
 _USER = re.compile(
-    r"\b(?:users?|streams?|sessions?|clients?|customers?|person|people|head|seat)\b|用户|客户|每人|每位|人均|会话|每路"
+    r"(?:\b(?:per|a|an|each|every|for)\s+)*(?:each|every)?\s*(?:\w+\s+)?\b(?:users?|streams?|sessions?|clients?|customers?|person|head|seat)\b"
+    r"|每?(?:个|位|名|路)?[\u4e00-\u9fff]{0,4}?(?:用户|客户|会话)|每人|每位|人均|每路"
 )
+"""For each of those who are served."""
+_LONGER = {"日": "每日", "天": "每天", "周": "每周", "月": "每月", "年": "每年", "时": "每小时"}
+"""A period in a character, 日预算, as the rules know it."""
 _MONEY = frozenset({"USD", "money"})
 
 
@@ -42,7 +59,9 @@ def amount(source: Source, place: Place, unit: str | None, period: str | None) -
     ``unit`` and ``period`` are words of the text: around the number, or said once for it and another one.
     """
     of_each_user = period is not None and _USER.search(fold(period).text) is not None
-    found = _found(source, place, unit, None if of_each_user else period)
+    if period is not None:
+        period = _USER.sub("", fold(period).text).strip() or None
+    found = _found(source, place, unit, _LONGER.get(period or "", period))
     if found is None or not of_each_user:
         return found
     said: Quantity = found.value
@@ -70,11 +89,8 @@ def _found(source: Source, place: Place, unit: str | None, period: str | None) -
 
 def _told(source: Source, place: Place) -> Token | None:
     """The amount that the rules read at this place: of a range, the end that has the number."""
-    number = source.text[slice(*place)]
-    token = source.covering(place) or next(
-        (one for one in source.within(place) if one.kind is Kind.QUANTITY), None
-    )
-    alone = _one_amount(source, number)
+    alone = _one_amount(source, source.text[slice(*place)])
+    token = source.covering(place)
     if token is not None and token.kind is Kind.QUANTITY:
         return token
     if token is not None and token.kind is Kind.RANGE:
@@ -88,8 +104,19 @@ def _one_amount(source: Source, words: str) -> Quantity | None:
     tokens = tokenize(words, source.catalogue)
     found = [one.value for one in tokens if one.kind is Kind.QUANTITY]
     spare = [one for one in tokens if one.kind not in {Kind.QUANTITY, Kind.FILLER}]
+    if len(found) == 2 and (share := _share(tokens, found)):
+        return share
     foreign = len(found) == 1 and found[0].unit == "money"  # nobody has a rate: its period changes nothing
     return found[0] if len(found) == 1 and (foreign or not spare) else None
+
+
+def _share(tokens: Sequence[Token], ends: Sequence[Quantity]) -> Quantity | None:
+    """``3 failed requests in a thousand``: a part of a whole, whatever is counted."""
+    part, whole = ends
+    counted = all(one.kind in _COUNTED for one in tokens) and part.unit is whole.unit is None
+    if not counted or not 0 < part.number < whole.number:
+        return None
+    return Quantity(float(f"{100 * part.number / whole.number:.12g}"), "ratio", 0.01)
 
 
 def _orders(number: str, unit: str | None, period: str | None) -> Iterator[str]:
@@ -144,7 +171,9 @@ def _belongs(source: Source, number: Place, unit: Place) -> bool:
     """Whether a unit stands at a number, or behind one that comes next in a list with it."""
     if distance(number, unit) <= _BESIDE:
         return True
-    if unit[0] < number[0]:
+    start, end = min(number[1], unit[1]), max(number[0], unit[0])
+    token = source.covering(unit)
+    if unit[0] < number[0] and (token is None or token.kind is not Kind.UNIT):  # it is another number's
         return False
-    between = [one for one in source.tokens if number[1] <= one.start and one.end <= unit[1]]
-    return all(one.kind in _BETWEEN for one in between)
+    between = [one for one in source.tokens if start <= one.start and one.end <= max(end, unit[1])]
+    return all(one.kind in {*_BETWEEN, Kind.UNIT, Kind.SOFT, Kind.UNKNOWN} for one in between)

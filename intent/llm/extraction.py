@@ -56,7 +56,7 @@ def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
     Raises:
         ExtractionError: no usable answer within ``settings.timeout_s``, for whatever reason; never shows the API key.
     """
-    return settle(within(settings, lambda given_up: _read(text, catalogue, settings, given_up)))
+    return within(settings, lambda given_up: settle(_read(text, catalogue, settings, given_up)))
 
 
 def _read(text: str, catalogue: Catalogue, settings: LlmSettings, given_up: Event) -> Read:

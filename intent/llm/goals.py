@@ -83,8 +83,13 @@ def _objective(one: GoalSlots, opposed: bool = False) -> None:
         return
     before = len(one.draft.goals)
     add_goal(one.draft, reading)
+    _compare(one, before)
+
+
+def _compare(one: GoalSlots, before: int) -> None:
+    """Hold the goals from ``before`` on against what the rules read in their evidence."""
     for goal in one.draft.goals[before:]:
-        if isinstance(goal, Objective) and (problem := differing_bound(one.source, goal, one.place)):
+        if problem := differing_bound(one.source, goal, one.place):
             one.refuse("comparison", problem)
 
 
@@ -106,7 +111,9 @@ def _relative(one: GoalSlots) -> None:
     if change == "times" and wanted.factor is None:
         one.refuse("number", "no factor is said there; copy the words that say it")
     elif reading is not None:
+        before = len(one.draft.goals)
         add_relative(one.draft, replace(reading, comparison=None), wanted)
+        _compare(one, before)
 
 
 def _as_share(found: Token) -> Token:
@@ -237,6 +244,9 @@ def _side(one: GoalSlots, slot: str) -> str | bool | None:
 
 def _reconfig(one: GoalSlots) -> None:
     slots = one.slots
+    if slots["rule"] == "forbid" and slots["number"] is not None:
+        one.refuse("number", "a rule that forbids has no number; say null, or limit")
+        return
     if slots["rule"] == "forbid":
         _keep(one, lambda when: ReconfigRule("forbid", one.evidence, window=when))
         return

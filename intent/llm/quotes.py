@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from intent.fold import Folded, fold
 from intent.models import Catalogue
+from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
 
@@ -26,7 +27,8 @@ class Source:
     @classmethod
     def of(cls, text: str, catalogue: Catalogue) -> "Source":
         """Of a text that names things of a catalogue."""
-        return cls(text, fold(text), tuple(tokenize(text, catalogue)), catalogue)
+        tokens = (one for one in tokenize(text, catalogue) if not _is_chance_node(one, catalogue))
+        return cls(text, fold(text), tuple(tokens), catalogue)
 
     def places(self, quote: str) -> list[Place]:
         """Where a quote stands."""
@@ -45,6 +47,12 @@ class Source:
     def covering(self, place: Place) -> Token | None:
         """The token that holds this place."""
         return next((one for one in self.tokens if one.start <= place[0] and place[1] <= one.end), None)
+
+
+def _is_chance_node(token: Token, catalogue: Catalogue) -> bool:
+    """Whether a word only looks like a node's name, behind "host": a model that knows the names would have copied it."""
+    known = {f"node:{name}" for name in catalogue.nodes}
+    return token.kind is Kind.SELECTOR and str(token.value).startswith("node:") and token.value not in known
 
 
 def overlaps(one: Place, other: Place) -> bool:

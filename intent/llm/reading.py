@@ -14,6 +14,7 @@ from intent.injection import orders
 from intent.llm.goals import add_goal_of, are_opposed
 from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
+from intent.llm.windows import is_rest
 from intent.llm.wire import Slots, unusable
 from intent.models import Catalogue, Config, Finding
 from intent.rules.draft import Draft
@@ -97,12 +98,11 @@ def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool) -> N
         read.problems += problems
         return
     place = source.places(slots["evidence"] or "")[0]
-    near = {
-        slot: one for slot in COPIED[1:] if (words := slots[slot]) and (one := source.place(words, place))
-    }
     read.evidence.append(place)
-    read.slots += near.values()
-    read.names += [one for slot, one in near.items() if slot in NAMING]
+    for slot in COPIED[1:]:
+        if (words := slots[slot]) and (near := source.place(words, place)):
+            read.slots.append(near)
+            read.names += [near] if slot in NAMING else []
     draft.here = Token(Kind.UNKNOWN, None, *place)
     goals, assumptions = len(draft.goals), len(draft.assumptions)
     one = GoalSlots(source, draft, said, slots, place, pointer)
@@ -111,7 +111,8 @@ def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool) -> N
         read.problems += one.problems
         read.refused.append(place)
         del draft.goals[goals:], draft.assumptions[assumptions:]
-    said.windows += [goal.window for goal in draft.goals[goals:]]
+    if not is_rest(slots["window"] or ""):
+        said.windows += [goal.window for goal in draft.goals[goals:]]
 
 
 def _absent(source: Source, answer: Mapping[str, Any]) -> Iterator[Problem]:

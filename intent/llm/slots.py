@@ -222,6 +222,7 @@ class GoalSlots:
         for slot, problem in (
             ("subject", differing_metric(self.source, slots, self.place)),
             ("comparison", differing_side(self.source, slots, self.place)),
+            ("comparison", self._other_end(found)),
             ("stat", missing_stat(self.source, slots["stat"], self.place)),
         ):
             if problem:
@@ -244,6 +245,16 @@ class GoalSlots:
             soft=slots["soft"] is not None,
             opposed=opposed,
         )
+
+    def _other_end(self, found: Token | None) -> str | None:
+        """What is wrong if an amount is the other end of a range than its comparison says."""
+        side = self.slots["comparison"]
+        for token in self.source.within(self.place):
+            if found is not None and token.kind is Kind.RANGE and side in {"<=", ">="}:
+                low, high = (end.number for end in token.value)
+                if found.value.number == (low if side == "<=" else high):
+                    return f"{found.value.number:g} is the other end of the range"
+        return None
 
     def _head(self) -> Token:
         subject = self.slots["subject"]

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from intent import names
 from intent.fold import fold
-from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.quotes import Place, Source
 from intent.llm.wire import Slots
-from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Objective
+from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Goal
 from intent.rules import read
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
@@ -39,9 +39,16 @@ _SETTINGS = frozenset({"tp", "pp", "replicas"})
 _UNNAMED = _SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
 """Subjects that many words may name."""
 _REFUSING = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, Kind.REPORT})
+_TURNING = re.compile(
+    r"\b(?:mind|clear of|away|hates?|objects?|bans?|banned|no-go|off limits|out of bounds|veto|reject|stay out|hands)\b"
+    r"|拒绝|反对"
+)
+"""Words that may refuse, beside those that the rules know."""
 _NAMES = ("place", "workload", "tenant", "model", "window")
 _FORMAT = re.compile(r"bits?\b|float|integer|precision|quanti[sz]|weights|numeric|精度|量化|浮点|整数|位")
 """Words for formats that the rules do not know by name."""
+_TURNING_KINDS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN})
+"""Words that may turn a comparison round, or stand for both."""
 _TURNED = {"<=": ">=", ">=": "<="}
 
 
@@ -91,38 +98,34 @@ def _unit(token: Token) -> str | None:
 def _is_alike(said: str, subject: str) -> bool:
     if said == subject:
         return True
-    if {said, subject} <= {"throughput_tok", "tpot", ANY_THROUGHPUT}:
-        return True
     return any(
         {said, subject} <= {*family, anyone} and anyone in {said, subject} for family, anyone in _FAMILIES
     )
 
 
 def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if the evidence says the other side than the one that was chosen."""
+    """What is wrong if the evidence says the other side than the one that was chosen.
+
+    A side that is the usual one needs no word. Words that turn a comparison round are the rules' to read as a whole
+    (``differing_bound``); here they excuse nothing but the usual side.
+    """
     chosen, subject = slots["comparison"], slots["subject"]
     if chosen not in _TURNED:
         return None
-    inside = source.within(place)
-    if any(
-        one.kind in {Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN}
-        for one in inside
-    ):
-        return None
     good = ">=" if subject in HIGHER_IS_BETTER else "<=" if subject in LOWER_IS_BETTER else None
-    if subject in _SETTINGS and not _sides(inside):
-        return f"no word of the evidence says {chosen}"
-    words = {"better": good, "worse": _TURNED.get(good or "")}
-    alone = tokenize(source.text[slice(*place)], source.catalogue)
-    said = {words.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
-    if not said:
-        return None if good in {None, chosen} else f"no word of the evidence says {chosen}"
-    if subject in _SETTINGS:
-        return None if chosen in said else f"the evidence says {' and '.join(map(str, said))}"
+    inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
+    sides = {"better": good, "worse": _TURNED.get(good or "")}
+    said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
+    if chosen in said:
+        return None
+    turned = any(one.kind in _TURNING_KINDS for one in inside)
+    usual = subject not in _SETTINGS and (chosen == good or (good is None and turned))
+    if usual and (not said or turned or "==" in said):
+        return None
     return (
-        None
-        if said & {chosen, "==", None} or "per user" in said
-        else f"the evidence says {' and '.join(map(str, said))}"
+        f"the evidence says {' and '.join(map(str, said))}"
+        if said
+        else f"no word of the evidence says {chosen}"
     )
 
 
@@ -140,13 +143,23 @@ def _sides(tokens: list[Token]) -> list[Token]:
     return found
 
 
-def differing_bound(source: Source, goal: Objective, place: Place) -> str | None:
-    """What is wrong if the rules, which read the evidence alone without a doubt, find other bounds of this metric in it."""
+def differing_bound(source: Source, goal: Goal, place: Place) -> str | None:
+    """What is wrong if the rules, which read the evidence alone without a doubt, find another bound or change in it."""
     draft = read(source.text[slice(*place)], source.catalogue)
-    bounds = [one for one in draft.goals if isinstance(one, Objective) and one.metric == goal.metric]
-    if draft.questions or not bounds or any((one.op, one.value) == (goal.op, goal.value) for one in bounds):
+    alike = [one for one in draft.goals if one.type == goal.type and _subject(one) == _subject(goal)]
+    if draft.questions or not alike or _amount(goal) in map(_amount, alike):
         return None
-    return "the evidence says " + " and ".join(f"{one.op} {one.value} {one.unit}" for one in bounds)
+    return "the evidence says " + " and ".join(" ".join(map(str, _amount(one))) for one in alike)
+
+
+def _subject(goal: Goal) -> object:
+    return getattr(goal, "metric", None)
+
+
+def _amount(goal: Goal) -> tuple[object, ...]:
+    """The side and the numbers of a goal."""
+    said = (getattr(goal, name, None) for name in ("op", "value", "factor", "delta"))
+    return tuple(one for one in said if one is not None)
 
 
 def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
@@ -158,11 +171,17 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
         return None if stat in here else f"the evidence says {', '.join(sorted(here))}, not {stat}"
     if any(one.kind is Kind.STAT and one.value == stat for one in source.tokens):
         return None
-    digits = [source.covering(at) for at in source.places(stat.removeprefix("p"))]
+    number = stat.removeprefix("p")
+    digits = [source.covering(at) for at in source.places(number)]
     if any(
-        one is None or not (one.kind is Kind.QUANTITY and one.value.unit not in {None, "ratio"})
-        for one in digits
+        one is None or one.kind is not Kind.QUANTITY or one.value.unit in {None, "ratio"} for one in digits
     ):
+        return None
+    counts = [
+        one.value.number for one in source.tokens if one.kind is Kind.QUANTITY and one.value.unit is None
+    ]
+    shares = {f"{100 * part / whole:g}" for part, whole in pairwise(counts) if whole}
+    if number in shares:  # "ninety-nine times out of a hundred"
         return None
     return f"the text does not say {stat}; say null"
 
@@ -183,9 +202,10 @@ def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
     """What is wrong if the rules, which read the evidence alone without a doubt, find another rule or another order in it."""
     if problem := _differing_refusal(source, slots, place) or _differing_first(source, slots, place):
         return problem
-    draft = read(source.text[slice(*place)], source.catalogue)
+    evidence = source.text[slice(*place)]
+    draft = read(evidence, source.catalogue)
     alike = [goal for goal in draft.goals if goal.type == slots["type"]]
-    if draft.questions or not alike:
+    if draft.questions or not alike or _TURNING.search(fold(evidence).text):
         return None
     chosen = {name: words for name in ("rule", "higher", "lower") if (words := slots[name]) is not None}
     said = [{name: _softened(str(getattr(goal, name, ""))) for name in chosen} for goal in alike]
@@ -207,15 +227,17 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
     rule = slots["rule"]
     named = [at for slot in _NAMES if (words := slots[slot]) for at in source.places(words)]
     inside = source.within(place)
-    kinds = {one.kind for one in inside if not any(overlaps((one.start, one.end), at) for at in named)}
-    known = Kind.UNKNOWN not in kinds
-    lacking = {"forbid": _REFUSING, "freeze": _REFUSING, "min": {Kind.COMPARISON}}
-    if known and rule in lacking and kinds.isdisjoint(lacking[rule]) and slots["number"] is None:
+    kinds = {one.kind for one in inside if not any(at[0] <= one.start and one.end <= at[1] for at in named)}
+    known = Kind.UNKNOWN not in kinds and _TURNING.search(fold(source.text[slice(*place)]).text) is None
+    lacking = {"forbid": _REFUSING, "freeze": {Kind.FREEZE}, "min": {Kind.COMPARISON}}
+    if known and rule in lacking and kinds.isdisjoint(lacking[rule]):
         return f"no word of the evidence says {rule}"
     if rule in {"require", "freeze"} and not kinds.isdisjoint({Kind.MAY, Kind.ALLOW, Kind.SOFT}):
         return "the evidence only allows or prefers"
     if slots["type"] == "precision" and rule != "min" and Kind.COMPARISON in kinds:
         return "the evidence says a minimum"
+    if slots["precision"] == "full" and rule != "require" and Kind.QUANTISE in kinds:
+        return "the evidence requires full precision"
     if slots["type"] == "placement" and rule != "freeze" and Kind.FREEZE in kinds:
         return "the evidence says freeze"
     turned = (

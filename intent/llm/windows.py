@@ -29,13 +29,18 @@ _PARTS = frozenset({"overnight"})
 """Named windows that are also parts of the day."""
 
 
+def is_rest(words: str) -> bool:
+    """Whether these words mean what the windows said before leave over."""
+    return _REST.fullmatch(fold(words).text.strip(" ,.，。的")) is not None
+
+
 def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -> Token:
     """The window as one token: of kind ``BAD_TIME`` where it cannot be one, its value the problem's code.
 
     ``earlier`` are the windows said before, for words that mean the rest of the time.
     """
     place = source.place(words, near) or near
-    if _REST.fullmatch(fold(words).text.strip(" ,.，。的")):
+    if is_rest(words):
         rest = _rest(earlier)
         return Token(Kind.WINDOW if rest else Kind.BAD_TIME, rest or "ambiguous_time", *place)
     said = _times(source, words, place)

@@ -23,7 +23,8 @@ def here(catalogue):
     ("words", "name"),
     [
         ("acme", "acme"), ("ACME's", "acme"), ("Acme Corp", "acme"), ("tenant acme", "acme"), ("free-tier traffic", "free"),
-        ("the free users", "free"), ("免费用户", "free"), ("免费用户的流量", "free"), ("gold plus", "gold-plus"), ("frees", "free"),
+        ("the free users", "free"), ("免费用户", "free"),
+        ("免费用户的流量", "free"), ("gold plus", "gold-plus"), ("frees", "free"),
         ("gold", None), ("globex", None), ("", None), ("users", None),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ def test_a_prompt_is_loaded_by_name_and_version():
 
 
 def test_a_missing_prompt_names_those_there_are():
-    with pytest.raises(LookupError, match=r"translate\.v9.*examples\.v2, translate\.v2"):
+    with pytest.raises(LookupError, match=r"translate\.v9.*examples\.v3, translate\.v3"):
         prompts.load("translate", "v9")
 
 

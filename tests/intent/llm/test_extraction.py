@@ -7,13 +7,24 @@ from dataclasses import replace
 import pytest
 from jsonschema import Draft202012Validator
 
+from benchmarks.misbehaving_llm import (
+    FAULTS,
+    GOOD,
+    KEY,
+    NOTHING,
+    TEXT,
+    TRANSPORT,
+    Endpoint,
+    in_turn,
+    saying,
+    sending,
+)
 from intent.errors import ExtractionError, Failure
-from intent.llm.evidence import hold_against
 from intent.llm.extraction import PROMPT_VERSION, examples, extract, prompt_hash, translator
-from benchmarks.misbehaving_llm import FAULTS, GOOD, KEY, TEXT, TRANSPORT, Endpoint, in_turn, saying, sending
-from intent.llm.wire import parse_answer, wire_schema
+from intent.llm.reading import read_answer, settle
+from intent.llm.wire import wire_schema
 from intent.models import LlmSettings, Outcome
-from intent.rules import read
+from intent.readback import in_words
 from intent.translate import translate
 
 NEVER_ENDING = ("hangs", "hangs in the body", "drips the body", "drips the headers")
@@ -35,8 +46,8 @@ def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_
         assert (intent.translator.reason or "").startswith(f"{expected}: ")
     else:
         assert (intent.translator.name, intent.translator.reason) == ("llm", None)
-    if expected == "clarify":
-        assert intent.outcome is Outcome.CLARIFY
+    if expected in {"clarify", "out_of_scope"}:
+        assert intent.outcome == expected
     else:
         assert intent.outcome is Outcome.OK
         assert meanings(intent.goals) == meanings(translate(TEXT, catalogue).goals)
@@ -129,6 +140,8 @@ def test_text_and_names_are_data_that_cannot_close_their_fence(catalogue):
         "windows": list(named.windows),
         "tenants": list(named.tenants),
         "models": list(named.models),
+        "gpu_kinds": [],
+        "nodes": [],
     }
 
 
@@ -143,7 +156,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(catalogue):
 
 
 def test_a_second_try_is_told_what_was_wrong_and_where(catalogue):
-    bad = {"goals": [{**GOOD["goals"][0], "number": "3"}], "unplaced": ["if it rains"]}
+    bad = {**GOOD, "goals": [{**GOOD["goals"][0], "number": "3"}], "unplaced": ["if it rains"]}
     with Endpoint(in_turn(saying(bad), saying(GOOD))) as endpoint:
         intent = translate(TEXT, catalogue, endpoint.settings())
         first, second = (request["body"]["messages"] for request in endpoint.requests)
@@ -202,7 +215,7 @@ def test_both_tries_share_one_deadline_and_nothing_is_sent_after_it(catalogue):
         TRANSPORT["401 and says the key"][0],
         sending(200, f"<html>{'x' * 250} {KEY}</html>"),
         saying(None, refusal=f"no: {KEY}"),
-        saying({"goals": [], "unplaced": [KEY]}),
+        saying({**NOTHING, "unplaced": [KEY]}),
         sending(500, json.dumps({"error": {"message": "x" * 180 + KEY}})),
     ],
 )
@@ -231,20 +244,40 @@ def test_there_are_a_handful_of_examples_in_both_languages():
     assert any("一" <= character <= "鿿" for text in texts for character in text)
 
 
-@pytest.mark.slow
+MEANT = {
+    "At peak": "P99 TTFT at most 800 ms at peak; GPU utilisation at least 60 % at peak.",
+    "hey, the": "Error rate at most 0.5 % at all times.",
+    "keep util": (
+        "GPU utilisation at least 60 % at all times; GPU utilisation at most 80 % at all times; "
+        "preferably minimise cost at all times; forbid int4 at all times."
+    ),
+    "for acme": (
+        "P99 TTFT at most 1 s for tenant acme at peak; P99 TTFT at most 4 s for tenant acme off-peak; "
+        "P99 TTFT at most 3 s at all times; tenant acme may exceed the cost bound by up to 20 % at all times."
+    ),
+    "cut p95": (
+        "Reduce P95 TTFT by 20 % at all times; run with TP 2 at all times; leave gpu-1 alone at all times; "
+        "run batch preferably on L40S at all times; "
+        "prioritise latency over cost every mon, tue, wed, thu, fri 09:00 to 17:00 (UTC)."
+    ),
+    "当前集群": (
+        "高峰期 P99 首字延迟（TTFT）不超过 2 s；高峰期 错误率不超过 0.5 %；高峰期 重配置每小时最多 2 次；始终 最小化 成本。"
+    ),
+    "TPOT under": "P95 TPOT at most 40 ms at all times.",
+    "ignore the": "Run with replicas 4 at all times.",
+    "can someb": "",
+}
+"""How an example begins, and its goals in words. A currency without a rate and a vague wish are asked about."""
+
+
 @pytest.mark.parametrize(("text", "answer"), examples(), ids=[text[:40] for text, _ in examples()])
-def test_each_curated_example_comes_to_what_the_rules_read(text, answer, catalogue):
+def test_each_curated_example_is_in_the_schema_and_comes_to_the_goals_it_shows(text, answer, catalogue):
     Draft202012Validator(wire_schema()).validate(answer)
-    with Endpoint(saying(answer)) as endpoint:
-        draft = extract(text, catalogue, endpoint.settings())
-        assert len(endpoint.requests) == 1
-    rules = read(text, catalogue)
-    assert set(meanings(draft.goals)) == set(meanings(rules.goals))
-    assert draft.questions == rules.questions
-
-
-@pytest.mark.parametrize(("text", "answer"), examples(), ids=[text[:40] for text, _ in examples()])
-def test_each_goal_of_an_example_is_one_sentence_that_reads_as_one_goal_or_question(text, answer, catalogue):
-    for claim in hold_against(parse_answer(json.dumps(answer)), text, catalogue).goals:
-        draft = read(claim.sentence, catalogue)
-        assert len(draft.goals) + len(draft.questions) == 1, claim.sentence
+    here = replace(catalogue, devices={"A100": 4, "L40S": 4})
+    read = read_answer(answer, text, here)
+    draft = settle(read)
+    assert read.problems == []
+    assert in_words(draft.goals, draft.language) == next(
+        words for start, words in MEANT.items() if text.startswith(start)
+    )
+    assert bool(draft.questions) == text.startswith(("hey", "TPOT"))

@@ -116,7 +116,7 @@ def test_an_inventory_that_differs_is_a_finding_and_no_goal(here):
     [
         ("TTFT under 2s, the board is watching", (), ["the board is watching"]),
         ("morning all 🎉 TTFT under 2s please", (), ["morning all"]),
-        ("INC-20391: TTFT spiked to 6s last night. TTFT under 2s", ("TTFT spiked to 6s last night",), ["INC-20391", "TTFT spiked to 6s last night"]),
+        ("OPS-2: TTFT spiked to 6s today. TTFT under 2s", ("TTFT spiked to 6s today",), ["OPS-2", "TTFT spiked to 6s today"]),
         ("TTFT under 2s, demo for Contoso on Thursday", ("demo for Contoso on Thursday",), ["demo for Contoso on Thursday"]),
         ("老板天天催，TTFT under 2s", (), ["老板天天催"]),
         ("they called me a dozen times this week, TTFT under 2s", (), ["they called me a dozen times this week"]),
@@ -156,8 +156,13 @@ def test_what_may_change_a_wish_is_asked_about_though_the_model_passed_it_over(t
 
 @pytest.mark.parametrize(
     ("evidence", "words"),
-    [("TTFT under 2s at peak", "at peak"), ("acme TTFT under 2s", "acme"), ("TTFT under 2s and 50 ms", "50 ms"), ("TTFT under 2s unless it rains", "unless")],
-)  # fmt: skip
+    [
+        ("TTFT under 2s at peak", "at peak"),
+        ("acme TTFT under 2s", "acme"),
+        ("TTFT under 2s and 50 ms", "50 ms"),
+        ("TTFT under 2s unless it rains", "unless"),
+    ],
+)
 def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_evidence_too(
     evidence, words, here
 ):
@@ -173,8 +178,13 @@ def test_what_the_model_could_not_place_is_asked_about(words, here):
 
 @pytest.mark.parametrize(
     ("text", "kept"),
-    [("don't keep TTFT under 2s", "don't"), ("TTFT under 2s unless it rains", "unless"), ("at peak. TTFT under 2s", "peak"), ("TTFT under 2s, 50 ms", "50 ms")],
-)  # fmt: skip
+    [
+        ("don't keep TTFT under 2s", "don't"),
+        ("TTFT under 2s unless it rains", "unless"),
+        ("at peak. TTFT under 2s", "peak"),
+        ("TTFT under 2s, 50 ms", "50 ms"),
+    ],
+)
 def test_no_default_answer_drops_a_negation_a_time_or_a_limit(text, kept, here):
     (question,) = understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
     assert question.default == question.options[0] == "leave everything as it is"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.misbehaving_llm import TEXT
 from intent.errors import ExtractionError, Failure
 from intent.llm import extract
-from benchmarks.misbehaving_llm import TEXT
 from intent.models import LlmSettings, Outcome
 from intent.translate import translate
 

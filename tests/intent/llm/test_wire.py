@@ -4,8 +4,8 @@ from typing import get_args
 import pytest
 from jsonschema import Draft202012Validator
 
+from benchmarks.misbehaving_llm import GOOD, NOTHING, TTFT
 from intent.errors import ExtractionError, Failure
-from benchmarks.misbehaving_llm import GOOD, TTFT
 from intent.llm.wire import MOST_PROBLEMS, parse_answer, wire_schema
 from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
 
@@ -49,10 +49,13 @@ def test_what_is_no_complete_json_is_refused_by_name(content, why):
     ("answer", "pointers"),
     [
         ([], [""]),
-        ({"goals": []}, [""]),
+        ({**NOTHING, "unplaced": "x"}, ["/unplaced"]),
         ({**GOOD, "approved": True}, [""]),
-        ({"goals": [{**TTFT, "number": 2, "unit": 7}], "unplaced": []}, ["/goals/0/number", "/goals/0/unit"]),
-        ({"goals": [{**TTFT, "subject": "vibes"}], "unplaced": [1]}, ["/goals/0/subject", "/unplaced/0"]),
+        ({**GOOD, "goals": [{**TTFT, "number": 2, "unit": 7}]}, ["/goals/0/number", "/goals/0/unit"]),
+        (
+            {**GOOD, "goals": [{**TTFT, "subject": "vibes"}], "unplaced": [1]},
+            ["/goals/0/subject", "/unplaced/0"],
+        ),
     ],
 )
 def test_what_breaks_the_schema_is_refused_with_every_place(answer, pointers):
@@ -65,7 +68,7 @@ def test_what_breaks_the_schema_is_refused_with_every_place(answer, pointers):
 @pytest.mark.slow
 def test_no_more_is_said_than_a_second_try_can_use():
     with pytest.raises(ExtractionError) as refused:
-        parse_answer(json.dumps({"goals": [{}] * 1_000, "unplaced": []}))
+        parse_answer(json.dumps({**NOTHING, "goals": [{}] * 1_000}))
     assert len(refused.value.problems) == MOST_PROBLEMS
 
 
