@@ -7,13 +7,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.provenance import provenance
 from benchmarks.report import Document
-from benchmarks.words import properties
+from benchmarks.words import properties, replies
 from benchmarks.words.scores import (
     Answer,
     Scored,
@@ -25,7 +25,7 @@ from benchmarks.words.scores import (
 )
 from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, Utterance, load, own_files
 from intent.document import to_document
-from intent.models import Intent, LlmSettings
+from intent.models import Catalogue, Intent
 from intent.translate import translate
 from service import deployment as deployments
 from service import usecases
@@ -35,6 +35,16 @@ from service.settings import llm_settings
 
 ROUNDS = 3
 """Passes over the set that are timed, after one that is not. An LLM is asked once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """A way from an utterance to an intent."""
+
+    translate: Callable[[Utterance, Catalogue], Intent]
+    model: str | None = None
+    is_cheap: bool = True
+    """It can be asked several times, to time it."""
 
 
 @dataclass(slots=True)
@@ -48,15 +58,16 @@ class Times:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; the exit status is 2 when nothing could begin."""
     options = parser().parse_args(arguments)
+    files = options.set or (replies.FILES if options.translator == "replies" else own_files())
     try:
-        utterances = load(options.set or own_files())
+        utterances = load(files)
         deployment = deployments.load(options.deployment)
-        llm = _llm(deployment, options.translator)
+        translator = _translator(deployment, options.translator)
     except (CorpusError, ServiceError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    document = run(utterances, deployment, llm)
-    document["parameters"]["set"] = [file.name for file in options.set or own_files()]
+    document = run(utterances, deployment, translator)
+    document["parameters"] |= {"translator": options.translator, "set": [file.name for file in files]}
     if options.properties:
         document["properties"] = properties.run(deployment, utterances, options.properties, options.seed)
     _show(document, options)
@@ -67,7 +78,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.intents", description=__doc__)
     found.add_argument(
-        "--translator", choices=("rules", "llm"), default="rules", help="llm: as the deployment names it"
+        "--translator",
+        choices=("rules", "llm", "replies"),
+        default="rules",
+        help="llm: as the deployment names it; replies: a model's answers on file",
     )
     found.add_argument("--deployment", type=Path, default=DEPLOYMENT, metavar="FILE", help="names and limits")
     found.add_argument(
@@ -82,18 +96,18 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def run(utterances: Sequence[Utterance], deployment: Deployment, llm: LlmSettings | None) -> Document:
+def run(utterances: Sequence[Utterance], deployment: Deployment, translator: Translator) -> Document:
     """Every utterance through translator and validator."""
-    times, rounds = Times(), 1 if llm else ROUNDS
-    if not llm:
-        _pass(utterances, deployment, llm, Times())  # to warm up
+    times, rounds = Times(), ROUNDS if translator.is_cheap else 1
+    if translator.is_cheap:
+        _pass(utterances, deployment, translator, Times())  # to warm up
     for _ in range(rounds):
-        scored = _pass(utterances, deployment, llm, times)
+        scored = _pass(utterances, deployment, translator, times)
     return {
         "benchmark": "intents",
         **provenance(),
         "parameters": {
-            "translator": llm.model if llm else "rules",
+            "model": translator.model,
             "deployment": deployment.file.name,
             "utterances": len(utterances),
             "rounds": rounds,
@@ -104,15 +118,15 @@ def run(utterances: Sequence[Utterance], deployment: Deployment, llm: LlmSetting
 
 
 def _pass(
-    utterances: Sequence[Utterance], deployment: Deployment, llm: LlmSettings | None, times: Times
+    utterances: Sequence[Utterance], deployment: Deployment, translator: Translator, times: Times
 ) -> list[Scored]:
-    return [Scored(one, _answer(one, deployment, llm, times)) for one in utterances]
+    return [Scored(one, _answer(one, deployment, translator, times)) for one in utterances]
 
 
-def _answer(utterance: Utterance, deployment: Deployment, llm: LlmSettings | None, times: Times) -> Answer:
+def _answer(utterance: Utterance, deployment: Deployment, translator: Translator, times: Times) -> Answer:
     catalogue = deployment.catalogue(NOW)
     start_s = time.perf_counter()
-    intent = translate(utterance.text, catalogue, llm)
+    intent = translator.translate(utterance, catalogue)
     translated_s = time.perf_counter()
     checked = usecases.check(intent, deployment, NOW)
     times.translate_s.append(translated_s - start_s)
@@ -132,14 +146,18 @@ def answer_of(intent: Intent) -> Answer:
     )
 
 
-def _llm(deployment: Deployment, translator: str) -> LlmSettings | None:
-    if translator == "rules":
-        return None
+def _translator(deployment: Deployment, name: str) -> Translator:
+    if name == "rules":
+        return Translator(lambda one, catalogue: translate(one.text, catalogue))
+    if name == "replies":
+        kept = replies.load()
+        return Translator(lambda one, catalogue: replies.translate(one, kept, catalogue), replies.MODEL)
     if deployment.llm is None:
         raise StartError(
             f"{deployment.file} names no llm; give a deployment file that does with --deployment"
         )
-    return llm_settings(deployment.llm)
+    llm = llm_settings(deployment.llm)
+    return Translator(lambda one, catalogue: translate(one.text, catalogue, llm), llm.model, is_cheap=False)
 
 
 def _show(document: Document, options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import replace
 
 from intent.errors import ExtractionError
@@ -28,22 +29,23 @@ def translate(text: str, catalogue: Catalogue, llm: LlmSettings | None = None) -
     Never raises for bad words: they are outcomes. With ``llm`` that endpoint is asked; if it fails for any reason the
     rules answer, and ``translator.reason`` says why.
     """
-    if refusal := _refused(text):
-        return _refusal(text, refusal)
-    draft, translator = _draft(text, catalogue, llm)
-    return _intent(draft, translator)
-
-
-def _draft(text: str, catalogue: Catalogue, llm: LlmSettings | None) -> tuple[Draft, TranslatorInfo]:
     if llm is None:
-        return read(text, catalogue), TranslatorInfo(name="rules")
+        return translate_by(text, catalogue, lambda: read(text, catalogue), TranslatorInfo(name="rules"))
     from intent.llm import extract, translator  # langchain costs 1.5 s to import
 
+    return translate_by(text, catalogue, lambda: extract(text, catalogue, llm), translator(llm))
+
+
+def translate_by(
+    text: str, catalogue: Catalogue, reader: Callable[[], Draft], translator: TranslatorInfo
+) -> Intent:
+    """The same by any reader of the text; where it raises an ``ExtractionError`` the rules answer."""
+    if refusal := _refused(text):
+        return _refusal(text, refusal)
     try:
-        draft = extract(text, catalogue, llm)
+        return _intent(reader(), translator)
     except ExtractionError as failure:
-        return read(text, catalogue), TranslatorInfo(name="rules", reason=str(failure))
-    return draft, translator(llm)
+        return _intent(read(text, catalogue), TranslatorInfo(name="rules", reason=str(failure)))
 
 
 def _refused(text: str) -> Finding | None:

@@ -116,7 +116,7 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
     sides = {"better": good, "worse": _TURNED.get(good or "")}
     said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
-    if chosen in said:
+    if chosen in said or any(one.kind is Kind.RANGE for one in inside):
         return None
     turned = any(one.kind in _TURNING_KINDS for one in inside)
     usual = subject not in _SETTINGS and (chosen == good or (good is None and turned))
