@@ -7,6 +7,7 @@ the goals. langchain is imported inside, because it takes longer to load than th
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,11 @@ def prompt_hash() -> str:
     return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
-def examples() -> list[tuple[str, dict[str, Any]]]:
+@cache
+def examples() -> tuple[tuple[str, dict[str, Any]], ...]:
     """The curated examples: texts with their wire answers, slots not said filled with null."""
     loaded = yaml.safe_load(prompts.load("examples", PROMPT_VERSION))
-    return [(example.pop("text"), filled(example)) for example in loaded]
+    return tuple((example["text"], filled(example)) for example in loaded)
 
 
 def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
