@@ -51,7 +51,7 @@ class Taken:
     told: tuple[Place, ...] = ()
     """What tells and wishes nothing."""
     orders: tuple[Place, ...] = ()
-    """What gives the system orders."""
+    """What gives the system orders, or was said and dealt with before."""
 
 
 def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from benchmarks.provenance import ROOT
 from benchmarks.words.utterances import CorpusError, Utterance
-from intent.llm.extraction import PROMPT_VERSION, prompt_hash
-from intent.llm.reading import read_answer, settle
-from intent.llm.wire import filled
+from intent.llm.extraction import PROMPT_VERSION, translate_prompt
+from intent.llm.reading import read_answer
+from intent.llm.wire import filled, wire_schema
 from intent.models import Catalogue, Intent, TranslatorInfo
 from intent.translate import translate_by
 
@@ -31,10 +31,10 @@ def load() -> dict[str, Answer]:
         head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError) as problem:
         raise CorpusError(f"{file}: {problem}") from problem
-    if head["prompt_hash"] != prompt_hash():
-        words = f"{file}: the replies are to the prompt {head['prompt_hash']}, not {prompt_hash()}"
+    if head["prompt_hash"] != translate_prompt().hash:
+        words = f"{file}: the replies are to the prompt {head['prompt_hash']}, not {translate_prompt().hash}"
         raise CorpusError(f"{words}; ask the model again, or go back to that prompt")
-    return {line["id"]: filled(line["answer"]) for line in lines}
+    return {line["id"]: filled(line["answer"], wire_schema()) for line in lines}
 
 
 def translate(utterance: Utterance, replies: Mapping[str, Answer], catalogue: Catalogue) -> Intent:
@@ -45,8 +45,10 @@ def translate(utterance: Utterance, replies: Mapping[str, Answer], catalogue: Ca
     """
     if utterance.id not in replies:
         raise CorpusError(f"{utterance.id}: there is no reply to it in {FOLDER}")
-    info = TranslatorInfo("llm", model=MODEL, prompt_version=PROMPT_VERSION, prompt_hash=prompt_hash())
+    info = TranslatorInfo(
+        "llm", model=MODEL, prompt_version=PROMPT_VERSION, prompt_hash=translate_prompt().hash
+    )
     answer = replies[utterance.id]
     return translate_by(
-        utterance.text, catalogue, lambda: settle(read_answer(answer, utterance.text, catalogue)), info
+        utterance.text, catalogue, lambda: read_answer(answer, utterance.text, catalogue).settled(), info
     )

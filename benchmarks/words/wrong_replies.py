@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from intent.errors import ExtractionError
-from intent.llm.reading import read_answer, settle
+from intent.llm.reading import read_answer
 from intent.llm.wire import filled, parse_answer, wire_schema
 from intent.models import Catalogue, Goal, Objective, Priority, Relative, TenantException
 from intent.rules.draft import Draft
@@ -58,7 +58,7 @@ def verdicts(replies: Sequence[Reply], count: int, catalogue: Catalogue, seed: i
     while count:
         reply = chance.choice(replies)
         name = chance.choice(tuple(CHANGES))
-        answer = filled(copy.deepcopy(reply.answer))
+        answer = filled(copy.deepcopy(reply.answer), wire_schema())
         if CHANGES[name](answer, chance, replies):
             count -= 1
             yield _judged(name, reply, answer, catalogue)
@@ -74,15 +74,17 @@ def summary(found: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 def _judged(change: str, reply: Reply, wrong: Answer, catalogue: Catalogue) -> Verdict:
     try:
-        read = read_answer(parse_answer(json.dumps(wrong, ensure_ascii=False)), reply.text, catalogue)
-        draft = settle(read)
+        read = read_answer(
+            parse_answer(json.dumps(wrong, ensure_ascii=False), wire_schema()), reply.text, catalogue
+        )
+        draft = read.settled()
     except ExtractionError as error:
         return Verdict(change, reply.text, "refused", str(error))
     if read.problems:
         return Verdict(change, reply.text, "second try", str(read.problems[0]))
     if draft.questions:
         return Verdict(change, reply.text, "question", draft.questions[0].text)
-    meant = settle(read_answer(filled(reply.answer), reply.text, catalogue))
+    meant = read_answer(filled(reply.answer, wire_schema()), reply.text, catalogue).settled()
     new = _essences(draft) - _essences(meant)
     detail = "; ".join(sorted(map(str, new)))
     return Verdict(change, reply.text, "accepted" if new else "as it was", detail)
@@ -191,7 +193,7 @@ def _order(answer: Answer, chance: random.Random, _: Sequence[Reply]) -> bool:
 
 
 def _stranger(answer: Answer, chance: random.Random, replies: Sequence[Reply]) -> bool:
-    other = filled(chance.choice(replies).answer)["goals"]
+    other = filled(chance.choice(replies).answer, wire_schema())["goals"]
     if not other or chance.choice(other)["evidence"] in {goal["evidence"] for goal in answer["goals"]}:
         return False
     answer["goals"].append(chance.choice(other))

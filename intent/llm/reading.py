@@ -16,7 +16,7 @@ from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
 from intent.llm.windows import is_rest
 from intent.llm.wire import Slots, unusable
-from intent.models import Catalogue, Config, Finding
+from intent.models import Catalogue, Config, Finding, Goal
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
@@ -43,6 +43,7 @@ class Read:
 
     source: Source
     draft: Draft
+    said_from: int = 0
     problems: list[Problem] = field(default_factory=list)
     evidence: list[Place] = field(default_factory=list)
     """Of each goal, built or not."""
@@ -52,36 +53,48 @@ class Read:
     """Words that goals took, from their evidence or beside it."""
     names: list[Place] = field(default_factory=list)
     """Those of them that name somebody or something."""
+    built: list[int] = field(default_factory=list)
+    """For each goal of the draft its number in the answer."""
+
+    def settled(self) -> Draft:
+        """The draft; what the model could not put right is asked of the person.
+
+        Raises:
+            ExtractionError: there is nothing else in the answer.
+        """
+        draft = self.draft
+        if not self.problems:
+            return draft
+        if not self.refused or not (draft.goals or draft.questions):
+            raise refusal(self.problems)
+        said = [Token(Kind.UNKNOWN, None, *place) for place in self.refused]
+        words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, said)))
+        draft.questions.clear()
+        draft.ask("slots_not_in_text", said[0], words, [draft.say("nothing"), draft.without(said)])
+        return draft
 
 
-def read_answer(answer: Mapping[str, Any], text: str, catalogue: Catalogue) -> Read:
-    """The goals of a wire answer with all that was assumed, found, set aside or left open."""
-    read, said = Read(Source.of(text, catalogue), Draft(text, catalogue)), Said()
+def read_answer(
+    answer: Mapping[str, Any],
+    text: str,
+    catalogue: Catalogue,
+    said_from: int = 0,
+    bases: Sequence[Goal | None] = (),
+) -> Read:
+    """The goals of a wire answer with all that was assumed, found, set aside or left open.
+
+    Of a follow-up, what stands before ``said_from`` was said before, and ``bases`` are the goals whose places these take.
+    """
+    read, said = Read(Source.of(text, catalogue), Draft(text, catalogue), said_from), Said()
     opposed = are_opposed(answer["goals"])
     for number, slots in enumerate(answer["goals"]):
-        _add(read, said, slots, f"/goals/{number}", opposed[number])
+        before = len(read.draft.goals)
+        _add(read, said, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
+        read.built += [number] * (len(read.draft.goals) - before)
     _share_windows(read)
     read.problems += _absent(read.source, answer)
     _weigh(read, answer)
     return read
-
-
-def settle(read: Read) -> Draft:
-    """The draft; what the model could not put right is asked of the person.
-
-    Raises:
-        ExtractionError: there is nothing else in the answer.
-    """
-    draft = read.draft
-    if not read.problems:
-        return draft
-    if not read.refused or not (draft.goals or draft.questions):
-        raise refusal(read.problems)
-    said = [Token(Kind.UNKNOWN, None, *place) for place in read.refused]
-    words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, said)))
-    draft.questions.clear()
-    draft.ask("slots_not_in_text", said[0], words, [draft.say("nothing"), draft.without(said)])
-    return draft
 
 
 def refusal(problems: Sequence[Problem]) -> ExtractionError:
@@ -90,14 +103,17 @@ def refusal(problems: Sequence[Problem]) -> ExtractionError:
     return unusable(Failure.NOT_IN_SCHEMA if formal else Failure.NOT_IN_TEXT, list(problems))
 
 
-def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool) -> None:
+def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool, base: Goal | None) -> None:
     """The goal of some slots, unless the text does not bear it."""
     draft, source = read.draft, read.source
     problems = list(unheld(source, slots, pointer))
     if problems:
         read.problems += problems
         return
-    place = source.places(slots["evidence"] or "")[0]
+    place = next((one for one in source.places(slots["evidence"] or "") if one[0] >= read.said_from), None)
+    if place is None:
+        read.problems.append(Problem(f"{pointer}/evidence", "copy it from what is said now"))
+        return
     read.evidence.append(place)
     for slot in COPIED[1:]:
         if (words := slots[slot]) and (near := source.place(words, place)):
@@ -105,7 +121,7 @@ def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool) -> N
             read.names += [near] if slot in NAMING else []
     draft.here = Token(Kind.UNKNOWN, None, *place)
     goals, assumptions = len(draft.goals), len(draft.assumptions)
-    one = GoalSlots(source, draft, said, slots, place, pointer)
+    one = GoalSlots(source, draft, said, slots, place, pointer, base)
     add_goal_of(one, opposed)
     if one.problems:
         read.problems += one.problems
@@ -148,7 +164,8 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     told = [place for words in answer["told"] for place in source.places(words)[:1]]
     told = [place for place in told if not _wishes(source, place)]
     held = [place for one in answer["inventory"] for place in _compared(draft, source, one)]
-    taken = Taken(tuple(read.evidence), tuple(read.slots), (*told, *held), tuple(given))
+    before = [(0, read.said_from)] if read.said_from else []
+    taken = Taken(tuple(read.evidence), tuple(read.slots), (*told, *held), (*given, *before))
     left = [
         Token(Kind.LIMITING, "unplaced", *place)
         for words in answer["unplaced"]

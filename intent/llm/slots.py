@@ -17,7 +17,7 @@ from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.support import differing_metric, differing_side, missing_stat, slots_of
 from intent.llm.windows import window
 from intent.llm.wire import Slots
-from intent.models import Window
+from intent.models import Goal, Window
 from intent.rules import scopes
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
@@ -83,6 +83,8 @@ class GoalSlots:
     slots: Slots
     place: Place
     pointer: str
+    base: Goal | None = None
+    """The goal whose place it takes; what that has needs no word of the evidence."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -221,7 +223,7 @@ class GoalSlots:
         slots = self.slots
         for slot, problem in (
             ("subject", differing_metric(self.source, slots, self.place)),
-            ("comparison", differing_side(self.source, slots, self.place)),
+            ("comparison", None if self._is_as_before() else differing_side(self.source, slots, self.place)),
             ("comparison", self._other_end(found)),
             ("stat", missing_stat(self.source, slots["stat"], self.place)),
         ):
@@ -245,6 +247,10 @@ class GoalSlots:
             soft=slots["soft"] is not None,
             opposed=opposed,
         )
+
+    def _is_as_before(self) -> bool:
+        """Whether the comparison is that of the goal before."""
+        return self.base is not None and getattr(self.base, "op", None) == self.slots["comparison"]
 
     def _other_end(self, found: Token | None) -> str | None:
         """What is wrong if an amount is the other end of a range than its comparison says."""

@@ -26,30 +26,35 @@ def wire_schema() -> dict[str, Any]:
     return loaded
 
 
-@cache
-def _validator() -> Draft202012Validator:
-    return Draft202012Validator(wire_schema())
+def schema_of(title: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of an object that has all of these properties and no other."""
+    required = list(properties)
+    return {
+        "title": title, "type": "object", "additionalProperties": False, "required": required, "properties": properties,
+    }  # fmt: skip
 
 
-def parse_answer(content: str) -> dict[str, Any]:
+def parse_answer(content: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The answer's JSON, one code fence allowed around it.
 
     Raises:
-        ExtractionError: it is not one complete JSON object in the wire schema; names what and where.
+        ExtractionError: it is not one complete JSON object in the schema; names what and where.
     """
     try:
         answer = json.loads(_unfenced(content), object_pairs_hook=_unique, parse_constant=_refused_constant)
     except (ValueError, RecursionError) as error:
         raise unusable(Failure.NOT_JSON, [Problem("", f"not one complete JSON object ({error})")]) from error
-    problems = [Problem(_pointer(one.absolute_path), one.message[:200]) for one in _errors(answer)]
-    if problems:
+    found = sorted(
+        Draft202012Validator(schema).iter_errors(answer), key=lambda one: list(map(str, one.absolute_path))
+    )
+    if problems := [Problem(_pointer(one.absolute_path), one.message[:200]) for one in found]:
         raise unusable(Failure.NOT_IN_SCHEMA, problems)
     return dict(answer)
 
 
-def filled(answer: Mapping[str, Any]) -> dict[str, Any]:
+def filled(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """An answer of which only what is said was written, in the whole form of the schema."""
-    properties = wire_schema()["properties"]
+    properties = schema["properties"]
     slots = properties["goals"]["items"]["required"]
     goals = [{slot: goal.get(slot) for slot in slots} for goal in answer.get("goals", ())]
     return {name: list(answer.get(name, ())) for name in properties} | {"goals": goals}
@@ -61,10 +66,6 @@ def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:
     return ExtractionError(
         failure, f"the model's answer is unusable at {said}", tuple(problems[:MOST_PROBLEMS])
     )
-
-
-def _errors(answer: Any) -> list[Any]:
-    return sorted(_validator().iter_errors(answer), key=lambda one: list(map(str, one.absolute_path)))
 
 
 def _pointer(path: Any) -> str:

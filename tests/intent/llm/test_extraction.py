@@ -20,13 +20,14 @@ from benchmarks.misbehaving_llm import (
     sending,
 )
 from intent.errors import ExtractionError, Failure
-from intent.llm.extraction import PROMPT_VERSION, examples, extract, prompt_hash, translator
-from intent.llm.reading import read_answer, settle
+from intent.llm.extraction import PROMPT_VERSION, extract, translate_prompt, translator
+from intent.llm.reading import read_answer
 from intent.llm.wire import wire_schema
 from intent.models import LlmSettings, Outcome
 from intent.readback import in_words
 from intent.translate import translate
 
+EXAMPLES = [(request["text"], answer) for request, answer in translate_prompt().examples]
 NEVER_ENDING = ("hangs", "hangs in the body", "drips the body", "drips the headers")
 
 
@@ -84,13 +85,12 @@ def test_what_was_asked_and_who_answered_is_kept_with_the_intent(catalogue):
         intent = translate(TEXT, catalogue, settings)
     assert intent.translator == translator(settings)
     assert (intent.translator.model, intent.translator.prompt_version) == ("m", PROMPT_VERSION)
-    assert intent.translator.prompt_hash == prompt_hash()
+    assert intent.translator.prompt_hash == translate_prompt().hash
 
 
-def test_the_hash_tells_one_wire_schema_from_another(monkeypatch):
-    before = prompt_hash()
-    monkeypatch.setattr("intent.llm.extraction.wire_schema", lambda: {**wire_schema(), "title": "another"})
-    assert prompt_hash() != before
+@pytest.mark.parametrize("changed", [{"instructions": "x"}, {"examples": ()}, {"schema": {}}])
+def test_the_hash_tells_one_prompt_from_another(changed):
+    assert replace(translate_prompt(), **changed).hash != translate_prompt().hash
 
 
 # -- the request -----------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_the_request_is_strict_and_shows_examples_before_the_text(catalogue):
     assert body["response_format"]["json_schema"]["schema"]["properties"] == wire_schema()["properties"]
     assert (body["temperature"], body.get("stream", False)) == (0, False)
     roles = [message["role"] for message in body["messages"]]
-    assert roles == ["system", *["user", "assistant"] * len(examples()), "user"]
+    assert roles == ["system", *["user", "assistant"] * len(EXAMPLES), "user"]
 
 
 def test_no_bound_default_or_combinator_reaches_the_endpoint(catalogue):
@@ -239,7 +239,7 @@ def test_what_hides_in_a_url_is_not_shown(catalogue):
 
 
 def test_there_are_a_handful_of_examples_in_both_languages():
-    texts = [text for text, _ in examples()]
+    texts = [text for text, _ in EXAMPLES]
     assert 8 <= len(texts) <= 12
     assert any("一" <= character <= "鿿" for text in texts for character in text)
 
@@ -270,12 +270,12 @@ MEANT = {
 """How an example begins, and its goals in words. A currency without a rate and a vague wish are asked about."""
 
 
-@pytest.mark.parametrize(("text", "answer"), examples(), ids=[text[:40] for text, _ in examples()])
+@pytest.mark.parametrize(("text", "answer"), EXAMPLES, ids=[text[:40] for text, _ in EXAMPLES])
 def test_each_curated_example_is_in_the_schema_and_comes_to_the_goals_it_shows(text, answer, catalogue):
     Draft202012Validator(wire_schema()).validate(answer)
     here = replace(catalogue, devices={"A100": 4, "L40S": 4})
     read = read_answer(answer, text, here)
-    draft = settle(read)
+    draft = read.settled()
     assert read.problems == []
     assert in_words(draft.goals, draft.language) == next(
         words for start, words in MEANT.items() if text.startswith(start)

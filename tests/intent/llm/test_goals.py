@@ -53,7 +53,8 @@ TTFT = one("TTFT under 2s", "objective", **OBJECTIVE)
         (
             "acme p99 TTFT under 2s at night, ideally",
             OBJECTIVE | {"stat": "p99", "tenant": "acme", "window": "at night", "soft": "ideally"},
-            {"metric": "ttft", "op": "<=", "value": 2.0, "unit": "s", "stat": "p99", "tenant": "acme", "window": "overnight", "soft": True},
+            {"metric": "ttft", "op": "<=", "value": 2.0, "unit": "s", "stat": "p99", "tenant": "acme", "window": "overnight",
+             "soft": True},
         ),
         (
             "at least 20 tokens/s per user",
@@ -67,7 +68,8 @@ TTFT = one("TTFT under 2s", "objective", **OBJECTIVE)
         ),
         ("four GPUs for llama", {"subject": "gpu_count", "comparison": "==", "number": "four", "unit": "GPUs", "model": "llama"},
          {"metric": "gpu_count", "op": "==", "value": 4.0, "unit": "gpus", "model": "llama"}),
-        ("squeeze every cent out of it, cost wise", {"subject": "cost", "comparison": "minimize"}, {"metric": "cost", "op": "minimize"}),
+        ("squeeze every cent out of it, cost wise", {"subject": "cost", "comparison": "minimize"},
+         {"metric": "cost", "op": "minimize"}),
     ],
 )  # fmt: skip
 def test_an_objective_has_its_values_by_the_conventions(text, slots, values, here):
@@ -103,7 +105,8 @@ def test_a_change_from_now_is_a_factor_or_a_delta(text, slots, values, here):
     ("text", "slots", "values"),
     [
         ("acme may exceed that", {"tenant": "acme"}, {}),
-        ("acme may exceed it, up to 5 s", {"tenant": "acme", "change": "to", "number": "5", "unit": "s"}, {"limit": 5.0, "unit": "s"}),
+        ("acme may exceed it, up to 5 s", {"tenant": "acme", "change": "to", "number": "5", "unit": "s"},
+         {"limit": 5.0, "unit": "s"}),
         ("acme 20 % more", {"tenant": "acme", "change": "by", "number": "20", "unit": "%"}, {"factor": 1.2}),
         ("double for acme", {"tenant": "acme", "change": "times", "number": "double"}, {"factor": 2.0}),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.misbehaving_llm import NOTHING, goal
 from intent.errors import ExtractionError, Failure
-from intent.llm.reading import read_answer, settle
+from intent.llm.reading import read_answer
 from intent.models import Objective, RecurringWindow
 from intent.readback import in_words
 
@@ -33,7 +33,7 @@ def here(catalogue):
 
 
 def understood(text, here, *goals, **lists):
-    return settle(read_answer(answer(*goals, **lists), text, here))
+    return read_answer(answer(*goals, **lists), text, here).settled()
 
 
 def said(draft):
@@ -48,7 +48,11 @@ def refused(text, here, *goals, **lists):
 
 
 def test_the_first_sentence_of_the_paper_is_understood(here):
-    text = "当前集群有 A100×4 和 L40s×4。白天高峰期保证 P99 TTFT 在 2 秒以内，晚上低谷期 GPU 利用率不要低于 40%。重配置过程中断时间尽量控制在 50ms 以内。"
+    text = (
+        "当前集群有 A100×4 和 L40s×4。白天高峰期保证 P99 TTFT 在 2 秒以内，"
+        "晚上低谷期 GPU 利用率不要低于 40%。"
+        "重配置过程中断时间尽量控制在 50ms 以内。"
+    )
     draft = understood(
         text,
         here,

@@ -17,12 +17,12 @@ def choices(slot):
 
 
 def test_a_good_answer_is_read():
-    assert parse_answer(json.dumps(GOOD)) == GOOD
+    assert parse_answer(json.dumps(GOOD), wire_schema()) == GOOD
 
 
 @pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", "  \n```JSON\n{}```\n"])
 def test_one_code_fence_is_taken_off(fence):
-    assert parse_answer(fence.replace("{}", json.dumps(GOOD))) == GOOD
+    assert parse_answer(fence.replace("{}", json.dumps(GOOD)), wire_schema()) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_one_code_fence_is_taken_off(fence):
 )
 def test_what_is_no_complete_json_is_refused_by_name(content, why):
     with pytest.raises(ExtractionError, match=why) as refused:
-        parse_answer(content)
+        parse_answer(content, wire_schema())
     assert refused.value.failure is Failure.NOT_JSON
 
 
@@ -60,7 +60,7 @@ def test_what_is_no_complete_json_is_refused_by_name(content, why):
 )
 def test_what_breaks_the_schema_is_refused_with_every_place(answer, pointers):
     with pytest.raises(ExtractionError) as refused:
-        parse_answer(json.dumps(answer))
+        parse_answer(json.dumps(answer), wire_schema())
     assert refused.value.failure is Failure.NOT_IN_SCHEMA
     assert [problem.pointer for problem in refused.value.problems] == pointers
 
@@ -68,7 +68,7 @@ def test_what_breaks_the_schema_is_refused_with_every_place(answer, pointers):
 @pytest.mark.slow
 def test_no_more_is_said_than_a_second_try_can_use():
     with pytest.raises(ExtractionError) as refused:
-        parse_answer(json.dumps({**NOTHING, "goals": [{}] * 1_000}))
+        parse_answer(json.dumps({**NOTHING, "goals": [{}] * 1_000}), wire_schema())
     assert len(refused.value.problems) == MOST_PROBLEMS
 
 

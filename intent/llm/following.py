@@ -1,0 +1,143 @@
+"""Follow-ups by an LLM: it gets what was said and what holds, and returns the goals that are new, different or gone.
+
+Its goals are whole and built like those of a first text, from quotes of all that was said so far and of what is said now.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+import prompts
+from intent.errors import Problem
+from intent.llm.asking import Prompt, ask, names_of
+from intent.llm.extraction import PROMPT_VERSION
+from intent.llm.reading import Read, read_answer, refusal
+from intent.llm.wire import filled, schema_of, wire_schema
+from intent.models import Catalogue, Goal, Intent, LlmSettings
+from intent.readback import in_words
+from intent.rules.draft import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a follow-up makes of some goals."""
+
+    draft: Draft
+    """Of all that was said: its goals are those that are new or different."""
+    replaced: tuple[int | None, ...]
+    """For each of them the place of the goal before whose place it takes."""
+    removed: frozenset[int]
+    """Places of goals that are no longer wanted."""
+
+
+def follow(previous: Intent, said: str, catalogue: Catalogue, settings: LlmSettings) -> Followed:
+    """Ask the LLM what a follow-up changes.
+
+    Raises:
+        ExtractionError: no usable answer within ``settings.timeout_s``, for whatever reason; never shows the API key.
+    """
+    request = {
+        "before": previous.text,
+        "goals": _numbered(previous),
+        **({"question": _question(previous)} if previous.questions else {}),
+        "text": said,
+        **names_of(catalogue),
+    }
+
+    def read(answer: Mapping[str, Any]) -> _Following:
+        return _Following(previous, read_follow_up(answer, previous, said, catalogue), answer)
+
+    return ask(request, amend_prompt(), settings, read)
+
+
+def read_follow_up(answer: Mapping[str, Any], previous: Intent, said: str, catalogue: Catalogue) -> Read:
+    """The goals of a wire answer to a follow-up, and what of it the text does not bear."""
+    text = f"{previous.text}\n{said}"
+    bases = [_base(previous.goals, goal["changes"]) for goal in answer["goals"]]
+    read = read_answer(answer, text, catalogue, said_from=len(text) - len(said), bases=bases)
+    known = range(1, len(previous.goals) + 1)
+    numbers = [(f"/removed/{n}", number) for n, number in enumerate(answer["removed"])]
+    numbers += [(f"/goals/{n}/changes", goal["changes"]) for n, goal in enumerate(answer["goals"])]
+    read.problems += [
+        Problem(pointer, f"there is no goal {number}")
+        for pointer, number in numbers
+        if number is not None and number not in known
+    ]
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """An answer held against what was said."""
+
+    previous: Intent
+    read: Read
+    answer: Mapping[str, Any]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What the model has to put right."""
+        return self.read.problems
+
+    def settled(self) -> Followed:
+        """What it comes to.
+
+        Raises:
+            ExtractionError: the text does not bear all of it; a follow-up is not half applied.
+        """
+        if self.problems:
+            raise refusal(self.problems)
+        places = [goal["changes"] - 1 if goal["changes"] else None for goal in self.answer["goals"]]
+        draft = self.read.settled()
+        removed = frozenset(number - 1 for number in self.answer["removed"])
+        return Followed(draft, tuple(places[n] for n in self.read.built), removed)
+
+
+def _base(goals: tuple[Goal, ...], number: int | None) -> Goal | None:
+    return goals[number - 1] if number is not None and 1 <= number <= len(goals) else None
+
+
+def _numbered(previous: Intent) -> list[dict[str, Any]]:
+    return [
+        {"goal": number, "says": in_words([goal], previous.language).rstrip(".。")}
+        for number, goal in enumerate(previous.goals, start=1)
+    ]
+
+
+def _question(previous: Intent) -> dict[str, Any]:
+    (question, *_) = previous.questions
+    return {"asked": question.text, "options": list(question.options)}
+
+
+# -- what the model is told --------------------------------------------------------------------------
+
+
+@cache
+def amend_schema() -> dict[str, Any]:
+    """The wire schema with what a follow-up adds to it: whose place a goal takes, and what is gone."""
+    base = wire_schema()
+    goal = base["properties"]["goals"]["items"]
+    number = {"type": ["integer", "null"], "description": "The present goal whose place this one takes."}
+    gone = {"type": "array", "items": {"type": "integer"}, "description": "Present goals no longer wanted."}
+    goals = {
+        **goal,
+        "properties": {**goal["properties"], "changes": number},
+        "required": [*goal["required"], "changes"],
+    }
+    properties = {**base["properties"], "goals": {"type": "array", "items": goals}, "removed": gone}
+    return schema_of("amendment", properties)
+
+
+@cache
+def amend_prompt() -> Prompt:
+    """Instructions, examples and schema of a follow-up."""
+    words = prompts.load("translate", PROMPT_VERSION) + prompts.load("amend", PROMPT_VERSION)
+    shots = []
+    for example in yaml.safe_load(prompts.load("amend-examples", PROMPT_VERSION)):
+        numbered = [{"goal": n, "says": says} for n, says in enumerate(example["goals"], start=1)]
+        request = {"before": example["before"], "goals": numbered, "text": example["text"]}
+        shots.append((request, filled(example["answer"], amend_schema())))
+    return Prompt(words, tuple(shots), amend_schema())
