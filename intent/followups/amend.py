@@ -1,21 +1,23 @@
-"""A follow-up to an intent: an answer to its question, a change of one goal, one more, one less, or something else instead. Pure.
+"""A follow-up to an intent: an answer to its question, a change of one goal, one more, one less, or something else instead.
 
 The result is a new version of the intent, with what changed. A goal that the follow-up does not name stays as it is; what could
-mean several goals becomes a question whose options are complete texts.
+mean several goals becomes a question. With an LLM it says what changes (``followed``), otherwise and where it fails the rules do.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from intent.errors import ExtractionError
 from intent.followups.answers import number_said, option_said
 from intent.followups.cues import Way, follow_up, said, say, without
+from intent.followups.followed import asks_about_follow_up, chosen, followed
 from intent.followups.fragments import VALUES, Fragment, put_into
 from intent.followups.subjects import filled, is_alike, same_subject, same_wish
 from intent.followups.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
 from intent.followups.versions import Amendment, Entry, Mode, entries_of, version
 from intent.injection import orders
-from intent.models import Catalogue, Finding, Goal, Intent, Question
+from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Question, TranslatorInfo
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.translate import MAX_CHARACTERS, translate
@@ -28,25 +30,39 @@ _UNSAID: Mapping[str, Any] = {"window": "always", "tenant": None, "model": None}
 
 
 def amend(
-    previous: Intent, text: str, catalogue: Catalogue, read_back: ReadBack, mode: Mode | None = None
+    previous: Intent,
+    text: str,
+    catalogue: Catalogue,
+    read_back: ReadBack,
+    mode: Mode | None = None,
+    llm: LlmSettings | None = None,
 ) -> Amendment:
     """The next version of an intent.
 
     Without ``mode`` the words decide: an answer to the open question, ``replace`` for "instead" and its like, else ``merge``.
     A follow-up that cannot be understood changes nothing: the outcome is out of scope, with a finding.
     """
+    text = chosen(previous, text.strip()) if mode is None else text.strip()
     follow = follow_up(text)
-    talk = Talk(previous, text.strip(), follow, catalogue, read_back, entries_of(previous))
+    talk = Talk(previous, text, follow, catalogue, read_back, entries_of(previous), llm)
     if mode == "replace":
-        return _replaced(talk, text.strip())
-    if previous.questions and mode != "merge" and (answer := _answer(talk, previous.questions[0])):
+        return _replaced(talk, text)
+    is_open = bool(previous.questions) and mode != "merge" and not asks_about_follow_up(previous)
+    if is_open and (answer := _answer(talk, previous.questions[0])):
         return answer
     if follow.replaces and mode is None:
         return _replaced(talk, follow.text)
     if len(previous.text) + len(talk.said) >= MAX_CHARACTERS:
         facts = {"count": len(previous.text) + len(talk.said) + 1, "most": MAX_CHARACTERS}
         return talk.refused("text_too_long", "too_long", **facts)
-    return _merged(talk)
+    if llm is None:
+        return _merged(talk)
+    try:
+        return followed(talk, llm)
+    except ExtractionError as failure:
+        amendment = _merged(talk)
+        rules = TranslatorInfo("rules", reason=str(failure))
+        return replace(amendment, intent=replace(amendment.intent, translator=rules))
 
 
 # -- another text in place of the one before ----------------------------------------------------------
@@ -64,11 +80,11 @@ def _answer(talk: Talk, question: Question) -> Amendment | None:
         option = next((one for one in found if one is not None), None)
     if option is None:
         return None
-    return _whole(talk, translate(option, talk.catalogue), "answer", orders_in(talk.previous))
+    return _whole(talk, translate(option, talk.catalogue, talk.llm), "answer", orders_in(talk.previous))
 
 
 def _replaced(talk: Talk, text: str) -> Amendment:
-    fresh = translate(text, talk.catalogue)
+    fresh = translate(text, talk.catalogue, talk.llm)
     if not fresh.goals and not fresh.questions:
         return Amendment(
             replace(talk.previous, findings=fresh.findings, questions=(), outcome=fresh.outcome),
@@ -96,9 +112,14 @@ def _whole(talk: Talk, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> 
     return version(
         talk.previous,
         entries,
-        replace(fresh, findings=findings, language=language, translator=translator(talk.previous)),
+        replace(fresh, findings=findings, language=language, translator=_translator(talk, fresh)),
         mode,
     )
+
+
+def _translator(talk: Talk, fresh: Intent) -> TranslatorInfo:
+    """Who read the whole text."""
+    return fresh.translator if talk.llm is not None else translator(talk.previous)
 
 
 # -- changes of some goals -----------------------------------------------------------------------------

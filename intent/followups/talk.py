@@ -7,7 +7,7 @@ from intent.followups.cues import FollowUp, say
 from intent.followups.subjects import is_called, same_wish
 from intent.followups.versions import Amendment, Entry, version
 from intent.messages import Language
-from intent.models import Catalogue, Finding, Goal, Intent, Outcome, Question, TranslatorInfo
+from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
@@ -33,6 +33,8 @@ class Talk:
     catalogue: Catalogue
     read_back: ReadBack
     entries: tuple[Entry, ...] = field(default=())
+    llm: LlmSettings | None = None
+    """What reads whole texts, and says what a follow-up changes."""
 
     def phrase(self, goal: Goal) -> str:
         """One goal as a clause."""
