@@ -45,6 +45,11 @@ class Place:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
 
+    def return_freed(self) -> None:
+        """Let others have the device memory of weights that are gone: torch keeps it, and KV and other ranks cannot use it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def wait(self) -> None:
         """Return when what was asked of the device is done: then a peer may read it."""
         if isinstance(self.store, ChunkedStore):

@@ -16,7 +16,18 @@ from runtime.footprint import Piece
 from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange
 from runtime.torch_engine.group import GroupMemory, GroupShape, SoloGroup
-from runtime.torch_engine.messages import Done, Drop, Gain, GiveBack, Load, Loaded, LoadFailed, WarmUp
+from runtime.torch_engine.messages import (
+    Done,
+    Drop,
+    Exchange,
+    Gain,
+    GiveBack,
+    Load,
+    Loaded,
+    LoadFailed,
+    WarmUp,
+)
+from runtime.torch_engine.places import Place
 from runtime.torch_engine.shard import ShardSpec
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
 
@@ -44,6 +55,21 @@ def test_a_role_is_taken_when_it_is_loaded(worker: tuple[Worker, Iterator[object
     subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
     assert next(said) == Loaded(7)
     assert set(subject._roles) == {7}
+
+
+def test_device_memory_goes_back_when_a_role_is_loaded_and_when_it_is_gone(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    roles: list[set[int]] = []
+    monkeypatch.setattr(Place, "return_freed", lambda _: roles.append({*subject._roles}))
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(0, 2)))
+    assert next(said) == Done(1, "")
+    subject._obey(Drop(2, 7))
+    assert next(said) == Done(2, None)
+    assert roles == [set(), {7}, set()]
 
 
 def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
