@@ -100,8 +100,6 @@ class ChunkedStore:
 
         ``runs`` is ``[runs, 2]``: the first token (block x block size + position in the block) and the one after the last.
         """
-        from runtime.kv import kernels
-
         shape, copied = self.shape, 0
         parts = parts_of_blocks(runs, shape.block_size)
         chunks = np.unique(parts[:, 0] // self.chunk_blocks)
@@ -111,24 +109,34 @@ class ChunkedStore:
             heads = slice(*box.heads)
             self._check_held(stacks, heads, chunks)
             source = self._peer(handle).opened(stacks, heads, chunks)
-            num_slabs = (stacks.stop - stacks.start) * (heads.stop - heads.start)
-            kernels.copy[len(parts), num_slabs](
-                self.table,
-                source,
-                on_device,
-                stacks.start,
-                heads.start,
-                heads.stop - heads.start,
-                *self._dims[1:],
-                STACK=shape.stack,
-                BLOCK_SIZE=shape.block_size,
-                CHUNK_BLOCKS=self.chunk_blocks,
-                WORDS=shape.half_slot_bytes // 4,
-                TILE=_TILE_WORDS,
-            )
+            self._launch_copy(source, on_device, stacks, heads)
             copied += len(box.pieces) * int((runs[:, 1] - runs[:, 0]).sum()) * shape.piece_slot_bytes
         self._memory.wait()
         return copied
+
+    def warm_up_copy(self) -> None:
+        """Copy nothing, so that the kernel is compiled and loaded before a copy holds up steps."""
+        nothing = torch.zeros((1, 3), dtype=torch.int64, device=self.device)
+        self._launch_copy(self.table, nothing, slice(0, 1), slice(0, 1))
+
+    def _launch_copy(self, source: torch.Tensor, parts: torch.Tensor, stacks: slice, heads: slice) -> None:
+        from runtime.kv import kernels
+
+        num_heads = heads.stop - heads.start
+        kernels.copy[len(parts), (stacks.stop - stacks.start) * num_heads](
+            self.table,
+            source,
+            parts,
+            stacks.start,
+            heads.start,
+            num_heads,
+            *self._dims[1:],
+            STACK=self.shape.stack,
+            BLOCK_SIZE=self.shape.block_size,
+            CHUNK_BLOCKS=self.chunk_blocks,
+            WORDS=self.shape.half_slot_bytes // 4,
+            TILE=_TILE_WORDS,
+        )
 
     def forget_peers(self) -> None:
         """Close the memory of peers."""

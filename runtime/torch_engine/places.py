@@ -36,6 +36,11 @@ class Place:
 
         return ChunkedAttention(self.store, heads, spans)
 
+    def warm_up_copy(self) -> None:
+        """Have what copies KV ready: a kernel that is compiled within a switch holds up steps for a second."""
+        if isinstance(self.store, ChunkedStore):
+            self.store.warm_up_copy()
+
     def clock_s(self) -> float:
         """What copying takes from serving: CPU time where waiting for a core takes nothing from anybody, else wall time."""
         return time.thread_time() if isinstance(self.store, KvStore) else time.perf_counter()

@@ -55,6 +55,8 @@ _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
 _LARGEST_KEPT_BYTES = 32 << 20
 """Of one allocation; the most that glibc takes from its heap."""
+_WARM_UP_TOKENS = (1, 2)
+"""Of the sequences that a role warms up with: decodes and prompts have kernels of their own."""
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
@@ -260,6 +262,7 @@ class Worker:
                 role = _Role(shard, order.shard, group)
                 if shard.is_complete:
                     self._warm_up(role)
+                self._place.warm_up_copy()
                 self._place.return_freed()
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             self._settle(
@@ -295,10 +298,10 @@ class Worker:
         return ""
 
     def _warm_up(self, role: _Role) -> None:
-        """One step alone, so that kernels and memory are warm before peers depend on this rank."""
-        span = Span(0, 1, (self._config.scratch_block,))
-        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), [span])
-        tokens = torch.zeros(1, dtype=torch.int64, device=self._place.device)
+        """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
+        spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
+        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), spans)
+        tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
         role.shard.forward(tokens, attention, SoloGroup())
 
     def _warm_again(self, order: WarmUp) -> bool:

@@ -183,3 +183,12 @@ def test_memory_that_runs_out_leaves_what_was_gained() -> None:
         store.gain(PIECES, EVERYWHERE, seconds=60)
     assert store.table.count_nonzero() == 3
     assert store.held_bytes == 3 * 4 * SHAPE.block_slots * SHAPE.piece_slot_bytes
+
+
+def test_warming_up_a_copy_needs_no_memory_and_changes_none() -> None:
+    store_of().warm_up_copy()
+    store = gained()
+    fill(store, torch.randn(SHAPE.dims))
+    before = read(store)
+    store.warm_up_copy()
+    assert torch.equal(read(store), before)

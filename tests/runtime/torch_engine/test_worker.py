@@ -72,6 +72,17 @@ def test_device_memory_goes_back_when_a_role_is_loaded_and_when_it_is_gone(
     assert roles == [set(), {7}, set()]
 
 
+def test_copies_are_warm_before_a_role_is_told_to_be_loaded(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    warmed: list[set[int]] = []
+    monkeypatch.setattr(Place, "warm_up_copy", lambda _: warmed.append({*subject._roles}))
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    assert warmed == [set()]
+
+
 def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
     worker: tuple[Worker, Iterator[object]],
 ) -> None:
@@ -95,7 +106,7 @@ def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(
     subject._obey(WarmUp(2, 8))
     assert [next(said), next(said)] == [Done(1, True), Done(2, False)]
     ((tokens, _, group),) = steps
-    assert (len(tokens), type(group)) == (1, SoloGroup)
+    assert (len(tokens), type(group)) == (3, SoloGroup)
 
 
 def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
