@@ -34,9 +34,14 @@ def provenance() -> dict[str, Any]:
             "cores": len(os.sched_getaffinity(0)),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
-        "stolen_s": stolen_s(_lines(Path("/proc/stat"))),
+        "stolen_s": stolen_now_s(),
         "versions": {"python": platform.python_version(), **versions(DISTRIBUTIONS)},
     }
+
+
+def stolen_now_s() -> float | None:
+    """The same of this machine, now."""
+    return stolen_s(_lines(Path("/proc/stat")))
 
 
 def stolen_s(stat: Iterable[str]) -> float | None:
