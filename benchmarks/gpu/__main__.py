@@ -1,12 +1,15 @@
-"""The command line: ``python -m benchmarks.gpu --json FILE [--only PART]... [--device cpu] [--minutes 9]``."""
+"""Everything that has to be seen on a GPU, most valuable first: ``python -m benchmarks.gpu --json FILE``.
 
+What each part has found is in the file all the time. docs/benchmarks.md says what the parts are.
+"""
+
+import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -20,39 +23,67 @@ from benchmarks.gpu.campaign import (
     parts_on,
 )
 from benchmarks.gpu.machine import Machine, UnusableError, find_machine
+from benchmarks.parameters import UsageError
 from benchmarks.provenance import provenance, stolen_now_s
 
-
-class DeviceName(StrEnum):
-    """Where engines run."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
+Document = dict[str, Any]
 
 
-def campaign(
-    json: Annotated[Path, typer.Option(help="Where results go, all the time.")],
-    only: Annotated[list[str] | None, typer.Option(help="A part; may be given several times.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="cpu rehearses with tiny shapes.")] = DeviceName.CUDA,
-    minutes: Annotated[float, typer.Option(min=0.1, help="For all parts together.")] = 9.0,
-) -> None:
-    """Run everything that has to be seen on a GPU, most valuable first."""
-    names = only or list(SHARES_S)
-    if unknown := [name for name in names if name not in SHARES_S]:
-        _refuse(f"--only {unknown[0]}: there are {', '.join(SHARES_S)}")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 1 when a part did not go well, 2 when nothing could begin."""
+    options = parser().parse_args(arguments)
     try:
-        check_writable(json)
-        machine = find_machine(device.value)
-    except (NotWritableError, UnusableError) as problem:
-        _refuse(str(problem))
-    parameters = {"parts": names, "device": machine.device, "minutes": minutes}
-    results = run(json, machine, parameters)
+        names = names_of(options.only)
+        check_writable(options.json)
+        machine = find_machine(options.device)
+        results = run(
+            options.json, machine, {"parts": names, "device": options.device, "minutes": options.minutes}
+        )
+    except (UsageError, NotWritableError, UnusableError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
     Console().print(table(results))
-    sys.exit(int(any(result.status not in FINE for result in results)))
+    return int(any(result.status not in FINE for result in results))
 
 
-def run(file: Path, machine: Machine, parameters: dict[str, Any]) -> list[Result]:
-    """Run the parts that the parameters name; all that is known is in the file all the time."""
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__)
+    found.add_argument("--json", type=Path, required=True, metavar="FILE", help="where results go")
+    found.add_argument(
+        "--only", action="append", metavar="PART", help=f"may be given several times: {', '.join(SHARES_S)}"
+    )
+    found.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu rehearses with tiny shapes"
+    )
+    found.add_argument("--minutes", type=_minutes, default=9.0, help="for all parts together")
+    return found
+
+
+def _minutes(text: str) -> float:
+    if not 0 < (found := float(text)) < 10_000:
+        raise argparse.ArgumentTypeError(f"{text} is no time to run for")
+    return found
+
+
+def names_of(only: Sequence[str] | None) -> list[str]:
+    """The parts that are asked for; all where none is named.
+
+    Raises:
+        UsageError: there is no such part.
+    """
+    for name in only or ():
+        if name not in SHARES_S:
+            raise UsageError(f"--only {name}: there are {', '.join(SHARES_S)}")
+    return list(only or SHARES_S)
+
+
+def run(file: Path, machine: Machine, parameters: Document) -> list[Result]:
+    """Run the parts that the parameters name; all that is known is in the file all the time.
+
+    Raises:
+        NotWritableError: the file cannot be written any more.
+    """
     about = {"warnings": machine.warnings, "parameters": parameters, "machine": asdict(machine)}
     running = Campaign(file, {"benchmark": "gpu", "kind": machine.kind, **provenance(), **about}, _hear)
     for warning in machine.warnings:
@@ -62,7 +93,7 @@ def run(file: Path, machine: Machine, parameters: dict[str, Any]) -> list[Result
     return running.results
 
 
-def table(results: list[Result]) -> Table:
+def table(results: Sequence[Result]) -> Table:
     """What became of each part."""
     found = Table("part", "status", "seconds", "rows", "skipped", "not reached", "why")
     for result in results:
@@ -76,10 +107,5 @@ def _hear(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _refuse(problem: str) -> None:
-    print(f"error: {problem}", file=sys.stderr)
-    sys.exit(2)
-
-
 if __name__ == "__main__":
-    typer.run(campaign)
+    sys.exit(main())

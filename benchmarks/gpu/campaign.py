@@ -159,10 +159,10 @@ class Campaign:
         end_s = time.monotonic() + seconds
         self.results = [Result(part.name) for part in parts]
         for number, (part, result) in enumerate(zip(parts, self.results, strict=True)):
-            shares = sum(later.share_s for later in parts[number:])
-            share_s = (end_s - time.monotonic()) * part.share_s / shares
+            share_s = share_of(end_s - time.monotonic(), parts[number:])
             if share_s < LEAST_S:
                 result.reason = "no time was left"
+                self.save()
             else:
                 self._hear(f"{part.name}: at most {share_s:.0f} s")
                 self._run(part, result, share_s)
@@ -225,7 +225,14 @@ class _Running:
         status = self._process.wait()
         self._timer.cancel()
         self.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         return status
+
+
+def share_of(left_s: float, parts: Sequence[Part]) -> float:
+    """Seconds that the first of these parts may use of those that are left."""
+    return left_s * parts[0].share_s / sum(part.share_s for part in parts)
 
 
 def end_session(session: int) -> None:

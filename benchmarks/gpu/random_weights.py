@@ -34,7 +34,8 @@ class RandomCheckpoint(Checkpoint):
         return whole[rows, columns] if whole.dim() == 2 else whole[rows]
 
     def _made(self, name: str) -> torch.Tensor:
-        device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        device = torch.device("cuda" if in_use else "cpu")
         chance = torch.Generator(device).manual_seed(zlib.crc32(name.encode()))
         values = torch.empty(self._shapes[name], dtype=self._dtype, device=device)
         if "norm" in name:

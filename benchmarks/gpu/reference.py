@@ -1,9 +1,12 @@
-"""Logits of transformers for a random checkpoint: ``python -m benchmarks.gpu.reference FOLDER OUT DEVICE LENGTH PRECISIONS``.
+"""Logits of transformers for random checkpoints: ``python -m benchmarks.gpu.reference DEVICE LENGTH PRECISIONS FOLDER...``.
 
-One file per precision, ``OUT/transformers-PRECISION.pt``; the weights are those of float32, rounded.
+One file per precision in each folder, ``transformers-PRECISION.pt``. Parameters are those of float32, rounded; what else a model
+holds stays as it is. Exits with 1 if one failed.
 """
 
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +31,31 @@ def model_of(folder: Path, device: str) -> Any:
     return model
 
 
-def main() -> None:
-    """Compute and save."""
-    folder, out, device, length, precisions = sys.argv[1:]
-    torch.zeros(1, device=device)  # random weights are made on the device in use
-    model = model_of(Path(folder), device)
-    tokens = prompt(model.config.vocab_size, int(length)).to(device)
+def save_logits(folder: Path, device: str, length: int, precisions: Sequence[str]) -> None:
+    """Of every position of the prompt."""
+    model = model_of(folder, device)
+    tokens = prompt(model.config.vocab_size, length).to(device)
     with torch.inference_mode():
-        for precision in precisions.split(","):
-            logits = model.to(DTYPES[precision])(tokens[None]).logits[0]
-            torch.save(logits.float().cpu(), Path(out) / f"transformers-{precision}.pt")
+        for precision in precisions:
+            for parameter in model.parameters():
+                parameter.data = parameter.data.to(DTYPES[precision])
+            logits = model(tokens[None]).logits[0]
+            torch.save(logits.float().cpu(), folder / f"transformers-{precision}.pt")
+
+
+def main() -> int:
+    """Compute and save."""
+    device, length, precisions, *folders = sys.argv[1:]
+    torch.zeros(1, device=device)  # random weights are made on the device in use
+    failed = False
+    for folder in folders:
+        try:
+            save_logits(Path(folder), device, int(length), precisions.split(","))
+        except Exception:  # noqa: BLE001 - the others may go well
+            traceback.print_exc()
+            failed = True
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ import hashlib
 import mmap
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,10 +175,7 @@ class ChunkedStore:
         """Take or drop these chunks of the slabs that pieces lie in, one at least, and tell kernels and peers."""
         began, before, rest = time.perf_counter(), self.held_bytes, None
         try:
-            for place in self._places(pieces, chunks):
-                number = int(np.ravel_multi_index(place, self._dims))
-                if number < after:
-                    continue
+            for number, place in self._places(pieces, chunks, after):
                 change(place)
                 if time.perf_counter() >= began + seconds:
                     rest = number + 1
@@ -186,11 +184,16 @@ class ChunkedStore:
             self.table.copy_(torch.from_numpy(self._addresses))
         return Slice(rest, abs(before - self.held_bytes), time.perf_counter() - began)
 
-    def _places(self, pieces: Sequence[Piece], chunks: set[int]) -> Iterator[tuple[int, int, int]]:
-        """In ascending order."""
-        slabs = sorted({(piece.layer // self.shape.stack, piece.head) for piece in pieces})
+    def _places(
+        self, pieces: Sequence[Piece], chunks: set[int], after: int
+    ) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Places with their numbers, ascending from ``after`` on: to look at those before it would take longer than a slice."""
+        _, num_heads, num_chunks = self._dims
         ordered = sorted(chunks)
-        return ((*slab, chunk) for slab in slabs for chunk in ordered)
+        for stack, head in sorted({(piece.layer // self.shape.stack, piece.head) for piece in pieces}):
+            base = (stack * num_heads + head) * num_chunks
+            for chunk in ordered[bisect_left(ordered, after - base) :]:
+                yield base + chunk, (stack, head, chunk)
 
     def _take(self, place: tuple[int, int, int]) -> None:
         if self._addresses[place]:

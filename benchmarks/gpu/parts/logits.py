@@ -6,10 +6,10 @@ own bfloat16 is off, and half of that.
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
@@ -30,49 +30,39 @@ FLAT = 1.0
 
 
 class ComputingError(Exception):
-    """A process that computes logits ended early; its last line."""
+    """A process that computes logits ended before it had them."""
 
 
 def run(machine: Machine, rows: Rows) -> None:
     """A row for each shape, topology and precision, as soon as it is there."""
     sizes = SIZES[machine.device].logits
-    rows.plan(f"{name} {case}" for name in sizes.shapes for case in _cases(sizes))
-    for name, config in sizes.shapes.items():
-        with folder_of(config, name) as folder, TemporaryDirectory() as temporary:
-            out = Path(temporary)
-            try:
-                _reference(folder, out, machine, sizes)
-            except ComputingError as problem:
-                for case in _cases(sizes):
-                    rows.say(f"{name} {case}", {"problem": f"transformers: {problem}"})
-                continue
-            for shape in _ranks(folder, out, machine, sizes):
-                for precision in sizes.precisions:
-                    rows.take(f"{name} {shape} {precision}", partial(compared, out, shape, precision))
-
-
-def _cases(sizes: Logits) -> list[str]:
-    return [f"{shape} {precision}" for shape in SHAPES for precision in sizes.precisions]
-
-
-def _reference(folder: Path, out: Path, machine: Machine, sizes: Logits) -> None:
-    length, precisions = str(sum(sizes.chunks)), ",".join(dict.fromkeys(("fp32", *sizes.precisions)))
-    command = [folder, out, machine.device, length, precisions]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu.reference", *command],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
+    rows.plan(
+        f"{name} {shape} {precision}"
+        for name in sizes.shapes
+        for shape in SHAPES
+        for precision in sizes.precisions
     )
-    if done.returncode:
-        raise ComputingError(_last(done.stderr))
+    with ExitStack() as stack:
+        folders = {name: stack.enter_context(folder_of(shape, name)) for name, shape in sizes.shapes.items()}
+        _reference(folders.values(), machine, sizes)
+        for name, folder in folders.items():
+            for shape in _ranks(folder, machine, sizes):
+                for precision in sizes.precisions:
+                    rows.take(f"{name} {shape} {precision}", partial(compared, folder, shape, precision))
 
 
-def _ranks(folder: Path, out: Path, machine: Machine, sizes: Logits) -> Iterator[str]:
+def _reference(folders: Iterable[Path], machine: Machine, sizes: Logits) -> None:
+    """What it could not compute is missed when logits are compared."""
+    length, precisions = str(sum(sizes.chunks)), ",".join(dict.fromkeys(("fp32", *sizes.precisions)))
+    command = [sys.executable, "-m", "benchmarks.gpu.reference", machine.device, length, precisions]
+    subprocess.run([*command, *folders], cwd=ROOT, check=False)
+
+
+def _ranks(folder: Path, machine: Machine, sizes: Logits) -> Iterator[str]:
     """Each topology when its ranks are done, those that failed at the end."""
     chunks, precisions = ",".join(map(str, sizes.chunks)), ",".join(sizes.precisions)
-    command = [sys.executable, "-m", "benchmarks.gpu.random_ranks", folder, out, machine.kind, chunks]
+    name = str(folder)
+    command = [sys.executable, "-m", "benchmarks.gpu.random_ranks", name, name, machine.kind, chunks]
     left = list(SHAPES)
     with subprocess.Popen(
         [*command, precisions, *SHAPES], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -85,22 +75,26 @@ def _ranks(folder: Path, out: Path, machine: Machine, sizes: Logits) -> Iterator
     yield from left
 
 
-def compared(out: Path, shape: str, precision: str) -> Row:
+def compared(folder: Path, shape: str, precision: str) -> Row:
     """How far the logits of a topology are from transformers' in float32.
 
     Raises:
-        ComputingError: there are none.
+        ComputingError: there are none, of one or the other.
     """
-    file = out / f"{shape}-{precision}.pt"
-    if not file.exists():
-        raise ComputingError("the ranks ended before they had logits; see what they said")
-    exact: torch.Tensor = torch.load(out / "transformers-fp32.pt")
-    row = distance(torch.load(file), exact)
+    ours, exact = _saved(folder / f"{shape}-{precision}.pt"), _saved(folder / "transformers-fp32.pt")
+    row = distance(ours, exact)
     if precision == "fp32":
         return judged({**row, "bound": BOUND})
-    theirs = distance(torch.load(out / f"transformers-{precision}.pt"), exact)
+    theirs = distance(_saved(folder / f"transformers-{precision}.pt"), exact)
     usual = theirs["relative_error"]
     return judged({**row, "transformers_relative_error": usual, "bound": SLACK * usual})
+
+
+def _saved(file: Path) -> torch.Tensor:
+    if not file.exists():
+        raise ComputingError(f"there is no {file.name}: what computes it ended early; see what it said")
+    logits: torch.Tensor = torch.load(file)
+    return logits
 
 
 def distance(logits: torch.Tensor, exact: torch.Tensor) -> Row:
@@ -126,8 +120,3 @@ def judged(row: Row) -> Row:
             "problem": f"logits deviate by {row['deviation']:.2g} only: too flat to show a difference",
         }
     return row
-
-
-def _last(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it ended without a word"
