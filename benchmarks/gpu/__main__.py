@@ -56,11 +56,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda", help="cpu rehearses with tiny shapes"
     )
-    found.add_argument("--minutes", type=_minutes, default=9.0, help="for all parts together")
+    found.add_argument("--minutes", type=minutes, default=9.0, help="for all parts together")
     return found
 
 
-def _minutes(text: str) -> float:
+def minutes(text: str) -> float:
+    """More than none."""
     if not 0 < (found := float(text)) < 10_000:
         raise argparse.ArgumentTypeError(f"{text} is no time to run for")
     return found

@@ -153,6 +153,7 @@ def main(checkpoint_class: type[Checkpoint] = Checkpoint) -> None:
     """Compute what the command line says."""
     folder, out, kind, chunks, precisions, *shapes = sys.argv[1:]
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("highest")
     sizes = tuple(int(size) for size in chunks.split(","))
     asked = Asked(checkpoint_class(Path(folder)), Path(out), kind, sizes, tuple(precisions.split(",")))
     failed = False

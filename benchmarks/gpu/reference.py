@@ -46,6 +46,7 @@ def save_logits(folder: Path, device: str, length: int, precisions: Sequence[str
 def main() -> int:
     """Compute and save."""
     device, length, precisions, *folders = sys.argv[1:]
+    torch.set_float32_matmul_precision("highest")
     torch.zeros(1, device=device)  # random weights are made on the device in use
     failed = False
     for folder in folders:

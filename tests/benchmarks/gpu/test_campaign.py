@@ -91,6 +91,7 @@ def test_what_is_no_row_is_passed_over(tmp_path: Path) -> None:
     assert (found["silent"]["status"], found["silent"]["reason"]) == ("failed", "it said nothing")
 
 
+@pytest.mark.slow
 def test_a_part_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """An engine's driver makes a process group of its own."""
     code = ROW + (
@@ -98,9 +99,8 @@ def test_a_part_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> 
         "say(case='second', child=child.pid, session=os.getsid(0))\n"
         "signal.pause()"
     )
-    found = ran(
-        tmp_path / "gpu.json", [part("hangs", code, share_s=3.0), part("next", WELL, share_s=7.0)], 15
-    )
+    parts = [part("hangs", code, share_s=3.0), part("next", WELL, share_s=7.0)]
+    found = ran(tmp_path / "gpu.json", parts, seconds=8)
     assert found["hangs"]["status"] == "out of time"
     _, row = found["hangs"]["rows"]
     assert list(members(row["session"])) == []
