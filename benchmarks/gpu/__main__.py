@@ -24,9 +24,11 @@ from benchmarks.gpu.campaign import (
 )
 from benchmarks.gpu.machine import Machine, UnusableError, find_machine
 from benchmarks.parameters import UsageError
-from benchmarks.provenance import provenance, stolen_now_s
+from benchmarks.provenance import ROOT, provenance, stolen_now_s
 
 Document = dict[str, Any]
+
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         names = names_of(options.only)
-        check_writable(options.json)
+        check_writable(options.json or RESULTS / "gpu.json")
         machine = find_machine(options.device)
-        results = run(
-            options.json, machine, {"parts": names, "device": options.device, "minutes": options.minutes}
-        )
+        file = options.json or RESULTS / f"gpu-{machine.kind}.json"
+        asked = {"parts": names, "device": options.device, "minutes": options.minutes}
+        results = run(file, machine, asked)
     except (UsageError, NotWritableError, UnusableError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
@@ -49,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__)
-    found.add_argument("--json", type=Path, required=True, metavar="FILE", help="where results go")
+    found.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where results go; benchmarks/results/gpu-KIND.json if unsaid",
+    )
     found.add_argument(
         "--only", action="append", metavar="PART", help=f"may be given several times: {', '.join(SHARES_S)}"
     )
