@@ -35,6 +35,8 @@ SHAPES = {
 REPEAT = 9
 BLOCKS = {"cpu": 256, "cuda": 2048}
 """Copied in one go."""
+PLAIN_BYTES = 1 << 30
+"""Of a plain copy."""
 CHUNK_WORDS = CudaMemory.granularity // 4
 """int32 values of the KV of a slab that is allocated together."""
 
@@ -161,9 +163,9 @@ def on_gpu(shape: KvShape) -> Iterator[Peers]:
 PEERS = {"cpu": on_cpu, "cuda": on_gpu}
 
 
-def plain_bytes_s() -> float:
-    """Of a copy of 1 GiB within the first GPU."""
-    source = torch.randint(0, 256, (1 << 30,), dtype=torch.uint8, device="cuda:0")
+def plain_bytes_s(num_bytes: int = PLAIN_BYTES) -> float:
+    """Of a copy within the first GPU."""
+    source = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, device="cuda:0")
     target = torch.zeros_like(source)
 
     def copy(_: Any) -> int:

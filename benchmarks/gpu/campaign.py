@@ -7,6 +7,7 @@ what is left of the time, and what it does not use the later ones have.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,7 +112,7 @@ class Result:
 
     def ended(self, status: int, is_late: bool, words: Sequence[str]) -> None:
         """Judge it by how it ended and what it said on the way."""
-        last = words[-1] if words else ""
+        last = last_error(words)
         if is_late:
             self.status, self.reason = "out of time", f"ended after {self.seconds:.0f} s, its share"
         elif status < 0:
@@ -254,6 +255,12 @@ def members(session: int) -> Iterator[int]:
             continue  # it is gone
         if int(its_session) == session and state != "Z":
             yield int(path.parent.name)
+
+
+def last_error(words: Sequence[str]) -> str:
+    """The last line that names an error: CUDA's have advice after it. The last line where none does."""
+    named = [line for line in words if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return ([*words[-1:], *named[-1:]] or [""])[-1]
 
 
 def lines_of(words: IO[str]) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ SLOTS = 4
 OTHERS_BYTES = 2 << 30
 """Device memory in use from which on somebody else is there; a context alone takes less."""
 PROBE_TIMEOUT_S = 120
+LINE_END = "\n"
 
 
 class UnusableError(Exception):
@@ -61,6 +63,10 @@ class Machine:
             found.append(
                 f"another process holds {used / 1e9:.1f} GB of the {self.total_bytes / 1e9:.1f} GB of the device: figures are of "
                 "both, and parts that do not fit beside it are skipped; end it, or name another with CUDA_VISIBLE_DEVICES"
+            )
+        if any("Exclusive" in mode for mode in self.facts.get("compute_mode") or ()):
+            found.append(
+                "the device lets one process use it only, but ranks are processes: nvidia-smi -c DEFAULT"
             )
         if self.device == "cuda" and not self.facts.get("compiler"):
             found.append(
@@ -126,6 +132,8 @@ def _is_there(package: str) -> bool:
 def _cuda() -> Machine:
     import torch
 
+    from benchmarks.kv_copy import PLAIN_BYTES, plain_bytes_s
+
     if reason := why_cuda_cannot_be_used(torch):
         raise UnusableError(reason)
     free_bytes, total_bytes = torch.cuda.mem_get_info()
@@ -137,18 +145,19 @@ def _cuda() -> Machine:
         "multiprocessors": found.multi_processor_count,
         "cuda": torch.version.cuda,
         "driver": _smi("--query-gpu=driver_version"),
+        "compute_mode": _smi("--query-gpu=compute_mode"),
         "compute_processes": _smi("--query-compute-apps=pid,used_memory,process_name"),
         "compiler": next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None),
     }
     return Machine(
-        "cuda", kind_of(found.name), total_bytes, free_bytes, host_free_bytes(), _cuda_copy_bytes_s(), facts
+        "cuda",
+        kind_of(found.name),
+        total_bytes,
+        free_bytes,
+        host_free_bytes(),
+        plain_bytes_s(min(PLAIN_BYTES, free_bytes // 8)),
+        facts,
     )
-
-
-def _cuda_copy_bytes_s() -> float:
-    from benchmarks.kv_copy import plain_bytes_s
-
-    return plain_bytes_s()
 
 
 def _cpu() -> Machine:
@@ -186,6 +195,10 @@ def main() -> int:
     except UnusableError as problem:
         print(problem, file=sys.stderr)
         return 2
+    except Exception as problem:  # noqa: BLE001 - whatever it is, it is told in one line
+        traceback.print_exc()
+        print(f"the device cannot be used: {str(problem).strip().partition(LINE_END)[0]}", file=sys.stderr)
+        return 1
     print(json.dumps(asdict(machine)))
     return 0
 

@@ -1,13 +1,14 @@
 """What a switch takes when the devices of both topologies are one, and the longest requests that fit. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchmarks.engines import Demand, Subject
 from benchmarks.parameters import SHAM_TOKENS, SHORTEST_CONTEXT, SIDE_TOKENS
-from runtime.footprint import peak_bytes
+from runtime.footprint import peak_bytes, weight_bytes
 from runtime.kv.pages import chunk_blocks
-from runtime.models import BYTES_PER_VALUE, Topology
+from runtime.models import BYTES_PER_VALUE, ModelSpec, Topology
 from runtime.torch_engine.group import GroupShape
 
 CONTEXT_BYTES = 800_000_000
@@ -85,6 +86,25 @@ def needed_for(subject: Subject, pair: tuple[str, str], demand: Demand, tokens: 
     groups = sum(_group_bytes(subject, demand, topology) for topology in (now, target))
     host = (ranks + 2) * HOST_BYTES + groups  # and the driver, and whoever asks
     return Needed(*tokens, peak + ranks * beside, host)
+
+
+def standing_bytes(model: ModelSpec, ways: Sequence[Topology], num_blocks: int, block_size: int) -> int:
+    """Device memory of a walk over topologies, the last but one still warm; of one that stays, if it is alone."""
+    pairs = pairwise(ways) if len(ways) > 1 else ((ways[0], ways[0]),)
+    peak = max(sum(peak_bytes(*pair, model, num_blocks, block_size).values()) for pair in pairs)
+    warm = max(sum(weight_bytes(way, model).values()) for way in ways) if len(ways) > 1 else 0
+    largest = 8 * max(model.vocab_size, model.intermediate_size) * model.hidden_size
+    ranks = len({device for way in ways for device in way.devices})
+    return peak + warm + ranks * (CONTEXT_BYTES + largest)
+
+
+def too_little(limits: Limits, device_bytes: int) -> str | None:
+    """Why a part cannot be run, if it cannot."""
+    if device_bytes <= limits.device_bytes:
+        return None
+    return (
+        f"needs {device_bytes / 1e9:.1f} GB of device memory, {limits.device_bytes / 1e9:.1f} GB may be used"
+    )
 
 
 def _allocated_blocks(subject: Subject, num_blocks: int) -> int:

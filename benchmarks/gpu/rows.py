@@ -35,6 +35,11 @@ class Rows:
         """Say what a case gave."""
         self._write({"case": case, **_plain(row)})
 
+    def skip(self, cases: Iterable[str], reason: str) -> None:
+        """Say of each that it cannot be run here."""
+        for case in cases:
+            self.say(case, {"skipped": reason})
+
     def take(self, case: str, run: Callable[[], Row]) -> None:
         """Run a case and say what it gave; one that breaks does not keep the others from running."""
         self.say(case, outcome(run))

@@ -174,7 +174,7 @@ CPU = Sizes(
         EngineSettings(
             block_size=8, num_blocks=256, max_running=4, max_batch_tokens=64, closing_batch_tokens=16
         ),
-        tokens=60,
+        tokens=200,
         prompts=(5, 65),
     ),
     kv=KvShape(2, 4, 128, 16, 64, torch.float32),
@@ -202,7 +202,7 @@ CPU = Sizes(
         seed=0,
     ),
     profile_shape=SMALL_LLAMA,
-    profile=Design(input_tokens=(64, 128, 192), batches=(1, 2), contexts=(32, 64), rounds=1),
+    profile=Design(input_tokens=(128, 256, 384, 512, 768), batches=(1, 2), contexts=(32, 64), rounds=1),
 )
 
 SIZES: Mapping[Device, Sizes] = {"cuda": GPU, "cpu": CPU}

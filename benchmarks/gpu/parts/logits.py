@@ -14,10 +14,12 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu.machine import Machine
+from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows
-from benchmarks.gpu.shapes import folder_of
+from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Logits
 from benchmarks.provenance import ROOT
+from runtime.notation import parse_topology
 
 SHAPES = ("1x1", "2x1", "1x2", "2x2")
 """TP x PP."""
@@ -36,12 +38,10 @@ class ComputingError(Exception):
 def run(machine: Machine, rows: Rows) -> None:
     """A row for each shape, topology and precision, as soon as it is there."""
     sizes = SIZES[machine.device].logits
-    rows.plan(
-        f"{name} {shape} {precision}"
-        for name in sizes.shapes
-        for shape in SHAPES
-        for precision in sizes.precisions
-    )
+    rows.plan(f"{name} {case}" for name in sizes.shapes for case in _cases(sizes))
+    if reason := too_little(SIZES[machine.device].limits(machine), needed_bytes(machine, sizes)):
+        rows.skip((f"{name} {case}" for name in sizes.shapes for case in _cases(sizes)), reason)
+        return
     with ExitStack() as stack:
         folders = {name: stack.enter_context(folder_of(shape, name)) for name, shape in sizes.shapes.items()}
         _reference(folders.values(), machine, sizes)
@@ -49,6 +49,18 @@ def run(machine: Machine, rows: Rows) -> None:
             for shape in _ranks(folder, machine, sizes):
                 for precision in sizes.precisions:
                     rows.take(f"{name} {shape} {precision}", partial(compared, folder, shape, precision))
+
+
+def _cases(sizes: Logits) -> list[str]:
+    return [f"{shape} {precision}" for shape in SHAPES for precision in sizes.precisions]
+
+
+def needed_bytes(machine: Machine, sizes: Logits) -> int:
+    """Device memory of the largest: four ranks; transformers' one process has less."""
+    specs = [spec_of(config, name) for name, config in sizes.shapes.items()]
+    ways = [parse_topology("tp2pp2", machine.cluster, spec.num_layers, "fp32") for spec in specs]
+    every = zip(specs, ways, strict=True)
+    return max(standing_bytes(spec, [way], sum(sizes.chunks), 1) for spec, way in every)
 
 
 def _reference(folders: Iterable[Path], machine: Machine, sizes: Logits) -> None:

@@ -4,14 +4,16 @@ import asyncio
 import random
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 
 from benchmarks.engines import Demand, Subject
 from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.random_weights import random_engine_of
+from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows, SkippedError
 from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Sizes
@@ -19,7 +21,7 @@ from benchmarks.provenance import ROOT
 from benchmarks.strategy import running
 from intentctl.profile import Subject as Fitted
 from intentctl.profile import report
-from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, Room, read
+from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, Room, read, reading_of
 from intentctl.streams import Recording
 from runtime.errors import RuntimeFault
 from runtime.router import GenerationParams, Router
@@ -38,7 +40,7 @@ MARGIN_TOKENS = 64
 
 
 def run(machine: Machine, rows: Rows) -> None:
-    """A row for each point that was measured, and one for the fit."""
+    """A row for each point and round, and one for the fit."""
     sizes = SIZES[machine.device]
     with folder_of(sizes.profile_shape, "profile") as folder:
         subject = Subject(
@@ -50,19 +52,23 @@ def run(machine: Machine, rows: Rows) -> None:
         )
         names = {point: str(point) for point in sizes.profile.points()}
         rows.plan([*names.values(), "profile"])
-        readings = asyncio.run(_measured(subject, sizes))
-        for point, name in names.items():
-            rows.say(name, _row(readings, point))
+        if reason := too_little(sizes.limits(machine), needed_bytes(subject, sizes.profile)):
+            rows.skip([*names.values(), "profile"], reason)
+            return
+        readings = asyncio.run(_measured(subject, sizes, rows))
+        for point, why in readings.left_out.items():
+            rows.say(names[point], {"skipped": why})
         rows.take("profile", lambda: fitted(machine, subject, readings))
 
 
-def _row(readings: Readings, point: Point) -> Row:
-    if point not in readings.taken:
-        return {"skipped": readings.left_out.get(point, "it was not read")}
-    return {"seconds": [reading.seconds for reading in readings.taken[point]]}
+def needed_bytes(subject: Subject, design: Design) -> int:
+    """Device memory of one rank."""
+    settings = subject.settings(demand_of(design))
+    assert settings.num_blocks is not None, "it follows from the demand"
+    return standing_bytes(subject.spec, [subject.topology("1x1")], settings.num_blocks, settings.block_size)
 
 
-async def _measured(subject: Subject, sizes: Sizes) -> Readings:
+async def _measured(subject: Subject, sizes: Sizes, rows: Rows) -> Readings:
     demand = demand_of(sizes.profile)
     async with running(
         lambda topology: subject.start(topology, "patch", demand),
@@ -71,7 +77,17 @@ async def _measured(subject: Subject, sizes: Sizes) -> Readings:
     ) as (_, router):
         room = Room(subject.spec.max_position_embeddings, demand.streams * demand.tokens)
         bench = Bench(router, subject.spec.vocab_size, demand.tokens)
-        return await read(sizes.profile, room, bench.recorded)
+        rounds = Counter[Point]()
+
+        async def record(point: Point) -> list[Recording]:
+            recordings = await bench.recorded(point)
+            said = reading_of(point, recordings)
+            row = {"skipped": said} if isinstance(said, str) else asdict(said)
+            rows.say(str(point), {"round": rounds[point], **row})  # round 0 warms up
+            rounds[point] += 1
+            return recordings
+
+        return await read(sizes.profile, room, record)
 
 
 def demand_of(design: Design) -> Demand:

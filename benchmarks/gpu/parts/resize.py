@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from benchmarks.gpu.heard import ChangedError, Heard, worst_logprob
 from benchmarks.gpu.machine import Machine, host_free_bytes
 from benchmarks.gpu.random_weights import RandomEngine
+from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows
-from benchmarks.gpu.shapes import folder_of
+from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Resize
 from runtime.engine import Request, SamplingParams
+from runtime.models import Topology
 from runtime.notation import parse_topology
 
 FILLING = 2
@@ -30,8 +32,12 @@ async def _resized(machine: Machine, sizes: Resize, rows: Rows) -> None:
         f"{number}: {way}" for number in range(1, sizes.rounds + 1) for way in ("give back", "take again")
     ]
     rows.plan([*changes, "tokens"])
+    topology = parse_topology("1x1", machine.cluster, sizes.shape["num_hidden_layers"], "fp32")
+    if reason := too_little(SIZES[machine.device].limits(machine), needed_bytes(sizes, topology)):
+        rows.skip([*changes, "tokens"], reason)
+        return
+    free(machine)  # asking for the first time takes a second, in which no token is stamped
     with folder_of(sizes.shape, "resize") as folder:
-        topology = parse_topology("1x1", machine.cluster, sizes.shape["num_hidden_layers"], "fp32")
         engine = await RandomEngine.start(folder, topology, machine.cluster, sizes.settings)
         try:
             heard = Heard(engine, machine.cluster)
@@ -44,6 +50,13 @@ async def _resized(machine: Machine, sizes: Resize, rows: Rows) -> None:
             rows.say("tokens", _same(heard, disturbed, calm))
         finally:
             await engine.close()
+
+
+def needed_bytes(sizes: Resize, topology: Topology) -> int:
+    """Device memory of the engine with a full pool."""
+    assert sizes.settings.num_blocks is not None, "sizes say it"
+    pool = sizes.settings.num_blocks, sizes.settings.block_size
+    return standing_bytes(spec_of(sizes.shape, "resize"), [topology], *pool)
 
 
 async def _begin(heard: Heard, sizes: Resize, name: str, count: int) -> list[Request]:

@@ -1,16 +1,18 @@
 """A walk between topologies while streams run: no byte of KV, no token and hardly a logprob may change."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from benchmarks.gpu.heard import ChangedError, Heard, worst_logprob
 from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.random_weights import RandomEngine
+from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows
-from benchmarks.gpu.shapes import folder_of
+from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Walk
 from runtime.engine import Request, SamplingParams, Token
+from runtime.models import Topology
 from runtime.notation import parse_topology
 
 WALK = (0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0)
@@ -32,8 +34,12 @@ async def _walk(machine: Machine, sizes: Walk, rows: Rows) -> None:
         for number, (here, there) in enumerate(pairwise(WALK), start=1)
     }
     rows.plan(names.values())
+    parsed = [parse_topology(way, machine.cluster, num_layers, "fp32") for way in ways]
+    if reason := too_little(SIZES[machine.device].limits(machine), needed_bytes(sizes, parsed)):
+        rows.skip(names.values(), reason)
+        return
     with folder_of(sizes.shape, "walk") as folder:
-        start = parse_topology(ways[0], machine.cluster, num_layers, "fp32")
+        start = parsed[0]
         engine = await RandomEngine.start(folder, start, machine.cluster, sizes.settings)
         try:
             heard = Heard(engine, machine.cluster)
@@ -58,6 +64,14 @@ async def _switched(heard: Heard, way: str, sizes: Walk, number: int) -> Row:
     except ChangedError as problem:
         return {**row, "problem": str(problem)}
     return judged(row)
+
+
+def needed_bytes(sizes: Walk, ways: Sequence[Topology]) -> int:
+    """Device memory for all switches."""
+    assert sizes.settings.num_blocks is not None, "sizes say it"
+    order = [ways[number] for number in WALK]
+    model = spec_of(sizes.shape, "walk")
+    return standing_bytes(model, order, sizes.settings.num_blocks, sizes.settings.block_size)
 
 
 def judged(row: Row) -> Row:

@@ -16,6 +16,7 @@ from benchmarks.gpu.campaign import (
     Part,
     Result,
     check_writable,
+    last_error,
     members,
     parts_on,
     share_of,
@@ -81,6 +82,17 @@ def test_what_a_part_wrote_before_it_failed_is_kept(tmp_path: Path) -> None:
     code = ROW + "[print(f'line {n}', file=sys.stderr) for n in range(200)]; sys.exit(1)"
     words = ran(tmp_path / "gpu.json", [part("odd", code)])["odd"]["last_words"]
     assert (words[0], words[-1]) == ("line 140", "line 199")
+
+
+def test_the_reason_is_the_error_and_not_the_advice_after_it() -> None:
+    words = [
+        "Traceback",
+        "torch.AcceleratorError: CUDA error: an illegal memory access",
+        "Compile with TORCH_USE_CUDA_DSA",
+    ]
+    assert last_error(words) == words[1]
+    assert last_error(["one", "two"]) == "two"
+    assert last_error([]) == ""
 
 
 def test_what_is_no_row_is_passed_over(tmp_path: Path) -> None:

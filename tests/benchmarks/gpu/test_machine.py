@@ -117,3 +117,8 @@ def test_a_device_that_does_not_answer_or_ends_without_a_word_is_unusable(
     monkeypatch.setattr(subprocess, "run", lambda _, **more: run(["sleep", "9"], **more))
     with pytest.raises(UnusableError, match="did not answer"):
         find_machine("cuda")
+
+
+def test_a_device_for_one_process_only_is_said_to_be(h100: Machine) -> None:
+    (warning,) = replace(h100, facts={**h100.facts, "compute_mode": ["Exclusive_Process"]}).warnings
+    assert "nvidia-smi -c DEFAULT" in warning

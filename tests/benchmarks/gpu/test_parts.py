@@ -1,19 +1,27 @@
 """What parts judge: figures that are out of bounds, and those that are no numbers, are problems."""
 
+import io
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from benchmarks.engines import Subject
 from benchmarks.gpu.campaign import SHARES_S
 from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.parts import cutover, kv_copy, logits, overhead, profile, resize, tests, walk
 from benchmarks.gpu.parts.logits import ComputingError, compared, distance
 from benchmarks.gpu.parts.profile import are_enough, demand_of, shipped
-from benchmarks.gpu.rows import SkippedError
+from benchmarks.gpu.rows import Rows, SkippedError
+from benchmarks.gpu.shapes import spec_of
+from benchmarks.gpu.sizes import GPU
 from intentctl.steps import GAPS, Design
 from intentctl.streams import Recording
+from runtime.notation import parse_topology
 
 PARTS = (logits, tests, walk, kv_copy, cutover, resize, overhead, profile)
 EXACT = torch.linspace(-5, 5, 60).reshape(6, 10)
@@ -124,3 +132,33 @@ def test_every_part_has_a_module() -> None:
     names = [module.__name__.rpartition(".")[2].replace("_", "-") for module in PARTS]
     assert names == list(SHARES_S)
     assert all(callable(module.run) for module in PARTS)
+
+
+@pytest.mark.parametrize("part", [logits, walk, kv_copy, cutover, resize, overhead, profile])
+def test_on_a_device_with_too_little_memory_every_case_is_skipped_with_the_figures(
+    h100: Machine, part: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
+    out = io.StringIO()
+    part.run(replace(h100, free_bytes=3_000_000_000), Rows(out))
+    planned, *rows = map(json.loads, out.getvalue().splitlines())
+    assert [row["case"] for row in rows] == planned["planned"]
+    assert all("GB" in row["skipped"] and "2.0 GB" in row["skipped"] for row in rows)
+
+
+def test_every_part_fits_one_gpu_of_80_gb(h100: Machine, tmp_path: Path) -> None:
+    most = GPU.limits(h100).device_bytes
+    ways = [
+        parse_topology(way, h100.cluster, GPU.walk.shape["num_hidden_layers"], "fp32")
+        for way in walk.topologies("H100", GPU.walk.shape["num_hidden_layers"])
+    ]
+    profiled = Subject(tmp_path, spec_of(GPU.profile_shape, "p"), h100.cluster, GPU.precision)
+    needed = {
+        "logits": logits.needed_bytes(h100, GPU.logits),
+        "walk": walk.needed_bytes(GPU.walk, ways),
+        "resize": resize.needed_bytes(GPU.resize, ways[0]),
+        "profile": profile.needed_bytes(profiled, GPU.profile),
+        "kv-copy": 2 * kv_copy.kv_bytes(GPU.kv),
+    }
+    assert {name: size for name, size in needed.items() if not 0 < size <= most} == {}
+    assert kv_copy.kv_bytes(GPU.kv) == 8192 * 16 * 131_072, "of the 8B: 128 KiB a token"

@@ -22,7 +22,7 @@ ROWS = {
     "cutover": 2,
     "resize": 3,
     "overhead": 1,
-    "profile": 9,
+    "profile": 21,
 }
 
 
