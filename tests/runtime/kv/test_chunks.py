@@ -192,3 +192,21 @@ def test_warming_up_a_copy_needs_no_memory_and_changes_none() -> None:
     before = read(store)
     store.warm_up_copy()
     assert torch.equal(read(store), before)
+
+
+def test_slices_take_every_place_once_where_chunks_are_not_neighbours() -> None:
+    store, wanted = store_of(), [(0, 1), (9, 11)]  # chunks 0 and 2 of 3
+    held, after = [0], 0
+    while True:
+        done = store.gain(PIECES, wanted, seconds=0, after=after)
+        held.append(store.held_bytes)
+        if done.rest is None:
+            break
+        after = done.rest
+    chunk_bytes = held[1]
+    places = 2 * len(PIECES)
+    assert held[1:] in (
+        [chunk_bytes * (number + 1) for number in range(places)],
+        [*(chunk_bytes * (number + 1) for number in range(places)), chunk_bytes * places],
+    )
+    assert {int(place[2]) for place in np.argwhere(store.table.numpy())} == {0, 2}
