@@ -44,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, NotWritableError, UnusableError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted: what was found is in the file", file=sys.stderr)
+        return 130
     Console().print(table(results))
     return int(any(result.status not in FINE for result in results))
 

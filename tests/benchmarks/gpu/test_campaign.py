@@ -119,6 +119,21 @@ def test_a_part_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> 
     assert found["next"]["status"] == "done"
 
 
+def test_who_interrupts_it_leaves_nothing_running_and_has_what_was_said(tmp_path: Path) -> None:
+    code = ROW + "say(case='second', session=os.getsid(0)); signal.pause()"
+
+    def hear(line: str) -> None:
+        if "second" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(tmp_path / "gpu.json", {}, hear).run([part("hangs", code), part("next", WELL)], 600)
+    found = read(tmp_path / "gpu.json")
+    assert [row["case"] for row in found["hangs"]["rows"]] == ["first", "second"]
+    assert list(members(found["hangs"]["rows"][1]["session"])) == []
+    assert found["next"]["status"] == "not reached"
+
+
 def test_a_part_whose_child_goes_on_does_not_keep_it(tmp_path: Path) -> None:
     code = ROW + (
         "child = subprocess.Popen(['sleep', '1000'], process_group=0, stdout=subprocess.DEVNULL)\n"
