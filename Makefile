@@ -42,9 +42,8 @@ test-vllm: vllm-cpu ## the tests of the vLLM engine
 exhaustive: setup ## all switches between twelve topologies (minutes)
 	$(BIN)/python -m pytest -m exhaustive
 
-gpu: setup ## what needs a GPU: its tests, and how fast KV is copied there
-	$(BIN)/python -m pytest -m gpu
-	$(BIN)/python -m benchmarks.kv_copy
+gpu: setup ## all that has to be seen on a GPU, in 9 minutes; results go to benchmarks/results
+	$(BIN)/python -m benchmarks.gpu
 
 check: format lint types fast ## format, lint, types and the fast tests (under a minute)
 

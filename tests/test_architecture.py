@@ -196,7 +196,9 @@ def overloaded(source: Source) -> list[str]:
     """Functions with too many parameters. Kernels take what they take: pointers, strides and sizes, one by one."""
     found = []
     for function in source.functions:
-        if any(ast.unparse(decorator) == "triton.jit" for decorator in function.decorator_list):
+        if any(
+            ast.unparse(decorator).partition("(")[0] == "triton.jit" for decorator in function.decorator_list
+        ):
             continue
         names = [argument.arg for argument in function.args.args + function.args.kwonlyargs]
         count = len(names) - (names[:1] in (["self"], ["cls"]))

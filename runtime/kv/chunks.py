@@ -12,6 +12,7 @@ import hashlib
 import mmap
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,6 @@ class ChunkedStore:
 
         ``runs`` is ``[runs, 2]``: the first token (block x block size + position in the block) and the one after the last.
         """
-        from runtime.kv import kernels
-
         shape, copied = self.shape, 0
         parts = parts_of_blocks(runs, shape.block_size)
         chunks = np.unique(parts[:, 0] // self.chunk_blocks)
@@ -111,24 +110,34 @@ class ChunkedStore:
             heads = slice(*box.heads)
             self._check_held(stacks, heads, chunks)
             source = self._peer(handle).opened(stacks, heads, chunks)
-            num_slabs = (stacks.stop - stacks.start) * (heads.stop - heads.start)
-            kernels.copy[len(parts), num_slabs](
-                self.table,
-                source,
-                on_device,
-                stacks.start,
-                heads.start,
-                heads.stop - heads.start,
-                *self._dims[1:],
-                STACK=shape.stack,
-                BLOCK_SIZE=shape.block_size,
-                CHUNK_BLOCKS=self.chunk_blocks,
-                WORDS=shape.half_slot_bytes // 4,
-                TILE=_TILE_WORDS,
-            )
+            self._launch_copy(source, on_device, stacks, heads)
             copied += len(box.pieces) * int((runs[:, 1] - runs[:, 0]).sum()) * shape.piece_slot_bytes
         self._memory.wait()
         return copied
+
+    def warm_up_copy(self) -> None:
+        """Copy nothing, so that the kernel is compiled and loaded before a copy holds up steps."""
+        nothing = torch.zeros((1, 3), dtype=torch.int64, device=self.device)
+        self._launch_copy(self.table, nothing, slice(0, 1), slice(0, 1))
+
+    def _launch_copy(self, source: torch.Tensor, parts: torch.Tensor, stacks: slice, heads: slice) -> None:
+        from runtime.kv import kernels
+
+        num_heads = heads.stop - heads.start
+        kernels.copy[len(parts), (stacks.stop - stacks.start) * num_heads](
+            self.table,
+            source,
+            parts,
+            stacks.start,
+            heads.start,
+            num_heads,
+            *self._dims[1:],
+            STACK=self.shape.stack,
+            BLOCK_SIZE=self.shape.block_size,
+            CHUNK_BLOCKS=self.chunk_blocks,
+            WORDS=self.shape.half_slot_bytes // 4,
+            TILE=_TILE_WORDS,
+        )
 
     def forget_peers(self) -> None:
         """Close the memory of peers."""
@@ -166,10 +175,7 @@ class ChunkedStore:
         """Take or drop these chunks of the slabs that pieces lie in, one at least, and tell kernels and peers."""
         began, before, rest = time.perf_counter(), self.held_bytes, None
         try:
-            for place in self._places(pieces, chunks):
-                number = int(np.ravel_multi_index(place, self._dims))
-                if number < after:
-                    continue
+            for number, place in self._places(pieces, chunks, after):
                 change(place)
                 if time.perf_counter() >= began + seconds:
                     rest = number + 1
@@ -178,11 +184,16 @@ class ChunkedStore:
             self.table.copy_(torch.from_numpy(self._addresses))
         return Slice(rest, abs(before - self.held_bytes), time.perf_counter() - began)
 
-    def _places(self, pieces: Sequence[Piece], chunks: set[int]) -> Iterator[tuple[int, int, int]]:
-        """In ascending order."""
-        slabs = sorted({(piece.layer // self.shape.stack, piece.head) for piece in pieces})
+    def _places(
+        self, pieces: Sequence[Piece], chunks: set[int], after: int
+    ) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Places with their numbers, ascending from ``after`` on: to look at those before it would take longer than a slice."""
+        _, num_heads, num_chunks = self._dims
         ordered = sorted(chunks)
-        return ((*slab, chunk) for slab in slabs for chunk in ordered)
+        for stack, head in sorted({(piece.layer // self.shape.stack, piece.head) for piece in pieces}):
+            base = (stack * num_heads + head) * num_chunks
+            for chunk in ordered[bisect_left(ordered, after - base) :]:
+                yield base + chunk, (stack, head, chunk)
 
     def _take(self, place: tuple[int, int, int]) -> None:
         if self._addresses[place]:

@@ -98,7 +98,7 @@ def attend(
     tl.store(out + places, (answer / total[:, None]).to(out.dtype.element_ty), mask=asked)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_stack", "first_head", "num_heads", "all_heads", "num_chunks"])
 def copy(
     target,
     source,

@@ -85,7 +85,15 @@ class Checkpoint:
         self.spec = ModelSpec.from_config(config, folder.name)
         self.norm_eps = float(config.get("rms_norm_eps", 1e-6))
         self.rope = Rope.from_config(config, str(folder))
-        self._files = _open_files(folder)
+        self.open_tensors()
+
+    def open_tensors(self) -> None:
+        """Find what the model is made of; called once, when the shape is known.
+
+        Raises:
+            CheckpointError: a tensor is absent, or not readable.
+        """
+        self._files = _open_files(self.folder)
         self._check_tensors()
 
     def tensor(self, name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
@@ -96,7 +104,7 @@ class Checkpoint:
 
     def _check_tensors(self) -> None:
         """Every tensor the model needs is there and has its shape."""
-        for name, shape in _expected(self.spec):
+        for name, shape in expected_tensors(self.spec):
             if name not in self._files:
                 raise CheckpointError(f"{self.folder}: tensor {name} is missing; is the download complete?")
             found = self._files[name].get_slice(name).get_shape()
@@ -106,7 +114,7 @@ class Checkpoint:
                 )
 
 
-def _expected(spec: ModelSpec) -> Iterator[tuple[str, list[int]]]:
+def expected_tensors(spec: ModelSpec) -> Iterator[tuple[str, list[int]]]:
     """Names and shapes of the tensors a model is made of."""
     hidden, mlp, dim = spec.hidden_size, spec.intermediate_size, spec.head_dim
     yield "model.embed_tokens.weight", [spec.vocab_size, hidden]

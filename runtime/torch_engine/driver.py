@@ -69,6 +69,8 @@ class Driver:
 
     switch_class = Switch
     """How it brings requests to another topology."""
+    checkpoint_class = Checkpoint
+    """How it and its workers read a checkpoint folder."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -101,7 +103,7 @@ class Driver:
 
     async def _start(self, config: DriverConfig) -> None:
         self.settings, self.cluster = config.settings, config.cluster
-        self.model = Checkpoint(config.checkpoint).spec
+        self.model = self.checkpoint_class(config.checkpoint).spec
         config.topology.check(config.cluster, self.model)
         size = self.settings.block_size
         num_blocks = self.settings.num_blocks or default_blocks(
@@ -141,7 +143,12 @@ class Driver:
         """What workers are forked with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
         gpus = is_on_gpus(config.topology)
         return WorkerConfig(
-            config.checkpoint, self.shape, self._scratch, open_gpu if gpus else open_cpu, gains=gpus
+            config.checkpoint,
+            self.shape,
+            self._scratch,
+            open_gpu if gpus else open_cpu,
+            gains=gpus,
+            checkpoint_class=self.checkpoint_class,
         )
 
     def _lineup(self, topology: Topology) -> Lineup:

@@ -36,6 +36,11 @@ class Place:
 
         return ChunkedAttention(self.store, heads, spans)
 
+    def warm_up_copy(self) -> None:
+        """Have what copies KV ready: a kernel that is compiled within a switch holds up steps for a second."""
+        if isinstance(self.store, ChunkedStore):
+            self.store.warm_up_copy()
+
     def clock_s(self) -> float:
         """What copying takes from serving: CPU time where waiting for a core takes nothing from anybody, else wall time."""
         return time.thread_time() if isinstance(self.store, KvStore) else time.perf_counter()
@@ -44,6 +49,11 @@ class Place:
         """Make the device this thread's own: CUDA has one for each thread."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+
+    def return_freed(self) -> None:
+        """Let others have the device memory of weights that are gone: torch keeps it, and KV and other ranks cannot use it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def wait(self) -> None:
         """Return when what was asked of the device is done: then a peer may read it."""

@@ -14,7 +14,7 @@ _KEYS = 1 << 128
 
 
 def sample(logits: torch.Tensor, wishes: list[tuple[SamplingParams, int]]) -> list[Sampled]:
-    """Choose a token per row of ``logits`` ``[rows, vocabulary]``; a wish is (parameters, output index)."""
+    """Choose a token per row of ``logits`` ``[rows, vocabulary]``, on any device; a wish is (parameters, output index)."""
     logprobs = torch.log_softmax(logits, dim=-1)
     greedy = logits.argmax(dim=-1).tolist()
     chosen = [
@@ -37,7 +37,7 @@ def _alternatives(logprobs: torch.Tensor, count: int) -> tuple[tuple[int, float]
 
 def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
     """The Gumbel-max trick over what temperature, top-k and top-p leave."""
-    wide = logits.double().numpy()
+    wide = logits.double().cpu().numpy()
     scaled = (wide - wide.max()) / params.temperature  # 0 at the top: no temperature makes it overflow
     order = np.argsort(-scaled, kind="stable")
     if params.top_k:

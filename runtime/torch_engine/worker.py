@@ -55,6 +55,8 @@ _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
 _LARGEST_KEPT_BYTES = 32 << 20
 """Of one allocation; the most that glibc takes from its heap."""
+_WARM_UP_TOKENS = (1, 2)
+"""Of the sequences that a role warms up with: decodes and prompts have kernels of their own."""
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
@@ -74,6 +76,8 @@ class WorkerConfig:
     open_place: OpenPlace = open_cpu
     gains: bool = False
     """KV memory has to be gained before it is written to, and peers close it before it is given back."""
+    checkpoint_class: type[Checkpoint] = Checkpoint
+    """Reads the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class Worker:
                 logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
                 if role.spec.tp_rank == 0:
                     self._channel.send(
-                        Ran(order.batch_id, [] if logits is None else sample(logits.cpu(), order.wishes))
+                        Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
                     )
         except GroupAborted:
             self._roles.pop(order.generation, None)
@@ -249,13 +253,17 @@ class Worker:
         try:
             with torch.inference_mode():
                 self._weights = self._weights or Weights(
-                    Checkpoint(self._config.checkpoint), self._config.shape.dtype, self._place.device
+                    self._config.checkpoint_class(self._config.checkpoint),
+                    self._config.shape.dtype,
+                    self._place.device,
                 )
                 shard = Shard(self._weights, order.shard, order.layers)
                 group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
                 role = _Role(shard, order.shard, group)
                 if shard.is_complete:
                     self._warm_up(role)
+                self._place.warm_up_copy()
+                self._place.return_freed()
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             self._settle(
                 order.generation, LoadFailed(order.generation, f"{type(error).__name__}: {error}"), None
@@ -284,15 +292,16 @@ class Worker:
                 old.shard.shed(order.layers)
             if new:
                 new.shard.take(order.layers)
+            self._place.return_freed()  # KV of the layers that come next needs it
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it and undo the step
             return f"{type(error).__name__}: {error}"
         return ""
 
     def _warm_up(self, role: _Role) -> None:
-        """One step alone, so that kernels and memory are warm before peers depend on this rank."""
-        span = Span(0, 1, (self._config.scratch_block,))
-        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), [span])
-        tokens = torch.zeros(1, dtype=torch.int64, device=self._place.device)
+        """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
+        spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
+        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), spans)
+        tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
         role.shard.forward(tokens, attention, SoloGroup())
 
     def _warm_again(self, order: WarmUp) -> bool:
@@ -309,6 +318,7 @@ class Worker:
             self._roles.pop(order.generation, None)
         self._store.forget_peers()
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
+        self._place.return_freed()
         self._channel.send(Done(order.order, None))
 
     def _digests(self, order: Digest) -> dict[tuple[int, int, Piece], str]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.kv_copy import cases, main, rate
-from runtime.kv.store import KvShape
+from benchmarks.kv_copy import cases, main, on_cpu, rate
+from runtime.kv.store import KvShape, KvStore
 
 SHAPE = KvShape(2, 2, 64, 16, 32, torch.float32)
 
@@ -34,3 +34,22 @@ def test_the_first_copy_is_not_measured() -> None:
 def test_without_a_gpu_it_says_so_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "torch finds none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["neighbouring blocks", "scattered blocks", "a token of each block"])
+def test_what_was_copied_is_held_against_the_peers_bytes(name: str) -> None:
+    with on_cpu(SHAPE) as peers:
+        runs = cases(SHAPE, 20)[name]
+        assert not peers.is_equal(runs)
+        peers.copy(runs)
+        assert peers.is_equal(runs)
+        assert isinstance(peers.target, KvStore)
+        peers.target.cache[:, -1].fill_(3.0)
+        assert not peers.is_equal(runs)
+
+
+def test_a_row_has_speeds_and_no_problem_where_bytes_are_equal() -> None:
+    with on_cpu(SHAPE) as peers:
+        row = peers.row(cases(SHAPE, 20)["scattered blocks"])
+    assert row["problem"] is None
+    assert row["share_of_plain"] == pytest.approx(row["gb_s"] / row["plain_gb_s"])

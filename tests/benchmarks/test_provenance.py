@@ -1,7 +1,8 @@
 import json
+import os
 from datetime import datetime
 
-from benchmarks.provenance import cpu_model, provenance, versions
+from benchmarks.provenance import cpu_model, provenance, stolen_s, versions
 
 
 def test_a_measurement_says_where_and_of_what_it_is():
@@ -23,3 +24,10 @@ def test_the_cpu_is_named_as_linux_names_it():
 
 def test_what_is_not_installed_has_no_version():
     assert list(versions(["torch", "no-such-distribution"])) == ["torch"]
+
+
+def test_what_the_host_took_is_the_eighth_figure_of_all_cores():
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert stolen_s([f"cpu  1 2 3 4 5 6 7 {9 * ticks} 0 0", "cpu0 1 2 3 4 5 6 7 8 0 0"]) == 9.0
+    assert stolen_s(["cpu  1 2 3"]) is None
+    assert stolen_s([]) is None

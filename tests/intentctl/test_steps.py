@@ -15,9 +15,9 @@ from intentctl.steps import (
     Point,
     Reading,
     Readings,
+    Room,
     decode_reading,
     reading_of,
-    too_large,
 )
 from intentctl.streams import Recording
 from runtime.models import ModelSpec
@@ -92,7 +92,7 @@ def test_streams_that_did_not_run_together_are_no_decode():
     ],
 )
 def test_a_point_that_cannot_be_run_says_why(point, reason):
-    found = too_large(point, context_tokens=1024, kv_tokens=4000)
+    found = Room(context_tokens=1024, kv_tokens=4000).lacks(point)
 
     assert (reason in found) if reason else found is None
 

@@ -183,3 +183,30 @@ def test_memory_that_runs_out_leaves_what_was_gained() -> None:
         store.gain(PIECES, EVERYWHERE, seconds=60)
     assert store.table.count_nonzero() == 3
     assert store.held_bytes == 3 * 4 * SHAPE.block_slots * SHAPE.piece_slot_bytes
+
+
+def test_warming_up_a_copy_needs_no_memory_and_changes_none() -> None:
+    store_of().warm_up_copy()
+    store = gained()
+    fill(store, torch.randn(SHAPE.dims))
+    before = read(store)
+    store.warm_up_copy()
+    assert torch.equal(read(store), before)
+
+
+def test_slices_take_every_place_once_where_not_all_chunks_are_wanted() -> None:
+    store, wanted = store_of(), [(5, 6), (9, 11)]  # chunks 1 and 2 of 3
+    held, after = [0], 0
+    while True:
+        done = store.gain(PIECES, wanted, seconds=0, after=after)
+        held.append(store.held_bytes)
+        if done.rest is None:
+            break
+        after = done.rest
+    chunk_bytes = held[1]
+    places = 2 * len(PIECES)
+    assert held[1:] in (
+        [chunk_bytes * (number + 1) for number in range(places)],
+        [*(chunk_bytes * (number + 1) for number in range(places)), chunk_bytes * places],
+    )
+    assert {int(place[2]) for place in np.argwhere(store.table.numpy())} == {1, 2}

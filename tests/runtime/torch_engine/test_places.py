@@ -14,7 +14,14 @@ from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import DriverConfig
 from runtime.torch_engine.models import EngineSettings
-from runtime.torch_engine.places import is_on_gpus, open_cpu, open_gpu, precision_of, refuse_to_cross
+from runtime.torch_engine.places import (
+    Place,
+    is_on_gpus,
+    open_cpu,
+    open_gpu,
+    precision_of,
+    refuse_to_cross,
+)
 
 KINDS = ("CPU", "CPU", "H200", "L40S")
 CLUSTER = Cluster(
@@ -49,6 +56,16 @@ def test_going_from_one_to_the_other_is_refused() -> None:
 def test_waiting_for_a_core_is_no_time_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.thread_time", lambda: 7.0)
     assert open_cpu(0, KvShape(1, 1, 2, 4, 8, torch.float32)).clock_s() == 7.0
+
+
+def test_freed_memory_goes_back_to_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("cuda"))
+    on_a_cpu = open_cpu(0, KvShape(1, 1, 2, 4, 8, torch.float32))
+    on_a_cpu.return_freed()
+    assert emptied == []
+    Place(torch.device("cuda", 0), on_a_cpu.store).return_freed()
+    assert emptied == ["cuda"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

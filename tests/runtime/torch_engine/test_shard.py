@@ -8,15 +8,14 @@ import pytest
 import torch
 import transformers
 
-HERE = Path(__file__).parent
 LENGTH = 40
+CHUNKS = "13,8,1,1,16,1"
 
 
-def ours(folder: Path, tp: int, pp: int, chunks: list[int], out: Path, kind: str = "CPU") -> torch.Tensor:
-    sizes = ",".join(map(str, chunks))
-    command = [sys.executable, HERE / "compute_logits.py", folder, str(tp), str(pp), sizes, out, kind]
+def ours(folder: Path, shape: str, out: Path, kind: str = "CPU") -> torch.Tensor:
+    command = [sys.executable, "-m", "benchmarks.gpu.ranks", folder, out, kind, CHUNKS, "fp32", shape]
     subprocess.run(command, check=True, timeout=120)
-    logits: torch.Tensor = torch.load(out)
+    logits: torch.Tensor = torch.load(out / f"{shape}-fp32.pt")
     return logits
 
 
@@ -35,7 +34,7 @@ def test_logits_equal_transformers(
 ) -> None:
     folder = checkpoints[kind]
     tokens = torch.randint(0, 101, (LENGTH,), generator=torch.Generator().manual_seed(5))
-    got = ours(folder, tp, pp, [13, 8, 1, 1, 16, 1], tmp_path / "logits.pt")
+    got = ours(folder, f"{tp}x{pp}", tmp_path)
     want = theirs(folder, tokens)
     assert got.shape == want.shape
     assert (got - want).abs().max() < 1e-4
@@ -50,7 +49,7 @@ def test_logits_on_a_gpu_equal_those_of_a_cpu(
     checkpoints: dict[str, Path], tmp_path: Path, kind: str, tp: int, pp: int
 ) -> None:
     """Within 1e-3 in float32: a GPU sums in another order."""
-    chunks, folder = [13, 8, 1, 1, 16, 1], checkpoints[kind]
-    want = ours(folder, 1, 1, chunks, tmp_path / "cpu.pt")
-    got = ours(folder, tp, pp, chunks, tmp_path / "gpu.pt", "GPU")
+    folder = checkpoints[kind]
+    want = ours(folder, "1x1", tmp_path)
+    got = ours(folder, f"{tp}x{pp}", tmp_path, "GPU")
     assert (got - want).abs().max() < 1e-3

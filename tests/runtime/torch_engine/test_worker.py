@@ -16,7 +16,18 @@ from runtime.footprint import Piece
 from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange
 from runtime.torch_engine.group import GroupMemory, GroupShape, SoloGroup
-from runtime.torch_engine.messages import Done, Drop, Gain, GiveBack, Load, Loaded, LoadFailed, WarmUp
+from runtime.torch_engine.messages import (
+    Done,
+    Drop,
+    Exchange,
+    Gain,
+    GiveBack,
+    Load,
+    Loaded,
+    LoadFailed,
+    WarmUp,
+)
+from runtime.torch_engine.places import Place
 from runtime.torch_engine.shard import ShardSpec
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
 
@@ -46,6 +57,32 @@ def test_a_role_is_taken_when_it_is_loaded(worker: tuple[Worker, Iterator[object
     assert set(subject._roles) == {7}
 
 
+def test_device_memory_goes_back_when_a_role_is_loaded_and_when_it_is_gone(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    roles: list[set[int]] = []
+    monkeypatch.setattr(Place, "return_freed", lambda _: roles.append({*subject._roles}))
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(0, 2)))
+    assert next(said) == Done(1, "")
+    subject._obey(Drop(2, 7))
+    assert next(said) == Done(2, None)
+    assert roles == [set(), {7}, set()]
+
+
+def test_copies_are_warm_before_a_role_is_told_to_be_loaded(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    warmed: list[set[int]] = []
+    monkeypatch.setattr(Place, "warm_up_copy", lambda _: warmed.append({*subject._roles}))
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    assert warmed == [set()]
+
+
 def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
     worker: tuple[Worker, Iterator[object]],
 ) -> None:
@@ -69,7 +106,7 @@ def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(
     subject._obey(WarmUp(2, 8))
     assert [next(said), next(said)] == [Done(1, True), Done(2, False)]
     ((tokens, _, group),) = steps
-    assert (len(tokens), type(group)) == (1, SoloGroup)
+    assert (len(tokens), type(group)) == (3, SoloGroup)
 
 
 def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(

@@ -1,0 +1,1 @@
+"""What the campaign runs, a module each: ``run(machine)`` says its rows (``benchmarks.gpu.rows``)."""
