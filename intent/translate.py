@@ -13,6 +13,8 @@ from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Ques
 from intent.rules import read
 from intent.rules.draft import Draft
 
+INJECTION = "injection_suspected"
+"""The finding of orders to the system; a plan for such an intent is applied only once somebody has seen it."""
 MAX_CHARACTERS = 2_000
 """Longest text that is read; an intent is a sentence or two."""
 
@@ -90,12 +92,6 @@ def _refusal(text: str, finding: Finding) -> Intent:
 
 def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
     findings = tuple(draft.findings)
-    if places := orders(draft.text):
-        said = draft.text[places[0][0] : places[0][1]]
-        findings = (
-            Finding("injection_suspected", "/text", draft.say("injection_suspected"), evidence=said),
-            *findings,
-        )
     if mixed := _MIXED.search(draft.text):
         findings = (
             Finding("mixed_scripts", "/text", draft.say("mixed_scripts", said=repr(mixed[0])), mixed[0]),
@@ -118,7 +114,17 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         findings=findings,
         questions=questions,
     )
-    return replace(intent, outcome=intent.understood)
+    return flagged(replace(intent, outcome=intent.understood))
+
+
+def flagged(intent: Intent) -> Intent:
+    """The intent with the finding of orders to the system, where its text gives some."""
+    places = orders(intent.text)
+    if not places or any(one.code == INJECTION for one in intent.findings):
+        return intent
+    said = intent.text[places[0][0] : places[0][1]]
+    found = Finding(INJECTION, "/text", say("intent", intent.language, INJECTION), evidence=said)
+    return replace(intent, findings=(found, *intent.findings))
 
 
 def _disguises(text: str) -> bool:

@@ -124,6 +124,7 @@ def amend(
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     server: Server = None,
+    now: Now = None,
 ) -> None:
     """Follow up on an INTENT: "make that 1.5 s", "same for free users, 4 s", an option of its question or its number.
 
@@ -131,7 +132,7 @@ def amend(
     """
     from intentctl import commands, wishes
 
-    follow_up = {"text": text, "mode": "replace" if replace else None}
+    follow_up = {"text": text, "mode": "replace" if replace else None, "now": now}
     wishes.amend(commands.source(server, deployment), intent, follow_up, output)
 
 

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -94,9 +94,10 @@ class Client:
         """A plan made before."""
         return self._call("GET", f"/v1/plans/{quote(plan_id, safe='')}")
 
-    def apply(self, plan_id: str) -> Document:
-        """Start a plan's switch; answers with its operation at once."""
-        return self._call("POST", f"/v1/plans/{quote(plan_id, safe='')}:apply", {})
+    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> Document:
+        """Start a plan's switch; answers with its operation at once. ``acknowledge``: codes of findings a person has seen."""
+        body = {"acknowledge": list(acknowledge)}
+        return self._call("POST", f"/v1/plans/{quote(plan_id, safe='')}:apply", body)
 
     def operation(self, operation_id: str) -> Document:
         """How far a switch has come."""

@@ -131,7 +131,6 @@ def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None
         CommandError: as ``plan`` and ``apply``; or the plan was made without a service.
     """
     answer = make_plan(source, text, form)
-    _refuse_orders(answer["intent"], consent)
     operation = None
     if form is Form.TABLE:
         render.grid(render.plan_rows(answer["plan"]))
@@ -161,8 +160,9 @@ def _switch(source: Client | Local, plan: Document, consent: Consent, timeout_s:
     if isinstance(source, Local):
         message = "not applied: no service was asked; start one (intentctl serve) or name its --server"
         raise failure("unreachable", message)
+    acknowledged = _acknowledged(plan, consent)
     _ask(plan, consent)
-    operation = source.apply(plan["id"])
+    operation = source.apply(plan["id"], acknowledged)
     try:
         with render.switch_progress() as progress:
             for state in source.follow(operation["id"], timeout_s):
@@ -259,12 +259,23 @@ def check_outcome(intent: Document) -> None:
     )
 
 
-def _refuse_orders(intent: Document, consent: Consent) -> None:
-    """A text that gives the system orders needs a person who looks, and ``--yes`` is not one."""
-    if consent.given and any(finding["code"] == "injection_suspected" for finding in intent["findings"]):
-        raise failure(
-            "not_approved", "the text gives the system orders; look at the plan and say yes without --yes"
-        )
+def _acknowledged(plan: Document, consent: Consent) -> list[str]:
+    """The codes of findings that a person has seen just now; ``--yes`` is no person.
+
+    Raises:
+        CommandError: nobody can be asked, or nobody said yes.
+    """
+    findings = plan.get("to_acknowledge", ())
+    for finding in findings:
+        said = f"{finding['message']} ({visible(repr(finding['evidence']))})"
+        if consent.never_ask or not sys.stdin.isatty():
+            raise failure(
+                "finding_not_acknowledged",
+                f"{plan['id']} was not applied: {said} A person has to see this; --yes does not say so",
+            )
+        if not _says_yes(f"{said}\nApply what else was said? [y/N] "):
+            raise failure("finding_not_acknowledged", f"{plan['id']} was not applied")
+    return sorted({finding["code"] for finding in findings})
 
 
 def _ask(plan: Document, consent: Consent) -> None:
@@ -275,6 +286,10 @@ def _ask(plan: Document, consent: Consent) -> None:
             "not_approved", f"{plan['id']} was not applied: nobody can be asked; say yes with --yes"
         )
     shapes = " to ".join(topology["shape"] for topology in (plan["now"], plan["target"]) if topology)
-    print(f"Apply {plan['id']} ({visible(shapes)})? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    if not _says_yes(f"Apply {plan['id']} ({visible(shapes)})? [y/N] "):
         raise failure("not_approved", f"{plan['id']} was not applied; later: intentctl apply {plan['id']}")
+
+
+def _says_yes(question: str) -> bool:
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -39,13 +39,14 @@ class Local:
 
     def amend(self, intent: Document, follow_up: Document) -> Document:
         """What a follow-up makes of an intent document; keeps nothing."""
-        from service import intents
+        from service import intents, usecases
 
         with as_problems():
-            moment = datetime.now(UTC)
+            moment = usecases.clock(follow_up.get("now"), self._deployment)
             previous = intents.read_intent(intent, self._deployment, moment)
             said = intents.FollowUp(follow_up["text"], follow_up.get("mode"))
-            return intents.amendment_document(intents.amend(previous, said, self._deployment, moment))
+            amendment = intents.amend(previous, said, self._deployment, moment, self._llm())
+            return intents.amendment_document(amendment)
 
     def export_openslo(self, intent: Document) -> Document:
         """The OpenSLO documents of an intent document, and what they leave out of it."""

@@ -34,6 +34,7 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "out_of_scope": Exit.REJECTED,
     "no_change": Exit.OK,
     "not_approved": Exit.NOT_APPROVED,
+    "finding_not_acknowledged": Exit.NOT_APPROVED,
     "unreachable": Exit.UNREACHABLE,
     "timed_out": Exit.TIMED_OUT,
 }

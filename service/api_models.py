@@ -70,6 +70,26 @@ class AmendStoredRequest(FollowUpRequest):
     )
 
 
+class ApplyRequest(BaseModel):
+    """What goes with an order to apply a plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    acknowledge: list[str] = Field(
+        default=[], max_length=16, description="codes of the findings that somebody has seen"
+    )
+
+
+class FindingBody(BaseModel):
+    """Something that was found in a text."""
+
+    code: str
+    pointer: str
+    message: str
+    evidence: str | None = None
+    suggestion: str | None = None
+
+
 class WishRequest(BaseModel):
     """A wish: words, the intent document that a translation gave, or the id of an intent that is kept."""
 
@@ -137,6 +157,9 @@ class PlanBody(BaseModel):
     target: TopologyBody
     changes: bool
     reasons: list[str]
+    to_acknowledge: list[FindingBody] = Field(
+        default=[], description="findings that apply wants acknowledged, by code"
+    )
 
 
 class SimulationBody(BaseModel):

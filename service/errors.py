@@ -26,6 +26,7 @@ class Code(StrEnum):
     STALE_PLAN = "stale_plan"
     STALE_INTENT = "stale_intent"
     ALREADY_APPLIED = "already_applied"
+    FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
     SWITCH_IN_PROGRESS = "switch_in_progress"
     NO_CHANGE = "no_change"
     NOT_APPROVED = "not_approved"

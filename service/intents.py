@@ -12,7 +12,7 @@ from intent.errors import DocumentError
 from intent.followups.amend import amend as amend_intent
 from intent.followups.talk import NO_CHANGE
 from intent.followups.versions import Amendment, Mode, diff_document
-from intent.models import Intent, Outcome
+from intent.models import Intent, LlmSettings, Outcome
 from intent.readback import render
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
@@ -31,15 +31,30 @@ class FollowUp:
     version: int | None = None
 
 
-def amend(previous: Intent, follow_up: FollowUp, deployment: Deployment, now: datetime) -> Amendment:
-    """The next version of an intent, checked.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where intents are kept, and what follow-ups to them are read with."""
+
+    store: "Store"
+    deployment: Deployment
+    llm: LlmSettings | None = None
+
+
+def amend(
+    previous: Intent,
+    follow_up: FollowUp,
+    deployment: Deployment,
+    now: datetime,
+    llm: LlmSettings | None = None,
+) -> Amendment:
+    """The next version of an intent, checked; may ask the LLM and then blocks until it answers.
 
     Raises:
         RefusedError: ``out_of_scope`` if the words cannot be tied to a goal, ``no_change`` if they change nothing.
     """
     refuse_damaged(follow_up.text)
     catalogue = deployment.catalogue(now)
-    amendment = amend_intent(previous, follow_up.text, catalogue, render, follow_up.mode)
+    amendment = amend_intent(previous, follow_up.text, catalogue, render, follow_up.mode, llm)
     intent = amendment.intent
     if not amendment.diff and intent.outcome is Outcome.OUT_OF_SCOPE:
         same = any(finding.code == NO_CHANGE for finding in intent.findings)
@@ -80,24 +95,24 @@ def version_of(store: "Store", intent_id: str, version: int | None) -> dict[str,
     return found
 
 
-def follow(
-    store: "Store", intent_id: str, follow_up: FollowUp, deployment: Deployment, now: datetime
-) -> dict[str, Any]:
+def follow(kept: Kept, intent_id: str, follow_up: FollowUp, now: datetime) -> dict[str, Any]:
     """Keep the next version of an intent.
 
     Raises:
         RefusedError: there is no such intent, the words change nothing, or it is another version already.
     """
+    store = kept.store
     latest = version_of(store, intent_id, None)
     if follow_up.version not in {None, latest["version"]}:
         raise _stale(intent_id, latest["version"], f"version {follow_up.version}")
-    amendment = amend(from_document(latest["intent"]), follow_up, deployment, now)
-    kept = store.save_amendment(
+    previous = from_document(latest["intent"])
+    amendment = amend(previous, follow_up, kept.deployment, now, kept.llm)
+    saved = store.save_amendment(
         intent_id,
         latest["version"] + 1,
         {"text": follow_up.text, "created_s": time.time(), **amendment_document(amendment)},
     )
-    if not kept:
+    if not saved:
         raise _stale(intent_id, latest["version"] + 1, "another version")
     return version_of(store, intent_id, None)
 

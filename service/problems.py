@@ -18,6 +18,7 @@ STATUS: Mapping[Code, int] = {
     Code.STALE_PLAN: 409,
     Code.STALE_INTENT: 409,
     Code.ALREADY_APPLIED: 409,
+    Code.FINDING_NOT_ACKNOWLEDGED: 409,
     Code.SWITCH_IN_PROGRESS: 409,
     Code.NO_CHANGE: 409,
     Code.NOT_APPROVED: 403,

@@ -16,6 +16,7 @@ from service.api_models import (
     AmendmentBody,
     AmendRequest,
     AmendStoredRequest,
+    ApplyRequest,
     ExportBody,
     FrontiersBody,
     Health,
@@ -57,7 +58,7 @@ async def amend(body: AmendRequest, parts: Parts) -> dict[str, Any]:
     moment = usecases.clock(body.now, deployment)
     previous = intents.read_intent(body.intent, deployment, moment)
     follow_up = intents.FollowUp(body.text, body.mode)
-    amendment = await asyncio.to_thread(intents.amend, previous, follow_up, deployment, moment)
+    amendment = await asyncio.to_thread(intents.amend, previous, follow_up, deployment, moment, parts.llm)
     return intents.amendment_document(amendment)
 
 
@@ -85,7 +86,8 @@ async def amend_intent(
     deployment = parts.serving.deployment
     follow_up = intents.FollowUp(body.text, body.mode, body.version)
     moment = usecases.clock(body.now, deployment)
-    version = await asyncio.to_thread(intents.follow, parts.store, intent_id, follow_up, deployment, moment)
+    kept = intents.Kept(parts.store, deployment, parts.llm)
+    version = await asyncio.to_thread(intents.follow, kept, intent_id, follow_up, moment)
     return _located(version, response)
 
 
@@ -107,7 +109,8 @@ async def make_plan(body: WishRequest, response: Response, parts: Parts) -> dict
     plan = await asyncio.to_thread(
         usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, now, body.intent_id
     )
-    answer = {**plan_document(plan), "intent_version": version}
+    seen = usecases.to_acknowledge(intent)
+    answer = {**plan_document(plan), "intent_version": version, "to_acknowledge": seen}
     await asyncio.to_thread(parts.store.save_plan, plan.intent_id, document, answer)
     response.headers["Location"] = f"/v1/plans/{plan.id}"
     return {"outcome": "ok", "intent": document, "plan": answer}
@@ -154,9 +157,14 @@ async def frontiers(plan_id: str, parts: Parts) -> dict[str, Any]:
     response_model=OperationBody,
     response_model_exclude_unset=True,
 )
-async def apply(plan_id: str, response: Response, parts: Parts) -> dict[str, Any]:
-    """Start the switch to a plan's target; its progress is at the Location answered."""
-    operation = await parts.serving.apply(plan_id)
+async def apply(
+    plan_id: str, response: Response, parts: Parts, body: ApplyRequest | None = None
+) -> dict[str, Any]:
+    """Start the switch to a plan's target; its progress is at the Location answered.
+
+    A plan whose `to_acknowledge` names findings is refused (409 `finding_not_acknowledged`) until `acknowledge` has their codes.
+    """
+    operation = await parts.serving.apply(plan_id, body.acknowledge if body else ())
     response.headers["Location"] = f"/v1/operations/{operation['id']}"
     return operation
 

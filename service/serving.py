@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 from runtime.coordinator import Coordinator
@@ -21,7 +22,7 @@ from service.metrics import Metrics
 from service.operation import Operation
 from service.problems import problem
 from service.store import Store
-from service.usecases import Situation, approve
+from service.usecases import Situation, approve, refuse_unacknowledged
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +112,17 @@ class Serving:
         """
         return (await self._saved(plan_id))[0]
 
-    async def apply(self, plan_id: str) -> dict[str, Any]:
+    async def apply(self, plan_id: str, acknowledged: Collection[str] = ()) -> dict[str, Any]:
         """Start the switch to a plan's target; answers with the operation at once.
 
+        ``acknowledged`` are the codes of findings that somebody has seen.
+
         Raises:
-            RefusedError: unknown, not allowed, applied before, stale, or another switch is under way.
+            RefusedError: unknown, not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
         """
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
+            refuse_unacknowledged(plan, acknowledged)
             approve(plan, applied_by, self.deployment, self.situation())
             if self._operation is not None:
                 message = (

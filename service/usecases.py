@@ -3,9 +3,10 @@
 The routes call them, and so does the command line when no service is reachable.
 """
 
+import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from intent.document import to_document
 from intent.fold import is_chinese
 from intent.messages import Language, say
 from intent.models import Finding, Goal, Intent, LlmSettings, Outcome, TranslatorInfo
-from intent.translate import MAX_CHARACTERS
+from intent.translate import INJECTION, MAX_CHARACTERS, flagged
 from intent.translate import translate as translate_text
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
@@ -92,7 +93,11 @@ def _damaged(text: str) -> Intent:
 
 
 def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
-    """An intent with outcome, findings and read-back as this deployment sees them at ``now``."""
+    """An intent with outcome, findings and read-back as this deployment sees them at ``now``.
+
+    Orders to the system in its text are found again: a document that says nothing of them has lost a finding.
+    """
+    intent = flagged(intent)
     site = Site(
         cluster=deployment.cluster,
         models={deployment.model.spec.name: deployment.model.spec},
@@ -152,6 +157,31 @@ def refuse_unless_ok(intent: Intent) -> None:
     )  # a question may repeat its finding
     message = " ".join(said) or intent.readback
     raise RefusedError(Code(intent.outcome.value), message, details, {"intent": to_document(intent)})
+
+
+def to_acknowledge(intent: Intent) -> list[dict[str, Any]]:
+    """The findings of an intent that somebody has to have seen before its plan is applied."""
+    found = to_document(intent)["findings"]
+    return [one for one in found if one["code"] == INJECTION]
+
+
+def refuse_unacknowledged(plan_document: Mapping[str, Any], acknowledged: Collection[str]) -> None:
+    """Refuse a plan whose intent has findings that nobody has said to have seen.
+
+    Raises:
+        RefusedError: with each of these findings.
+    """
+    missing = [one for one in plan_document.get("to_acknowledge", ()) if one["code"] not in acknowledged]
+    if not missing:
+        return
+    codes = sorted({one["code"] for one in missing})
+    said = " ".join(f"{one['message']} ({one['evidence']!r})" for one in missing)
+    raise RefusedError(
+        Code.FINDING_NOT_ACKNOWLEDGED,
+        f"{said} Look at the plan, then apply it with acknowledge: {json.dumps(codes)}",
+        [Detail(one["pointer"], one["message"], one["code"]) for one in missing],
+        {"findings": missing},
+    )
 
 
 def approve(

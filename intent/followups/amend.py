@@ -43,20 +43,22 @@ def amend(
     A follow-up that cannot be understood changes nothing: the outcome is out of scope, with a finding.
     """
     text = chosen(previous, text.strip()) if mode is None else text.strip()
-    follow = follow_up(text)
-    talk = Talk(previous, text, follow, catalogue, read_back, entries_of(previous), llm)
+    talk = Talk(previous, text, follow_up(text), catalogue, read_back, entries_of(previous), llm)
     if mode == "replace":
         return _replaced(talk, text)
     is_open = bool(previous.questions) and mode != "merge" and not asks_about_follow_up(previous)
     if is_open and (answer := _answer(talk, previous.questions[0])):
         return answer
-    if follow.replaces and mode is None:
-        return _replaced(talk, follow.text)
+    if talk.follow.replaces and mode is None:
+        return _replaced(talk, talk.follow.text)
     if len(previous.text) + len(talk.said) >= MAX_CHARACTERS:
         facts = {"count": len(previous.text) + len(talk.said) + 1, "most": MAX_CHARACTERS}
         return talk.refused("text_too_long", "too_long", **facts)
-    if llm is None:
-        return _merged(talk)
+    return _merged(talk) if llm is None else _by_llm(talk, llm)
+
+
+def _by_llm(talk: Talk, llm: LlmSettings) -> Amendment:
+    """What the LLM says the follow-up changes; the rules say it where the LLM fails."""
     try:
         return followed(talk, llm)
     except ExtractionError as failure:
