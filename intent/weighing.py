@@ -22,18 +22,26 @@ Place = tuple[int, int]
 """Half-open, in the original text."""
 
 _CLAUSE_END = re.compile(
-    r"[,;:!?()\[\]\n，。；：！？（）【】、…~～]|\.(?=\s|$|\.)|\s[-–—]+\s|——|[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?"
+    r":(?!\d)|[,;!?()\[\]\n，。；：！？（）【】、…~～]|\.(?=\s|$|\.)|\s[-–—]+\s|——|[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?"
 )
 """Punctuation and emoji."""
 _BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
+_STAMP = re.compile(
+    r"(?m)^\s*[\[(【]?\d{1,2}:\d{2}(?::\d{2})?[\])】]?(?=\s*[\w@]+\s*[:：])|^\s*[\[(【]\d{1,2}:\d{2}(?::\d{2})?[\])】]"
+)
+"""When somebody said a line of a chat that was pasted."""
 _FEW = 2
 """Words of a clause that is no more than a heading: ``at peak``."""
+_ARTICLE = 5
+"""Characters between a preposition and the goal that it leads to: ``with the``."""
 _PHRASE = 3
 """Words between a scope and its goal: ``for long prompts keep``."""
 _COURTESY = re.compile(
     r"\b(?:appreciate it|great|nice|good|grateful|glad|happy|helpful|wonderful|lovely|love it|ok|okay|fine|mind|thankful) ?$"
 )
 """Before an ``if`` that asks nicely."""
+_TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\b|n't\b|不|别|没|勿|莫|禁")
+"""Words that turn a comparison round."""
 _BEFORE, _AFTER = 10, 2
 """Characters between a word that turns a goal round and the goal."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
@@ -57,6 +65,7 @@ class Taken:
 def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:
     """The words that no goal took up and that may change a wish, in order."""
     found: dict[Place, Token] = {}
+    stamps = [match.span() for match in _STAMP.finditer(text)]
     for start, end in _clauses(text):
         here = [place for place in taken.goals if _overlap((start, end), place)]
         inside = [one for one in tokens if start <= one.start < end]
@@ -64,7 +73,9 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
         for token in chain(_meaning(inside, goals, here), marks):
             place = token.start, token.end
             held = taken.slots if token.kind in _HELD_BY_SLOTS else taken.goals
-            if not any(_overlap(place, other) for other in (*held, *taken.slots, *taken.told, *taken.orders)):
+            if not any(
+                _overlap(place, other) for other in (*held, *taken.slots, *taken.told, *taken.orders, *stamps)
+            ):
                 found.setdefault(place, token)
     for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
         found.setdefault((token.start, token.end), token)
@@ -76,7 +87,8 @@ def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]
     for token in tokens:
         for start, _ in taken.goals:
             across = token.kind is Kind.COMPARISON and token.start < start < token.end
-            if across and not _CLAUSE_END.search(text, token.start, start):
+            turns = across and _TURN.search(fold(text[token.start : start]).text)
+            if turns and not _CLAUSE_END.search(text, token.start, start):
                 yield Token(Kind.NEGATION, None, token.start, start)
 
 
@@ -122,6 +134,7 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
     """
     told = not here and len(tokens) > _FEW and not any(one.kind in _BARE for one in tokens)
     idle = not here and not any(one.kind in _BOUNDING for one in tokens)
+    story = idle and len(tokens) > _FEW
     for place, token in enumerate(tokens):
         beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
         if token.kind is Kind.QUANTITY and token.value.unit is None:
@@ -133,7 +146,11 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
                 for one in here
             ):
                 yield token
-        elif (told and _is_time(token)) or (idle and token.kind is Kind.METRIC):
+        elif (
+            (told and _is_time(token))
+            or (idle and token.kind is Kind.METRIC)
+            or (story and token.kind in _NAMES)
+        ):
             continue
         elif token.kind in _MEANT and not _is_said(token, goals):
             yield token
@@ -155,10 +172,13 @@ _BOUNDING = frozenset(
         Kind.VAGUE,
         Kind.CHANGE,
         Kind.FACTOR,
-        Kind.NEGATION,
+        Kind.SAME,
+        Kind.EXCEPT,
+        Kind.ONLY,
     }
 )
 """One of which a clause about a metric has to have, to wish anything."""
+_NAMES = frozenset({Kind.TENANT, Kind.MODEL, Kind.SELECTOR})
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
      Kind.PRECISION, Kind.SETTING}
@@ -241,6 +261,9 @@ def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bo
     if token.value != "scopes":
         return True
     follows = any(0 <= token.start - place[1] <= _AFTER for place in here)
+    preposition = text[token.start : token.end].isascii()
+    if preposition and any(0 <= place[0] - token.end <= _ARTICLE for place in here):
+        return False  # "with TP 4": what it is about is a goal
     between = [text[token.end : place[0]] for place in here if place[0] >= token.end]
     opens = not text[clause[0] : token.start].strip() and any(len(one.split()) <= _PHRASE for one in between)
     return follows or opens

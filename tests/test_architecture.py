@@ -87,7 +87,7 @@ EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "t
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}
 
-MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 6
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 8
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -34,7 +34,8 @@ _COUNTED = frozenset(
 _BESIDE = 3
 """Characters by which a unit may stand apart from its number."""
 _USER = re.compile(
-    r"(?:\b(?:per|a|an|each|every|for)\s+)*(?:each|every)?\s*(?:\w+\s+)?\b(?:users?|streams?|sessions?|clients?|customers?|person|head|seat)\b"
+    r"\beach\b|(?:\b(?:per|a|an|each|every|for)\s+)*(?:each|every)?\s*(?:\w+\s+)?"
+    r"\b(?:users?|streams?|sessions?|clients?|customers?|person|head|seat)\b"
     r"|每?(?:个|位|名|路)?[\u4e00-\u9fff]{0,4}?(?:用户|客户|会话)|每人|每位|人均|每路"
 )
 """For each of those who are served."""

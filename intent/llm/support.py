@@ -16,7 +16,7 @@ from intent.rules import read
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.priorities import side
-from intent.rules.quantities import Quantity
+from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.tokens import Token
 
 _OF_ALL = frozenset({"evidence", "type", "window"})
@@ -79,7 +79,7 @@ def _metrics(tokens: Iterable[Token]) -> set[str]:
             found.add(str(one.value))
         elif one.kind is Kind.CHEAPEST:
             found.add("cost")
-        elif (unit := _unit(one)) in {"tokens/s", "requests/s"}:
+        elif (unit := _unit(one)) in {"tokens/s", "requests/s", PER_USER}:
             found.add(ANY_THROUGHPUT)
         elif unit is not None and unit.startswith("USD"):
             found.add("cost")
@@ -112,7 +112,7 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     chosen, subject = slots["comparison"], slots["subject"]
     if chosen not in _TURNED:
         return None
-    good = ">=" if subject in HIGHER_IS_BETTER else "<=" if subject in LOWER_IS_BETTER else None
+    good = _usual(subject)
     inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
     sides = {"better": good, "worse": _TURNED.get(good or "")}
     said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
@@ -127,6 +127,13 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
         if said
         else f"no word of the evidence says {chosen}"
     )
+
+
+def _usual(subject: str | None) -> str | None:
+    """The side on which a metric is wanted; None where it may be either."""
+    if subject in {*HIGHER_IS_BETTER, ANY_THROUGHPUT}:
+        return ">="
+    return "<=" if subject in {*LOWER_IS_BETTER, ANY_LATENCY} else None
 
 
 def _sides(tokens: list[Token]) -> list[Token]:
@@ -180,7 +187,12 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
     counts = [
         one.value.number for one in source.tokens if one.kind is Kind.QUANTITY and one.value.unit is None
     ]
-    shares = {f"{100 * part / whole:g}" for part, whole in pairwise(counts) if whole}
+    parts = [
+        *counts,
+        *(one / other for one, other in pairwise(counts) if other),
+        *(b / a for a, b in pairwise(counts) if a),
+    ]
+    shares = {f"{100 * part:g}" for part in parts}
     if number in shares:  # "ninety-nine times out of a hundred"
         return None
     return f"the text does not say {stat}; say null"

@@ -15,7 +15,7 @@ from intent.times.words import NUMBERS
 
 _REST = re.compile(
     r"otherwise|else|(?:the )?(?:rest|remainder)(?: of (?:the|that) (?:time|day|week))?"
-    r"|(?:(?:at )?all |at |the )?(?:other|remaining) (?:times?|hours|days)"
+    r"|(?:(?:at|on|in|during) )?(?:all |the )*(?:other|remaining) (?:times?|hours|days)"
     r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?|平时|平常"
     r"|(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)?"
 )

@@ -18,7 +18,7 @@ def han_number(words: Sequence[str]) -> tuple[float, int] | None:
     if words[:1] == ["半"]:
         return 0.5, 1
     run = _run(words)
-    if words[run : run + 2] == ["分", "之"] and (base := _value(words[:run])):
+    if words[run : run + 2] == ["分", "之"] and (base := _base(words[:run])):
         share = _run(words[run + 2 :])
         part = _value(words[run + 2 : run + 2 + share]) if share else _digits(words[run + 2 : run + 3])
         return (part / base, run + 2 + (share or 1)) if part is not None else None
@@ -34,6 +34,11 @@ def han_number(words: Sequence[str]) -> tuple[float, int] | None:
             return value, run
         run -= 1
     return None
+
+
+def _base(words: Sequence[str]) -> float | None:
+    """What a share is of: 百 of 百分之五, 万 of 万分之五."""
+    return 10_000.0 if list(words) == ["万"] else _value(words)
 
 
 def _run(words: Sequence[str]) -> int:
