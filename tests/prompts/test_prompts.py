@@ -5,8 +5,8 @@ import prompts
 
 
 def test_a_prompt_is_loaded_by_name_and_version():
-    assert prompts.load("translate", "v2").startswith("You extract")
-    assert yaml.safe_load(prompts.load("examples", "v2"))
+    assert prompts.load("translate", "v3").startswith("You ")
+    assert yaml.safe_load(prompts.load("examples", "v3"))
 
 
 def test_a_missing_prompt_names_those_there_are():
@@ -14,7 +14,7 @@ def test_a_missing_prompt_names_those_there_are():
         prompts.load("translate", "v9")
 
 
-@pytest.mark.parametrize("name", ["../intent/errors", "translate.v2.md", ""])
+@pytest.mark.parametrize("name", ["../intent/errors", "translate.v3.md", ""])
 def test_only_prompts_are_loaded(name):
     with pytest.raises(LookupError):
-        prompts.load(name, "v2")
+        prompts.load(name, "v3")

@@ -128,7 +128,7 @@ def test_every_metric_and_no_other_can_be_said_in_both_languages():
         (Kind.CHANGE, {"<=", ">=", "better", "worse"}),
         (Kind.PRIORITY, {"first", "over", "under", "sacrifice", "order", "begin", "then", "than"}),
         (Kind.VAGUE, {"fast", "cheap", "good"}),
-        (Kind.PERIOD, {"s", "min", "h", "day", "week", "month", "Mtok"}),
+        (Kind.PERIOD, {"s", "min", "h", "day", "week", "month", "year", "Mtok"}),
         (Kind.TO, {"", "<=", ">="}),
         (Kind.THING, {"tokens", "requests"}),
         (Kind.CURRENCY, {"USD", "other"}),

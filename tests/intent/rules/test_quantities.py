@@ -49,6 +49,9 @@ def test_a_number_is_read_or_refused_never_guessed(word, number):
         ("throughput_req", Quantity(300, "requests/s", 1 / 60), 5.0, "requests/s"),
         ("gpu_count", Quantity(4), 4.0, "gpus"),
         ("cost", Quantity(50, "USD/h", 0.01), 0.5, "USD/h"),
+        ("cost", Quantity(49, "USD/week"), 7.0, "USD/day"),
+        ("cost", Quantity(1200, "USD/year"), 100.0, "USD/month"),
+        ("cost", Quantity(2, "USD/min"), 120.0, "USD/h"),
     ],
 )
 def test_a_quantity_comes_to_its_metrics_unit(metric, said, value, unit):
@@ -66,7 +69,6 @@ def test_a_quantity_comes_to_its_metrics_unit(metric, said, value, unit):
         ("gpu_util", Quantity(1)),
         ("gpu_util", Quantity(1.99)),
         ("cost", Quantity(5, "USD")),
-        ("cost", Quantity(5, "USD/week")),
         ("cost", Quantity(5, "money")),
         ("throughput_tok", Quantity(5, "requests/s")),
         ("tpot", Quantity(0, PER_USER)),

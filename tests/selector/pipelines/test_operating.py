@@ -129,7 +129,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "inputs", "outputs", "full_rps"), CASES)
 @pytest.mark.parametrize("share", [0.3, 0.5])
-def test_the_estimate_is_near_the_simulator(  # noqa: PLR0917 - what a case is
+def test_the_estimate_is_near_the_simulator(
     text: str,
     inputs: int,
     outputs: int,
