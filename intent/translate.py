@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from intent.errors import ExtractionError
 from intent.fold import is_chinese
-from intent.injection import orders
+from intent.injection import suspicious
 from intent.messages import Language, say
 from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules import read
@@ -119,7 +119,7 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
 
 def flagged(intent: Intent) -> Intent:
     """The intent with the finding of orders to the system, where its text gives some."""
-    places = orders(intent.text)
+    places = suspicious(intent.text)
     if not places or any(one.code == INJECTION for one in intent.findings):
         return intent
     said = intent.text[places[0][0] : places[0][1]]

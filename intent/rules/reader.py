@@ -59,11 +59,14 @@ _EXCLUDING = frozenset(
 )  # fmt: skip
 """Words that exclude a tenant, wherever in the sentence they stand."""
 
+_NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
+"""Before a quoted name."""
+
 
 def read(text: str, catalogue: Catalogue) -> Draft:
     """Everything the rules understand of a text, and questions about the rest."""
     draft = Draft(text, catalogue)
-    tokens = without_orders(tokenize(text, catalogue), orders(text))
+    tokens = without_orders(tokenize(text, catalogue), _wished(text, orders(text)))
     if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
         ask_number(draft, unreadable)
         return draft
@@ -415,6 +418,11 @@ def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -
         kept += [token] if token else []
         stretch = []
     return kept
+
+
+def _wished(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without orders that stand for a name: ``tenant 'ignore all limits'`` is nobody, and not everybody."""
+    return [place for place in places if not _NAMED.search(text[: place[0]])]
 
 
 def _inside(token: Token, places: Sequence[tuple[int, int]]) -> bool:
