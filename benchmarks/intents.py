@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.provenance import provenance
 from benchmarks.report import Document
-from benchmarks.words import properties, replies
+from benchmarks.words import properties, replies, wrong_replies
 from benchmarks.words.scores import (
     Answer,
     Scored,
@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document["parameters"] |= {"translator": options.translator, "set": [file.name for file in files]}
     if options.properties:
         document["properties"] = properties.run(deployment, utterances, options.properties, options.seed)
+    if options.wrong:
+        document["wrong_replies"] = wrong_replies.run(deployment, utterances, options.wrong, options.seed)
     _show(document, options)
     return 0
 
@@ -90,6 +92,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--misses", action="store_true", help="print every utterance that came out otherwise")
     found.add_argument(
         "--properties", type=int, default=0, metavar="N", help="also N read-backs and N hostile strings"
+    )
+    found.add_argument(
+        "--wrong",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also N replies on file, each made wrong in one place",
     )
     found.add_argument("--seed", type=int, default=0, help="of the generated ones")
     found.add_argument("--json", type=Path, metavar="OUT", help="where to write everything that was measured")
@@ -166,6 +175,8 @@ def _show(document: Document, options: argparse.Namespace) -> None:
     print(table(document["results"]))
     if "properties" in document:
         print("", properties.table(document["properties"]), sep="\n")
+    if "wrong_replies" in document:
+        print("", wrong_replies.table(document["wrong_replies"]), sep="\n")
     if options.json:
         options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -377,6 +377,8 @@ def main() -> None:
     commands = [
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
     ]
+    if sys.stdin is None:  # closed: nothing can be read, and nobody asked
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(

@@ -122,8 +122,8 @@ class Serving:
         """
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
-            refuse_unacknowledged(plan, acknowledged)
             approve(plan, applied_by, self.deployment, self.situation())
+            refuse_unacknowledged(plan, acknowledged)
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"

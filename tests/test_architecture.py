@@ -82,7 +82,12 @@ PURE = (
     "runtime/vllm_engine/models.py",
     "runtime/vllm_engine/paths.py",
 )
-NOT_PURE = ("intent/llm/asking.py", "intent/llm/extraction.py", "intent/llm/endpoint.py", "intent/llm/following.py")
+NOT_PURE = (
+    "intent/llm/asking.py",
+    "intent/llm/extraction.py",
+    "intent/llm/endpoint.py",
+    "intent/llm/following.py",
+)
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}

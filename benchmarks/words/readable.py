@@ -42,11 +42,14 @@ _TIMES = (
     (r"\ds|\d s|sec|秒", 1.0), ("min|分|/m", 60.0), ("刻", 900.0), ("h|时|钟头", 3600.0), ("day|天|日", 86400.0),
     ("week|周|星期", 604800.0), ("ms|milli|毫|[豪好号耗]秒", 1e-3), ("us|µs|μs|micro|sec|微", 1e-6), ("ns|nano|纳", 1e-9),
 )  # fmt: skip
+_CENTS = ("cent|美分|¢", 0.01)
 _SCALES = {
     "s": _TIMES,
     "tokens/s": tuple((pattern, 1 / scale) for pattern, scale in _TIMES if scale >= 1),
     "requests/s": tuple((pattern, 1 / scale) for pattern, scale in _TIMES if scale >= 1),
-    **dict.fromkeys(("USD/h", "USD/day", "USD/month", "USD/Mtok"), (("cent|美分|¢", 0.01),)),
+    **dict.fromkeys(("USD/h", "USD/Mtok"), (_CENTS,)),
+    "USD/day": (_CENTS, ("week|周|星期|礼拜", 1 / 7)),
+    "USD/month": (_CENTS, ("year|annual|annum|年", 1 / 12)),
     "ratio": (("", 0.01), ("成|折", 0.1), ("‰|千分|permille", 1e-3)),
 }
 """Unit of a goal to the ways to say it, each with what its number is multiplied by."""

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from benchmarks.report import Document
+from benchmarks.words import replies
+from benchmarks.words.utterances import NOW, Utterance
 from intent.errors import ExtractionError
 from intent.llm.reading import read_answer
 from intent.llm.wire import filled, parse_answer, wire_schema
 from intent.models import Catalogue, Goal, Objective, Priority, Relative, TenantException
 from intent.rules.draft import Draft
+from service.deployment import Deployment
 
 Answer = dict[str, Any]
 Change = Callable[[Answer, random.Random, "Sequence[Reply]"], bool]
@@ -52,14 +56,40 @@ class Verdict:
     detail: str = ""
 
 
-def verdicts(replies: Sequence[Reply], count: int, catalogue: Catalogue, seed: int = 0) -> Iterator[Verdict]:
+def run(deployment: Deployment, utterances: Sequence[Utterance], count: int, seed: int) -> Document:
+    """So many wrong replies to utterances that have one on file.
+
+    Raises:
+        CorpusError: the replies on file cannot be read.
+    """
+    kept = replies.load()
+    known = [Reply(one.text, dict(kept[one.id])) for one in utterances if one.id in kept]
+    found = list(verdicts(known, count, deployment.catalogue(NOW), seed))
+    accepted = [
+        {"change": one.change, "text": one.text, "goals": one.detail}
+        for one in found
+        if one.outcome == "accepted"
+    ]
+    return {"count": count, "seed": seed, "ends": summary(found), "accepted": accepted}
+
+
+def table(document: Document) -> str:
+    """What became of each kind of wrong reply; ``accepted`` is never right."""
+    ends = ("refused", "second try", "question", "as it was", "accepted")
+    lines = [f"{'made wrong':14}" + "".join(f"{end:>12}" for end in ends)]
+    for change, counts in document["ends"].items():
+        lines.append(f"{change:14}" + "".join(f"{counts.get(end, 0):12}" for end in ends))
+    return "\n".join(lines)
+
+
+def verdicts(kept: Sequence[Reply], count: int, catalogue: Catalogue, seed: int = 0) -> Iterator[Verdict]:
     """So many wrong replies, each judged."""
     chance = random.Random(seed)
     while count:
-        reply = chance.choice(replies)
+        reply = chance.choice(kept)
         name = chance.choice(tuple(CHANGES))
         answer = filled(copy.deepcopy(reply.answer), wire_schema())
-        if CHANGES[name](answer, chance, replies):
+        if CHANGES[name](answer, chance, kept):
             count -= 1
             yield _judged(name, reply, answer, catalogue)
 
@@ -192,8 +222,8 @@ def _order(answer: Answer, chance: random.Random, _: Sequence[Reply]) -> bool:
     return True
 
 
-def _stranger(answer: Answer, chance: random.Random, replies: Sequence[Reply]) -> bool:
-    other = filled(chance.choice(replies).answer, wire_schema())["goals"]
+def _stranger(answer: Answer, chance: random.Random, kept: Sequence[Reply]) -> bool:
+    other = filled(chance.choice(kept).answer, wire_schema())["goals"]
     if not other or chance.choice(other)["evidence"] in {goal["evidence"] for goal in answer["goals"]}:
         return False
     answer["goals"].append(chance.choice(other))

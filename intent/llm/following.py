@@ -56,7 +56,7 @@ def follow(previous: Intent, said: str, catalogue: Catalogue, settings: LlmSetti
 def read_follow_up(answer: Mapping[str, Any], previous: Intent, said: str, catalogue: Catalogue) -> Read:
     """The goals of a wire answer to a follow-up, and what of it the text does not bear."""
     text = f"{previous.text}\n{said}"
-    bases = [_base(previous.goals, goal["changes"]) for goal in answer["goals"]]
+    bases = [_base(previous.goals, goal) for goal in answer["goals"]]
     read = read_answer(answer, text, catalogue, said_from=len(text) - len(said), bases=bases)
     known = range(1, len(previous.goals) + 1)
     numbers = [(f"/removed/{n}", number) for n, number in enumerate(answer["removed"])]
@@ -96,8 +96,20 @@ class _Following:
         return Followed(draft, tuple(places[n] for n in self.read.built), removed)
 
 
-def _base(goals: tuple[Goal, ...], number: int | None) -> Goal | None:
-    return goals[number - 1] if number is not None and 1 <= number <= len(goals) else None
+def _base(goals: tuple[Goal, ...], slots: Mapping[str, Any]) -> Goal | None:
+    """The goal that these slots change; without one, the goal whose number they repeat."""
+    number, repeated = slots["changes"], slots["number"]
+    if number is not None:
+        return goals[number - 1] if 1 <= number <= len(goals) else None
+    if repeated is None or repeated in (slots["evidence"] or ""):
+        return None
+    alike = (one for one in goals if one.type == slots["type"] and _about(one) == slots["subject"])
+    return next((one for one in alike if repeated in one.evidence), None)
+
+
+def _about(goal: Goal) -> str | None:
+    """What a goal bounds or sets."""
+    return getattr(goal, "metric", None) or getattr(goal, "key", None)
 
 
 def _numbered(previous: Intent) -> list[dict[str, Any]]:

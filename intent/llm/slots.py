@@ -84,7 +84,7 @@ class GoalSlots:
     place: Place
     pointer: str
     base: Goal | None = None
-    """The goal whose place it takes; what that has needs no word of the evidence."""
+    """The goal that it changes or repeats; what that has needs no word of the evidence."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -113,7 +113,7 @@ class GoalSlots:
         number = self.slots["number"]
         if number is None:
             return None
-        place = number_place(self.source, number, self.place)
+        place = number_place(self.source, number, self.place) or self._number_before(number)
         if place is None:
             self.refuse("number", f"{number[:60]!r} is no number of the evidence; copy it")
             return None
@@ -125,9 +125,18 @@ class GoalSlots:
             self.said.amounts[self.slots["subject"] or ""] = found
         return found
 
+    def _number_before(self, number: str) -> Place | None:
+        """Where the goal before has this number, for evidence that says none: ``p95 instead of p99``."""
+        own = {Kind.QUANTITY, Kind.RANGE, Kind.NUMBER}
+        if self.base is None or any(one.kind in own for one in self.source.within(self.place)):
+            return None
+        places = (number_place(self.source, number, one) for one in self.source.places(self.base.evidence))
+        return next(filter(None, places), None)
+
     def _as_before(self, place: Place) -> Token | None:
         """A bare number in the unit of the goal before, whose metric it repeats: ``enterprise 1 s; free 4``."""
-        before, words = self.said.amounts.get(self.slots["subject"] or ""), self.slots["unit"]
+        before = self._amount_before() or self.said.amounts.get(self.slots["subject"] or "")
+        words = self.slots["unit"]
         bare = amount(self.source, place, None, None)
         if before is None or bare is None or bare.value.unit is not None:
             return None
@@ -135,6 +144,13 @@ class GoalSlots:
         if not any(overlaps(one, (before.start, before.end)) for one in at):
             return None
         return replace(bare, value=bare.value.in_unit(before.value.unit, before.value.factor))
+
+    def _amount_before(self) -> Token | None:
+        """The amount of the goal that it changes, where that was said."""
+        unit = getattr(self.base, "unit", None)
+        places = self.source.places(self.base.evidence) if self.base is not None else ()
+        said = (one for place in places for one in self.source.within(place) if one.kind is Kind.QUANTITY)
+        return next((one for one in said if unit is not None and one.value.unit == unit), None)
 
     def factor(self) -> float | None:
         """The factor that the number says: ``double``, ``3x``, 一半; None if it says none."""

@@ -19,7 +19,7 @@ from intent.rules.priorities import side
 from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.tokens import Token
 
-_OF_ALL = frozenset({"evidence", "type", "window"})
+_OF_ALL = frozenset({"evidence", "type", "window", "changes"})
 _BOUND = _OF_ALL | {"subject", "stat", "comparison", "number", "unit", "period", "tenant", "model", "soft"}
 _SLOTS = {
     "objective": _BOUND,
@@ -49,6 +49,7 @@ _FORMAT = re.compile(r"bits?\b|float|integer|precision|quanti[sz]|weights|numeri
 """Words for formats that the rules do not know by name."""
 _TURNING_KINDS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN})
 """Words that may turn a comparison round, or stand for both."""
+_DENYING = frozenset({Kind.NEGATION, Kind.AVOID})
 _TURNED = {"<=": ">=", ">=": "<="}
 
 
@@ -116,6 +117,8 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
     sides = {"better": good, "worse": _TURNED.get(good or "")}
     said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
+    if good and chosen != good and chosen in said and any(one.kind in _DENYING for one in inside):
+        return f"the evidence denies {chosen}"
     if chosen in said or any(one.kind is Kind.RANGE for one in inside):
         return None
     turned = any(one.kind in _TURNING_KINDS for one in inside)

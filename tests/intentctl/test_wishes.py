@@ -128,6 +128,35 @@ def test_an_intent_of_the_service_gets_a_next_version_and_is_planned_for(run, sh
     assert "P99 TTFT at most 1.5 s" in out
 
 
+def test_a_follow_up_is_read_at_the_clock_that_is_given(run, place, parsed):
+    words = "no reconfiguration tomorrow"
+    for now, tomorrow in (("2026-01-05T09:30", "2026-01-06"), ("2026-01-05T23:30-08:00", "2026-01-07")):
+        code, out, _ = run("amend", parsed(), words, "--now", now, "-o", "json", *place)
+
+        assert code == 0
+        assert json.loads(out)["intent"]["goals"][1]["window"]["date"] == tomorrow
+
+
+def test_a_follow_up_to_an_intent_of_the_service_is_read_at_the_clock_that_is_given(run, shared):
+    at = ("--server", shared.url)
+    name = json.loads(run("plan", TEXT, "-o", "json", *at)[1])["plan"]["intent_id"]
+    code, out, _ = run("amend", name, "no reconfiguration tomorrow", "--now", "2026-01-05", *at)
+
+    assert code == 0
+    assert f"{name} version 2" in out
+    assert "no reconfiguration on 2026-01-06" in out
+
+
+@pytest.mark.parametrize("now", ["", "noon", "2026-13-01", "9999-12-31T23:59Z"])
+def test_a_clock_of_a_follow_up_that_is_none_is_a_usage_error_that_names_it(run, place, parsed, now):
+    code, out, err = run("amend", parsed(), "make that 1.5 s", "--now", now, *place)
+
+    assert (code, out) == (2, "")
+    assert "--now" in err
+    assert f"'{now}'" in err
+    assert "2026-01-05T09:30+08:00" in "".join(err.split())
+
+
 def test_an_id_without_a_service_says_what_to_do(run, deployment):
     code, _, err = run("amend", "intent-0123456789ab", "make that 1 s", *deployment)
 

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -77,6 +78,39 @@ def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_
 
 def test_a_fresh_plan_may_be_applied(deployment):
     usecases.approve(document(), None, deployment, usecases.Situation(deployment.model.start, generation=4))
+
+
+def finding(code, evidence):
+    return {"code": code, "pointer": "/text", "message": f"{code}.", "evidence": evidence, "suggestion": None}
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "missing"),
+    [((), ["a", "b"]), (["c"], ["a", "b"]), (["b"], ["a"]), (["a", "c"], ["b"])],
+)
+def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
+    plan = document(to_acknowledge=[finding("b", "do it"), finding("a", "now")])
+
+    with pytest.raises(RefusedError, match="apply it with acknowledge") as refused:
+        usecases.refuse_unacknowledged(plan, acknowledged)
+    assert refused.value.code is Code.FINDING_NOT_ACKNOWLEDGED
+    assert json.dumps(missing) in str(refused.value)
+    assert sorted(detail.code for detail in refused.value.errors) == missing
+    assert sorted(one["code"] for one in refused.value.members["findings"]) == missing
+
+
+def test_a_plan_whose_findings_were_all_seen_is_not_refused():
+    usecases.refuse_unacknowledged(document(to_acknowledge=[finding("a", "now")]), ["a", "b"])
+    usecases.refuse_unacknowledged(document(to_acknowledge=[]), [])
+
+
+def test_only_orders_have_to_be_acknowledged(deployment):
+    plain = usecases.translate("keep P99 TTFT < 2s for nobody", deployment, None, MONDAY)
+    orders = usecases.translate("run it with tp=2 and skip all checks", deployment, None, MONDAY)
+
+    assert plain.findings
+    assert usecases.to_acknowledge(plain) == []
+    assert [one["evidence"] for one in usecases.to_acknowledge(orders)] == ["skip all checks"]
 
 
 def checked(deployment, *goals, now=MONDAY):

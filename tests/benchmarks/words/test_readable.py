@@ -69,11 +69,24 @@ def test_a_number_nobody_said_is_named(text, change, wrong):
         ("four nines", {"type": "objective", "metric": "availability", "op": ">=", "value": 0.9999, "unit": "ratio"}),
         ("600 req/min", {"type": "objective", "metric": "throughput_req", "op": ">=", "value": 10, "unit": "requests/s"}),
         ("20 tok/s per user", {"type": "objective", "metric": "tpot", "op": "<=", "value": 0.05, "unit": "s"}),
+        ("$40 a week", {"type": "objective", "metric": "cost", "op": "<=", "value": 40 / 7, "unit": "USD/day"}),
+        ("每周 40 美元", {"type": "objective", "metric": "cost", "op": "<=", "value": 40 / 7, "unit": "USD/day"}),
+        ("$1200 a year", {"type": "objective", "metric": "cost", "op": "<=", "value": 100, "unit": "USD/month"}),
+        ("一年 1200 美元", {"type": "objective", "metric": "cost", "op": "<=", "value": 100, "unit": "USD/month"}),
         ("leave gpu-3 alone", {"type": "placement", "rule": "freeze", "selector": "gpu:gpu-3"}),
     ],
 )  # fmt: skip
 def test_what_arithmetic_makes_of_a_number_is_said(text, goal):
     assert unsaid(complete(goal), text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit"),
+    [("$40 a day", 40 / 7, "USD/day"), ("$1200 a month", 100, "USD/month"), ("$70 a week", 10, "USD/h")],
+)
+def test_a_cost_of_a_week_or_a_year_is_said_only_by_these(text, value, unit):
+    goal = complete({"type": "objective", "metric": "cost", "op": "<=", "value": value, "unit": unit})
+    assert unsaid(goal, text) == ["value"]
 
 
 def test_another_gpu_is_not_said():

@@ -1,0 +1,324 @@
+"""Words that no goal took up: those of the closed class are asked about where they may change a wish, all others set aside."""
+
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intent.models import Objective
+from intent.rules.kinds import Kind
+from intent.rules.phrasing import tokenize
+from intent.weighing import Taken, set_aside, weighty
+
+GOAL = "TTFT under 2s"
+CLASS = yaml.safe_load(files("intent").joinpath("weighty.yaml").read_text(encoding="utf-8"))
+PARTS = [(where, name) for where, parts in CLASS.items() for name in parts]
+
+
+@pytest.fixture(scope="session")
+def here(catalogue):
+    return replace(
+        catalogue, tenants=("acme", "paid"), aliases={"付费用户": "paid"}, devices={"A100": 4}, nodes=("a",)
+    )
+
+
+def place_of(text, words):
+    start = text.index(words)
+    return start, start + len(words)
+
+
+def weighed(text, here, evidence=GOAL, slots=("2s",), told=(), orders=(), **goal):
+    """What is asked about of a text with one goal, and what is set aside."""
+    parts = ((evidence,), slots, told, orders)
+    taken = Taken(*(tuple(place_of(text, words) for words in part) for part in parts))
+    bound = Objective("ttft", "<=", evidence, "p95", 2.0, "s", **goal)
+    found = weighty(text, tokenize(text, here), [bound], taken)
+    return found, set_aside(text, taken, found)
+
+
+def asked(text, here, **taken):
+    """Kind, or for words of the class their part, and the words as they stand in the text."""
+    found, _ = weighed(text, here, **taken)
+    return [
+        (one.value if one.kind is Kind.LIMITING else one.kind.value, text[one.start : one.end])
+        for one in found
+    ]
+
+
+# -- the closed class --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("where", "name"), PARTS)
+def test_each_part_of_the_class_says_why_it_is_there_and_lists_its_words(where, name):
+    part = CLASS[where][name]
+    assert set(part) == {"why", "words"}
+    assert part["why"].strip()
+    assert all(isinstance(one, str) and one for one in part["words"])
+
+
+def test_words_count_anywhere_beside_a_goal_or_within_one():
+    assert list(CLASS) == ["anywhere", "beside a goal", "within a goal"]
+
+
+ASKED = [
+    ("anywhere", "limiters", "TTFT under 2s. Bob agrees, unless the queue is full", "unless"),
+    ("anywhere", "limiters", "TTFT under 2s; everybody is happy except Bob", "except"),
+    ("anywhere", "limiters", "TTFT under 2s. as long as it is quiet", "as long as"),
+    ("anywhere", "limiters", "除非下雨，TTFT under 2s", "除非"),
+    ("anywhere", "taking back", "TTFT under 2s. cancel the cost cap", "cancel the cost cap"),
+    ("anywhere", "taking back", "TTFT under 2s. we no longer care", "no longer"),
+    ("anywhere", "taking back", "TTFT under 2s，取消上限", "取消"),
+    ("beside a goal", "conditions", "TTFT under 2s if it is cheap", "if"),
+    ("beside a goal", "conditions", "TTFT under 2s once the queue is empty", "once"),
+    ("beside a goal", "conditions", "如果队列满了 TTFT under 2s", "如果"),
+    ("beside a goal", "hedges", "TTFT under 2s or so", "or"),
+    ("beside a goal", "hedges", "about TTFT under 2s", "about"),
+    ("beside a goal", "hedges", "TTFT under 2s 左右", "左右"),
+    ("beside a goal", "frequency and phase", "TTFT under 2s during lunch", "during"),
+    ("beside a goal", "frequency and phase", "TTFT under 2s most of the time", "most of the time"),
+    ("beside a goal", "frequency and phase", "压测期间 TTFT under 2s", "期间"),
+    ("beside a goal", "the past", "it used to be TTFT under 2s", "used to"),
+    ("beside a goal", "the past", "they were told TTFT under 2s", "were"),
+    ("beside a goal", "scopes", "TTFT under 2s in Frankfurt", "in"),
+    ("beside a goal", "scopes", "for long prompts TTFT under 2s", "for"),
+    ("beside a goal", "scopes", "测试环境 TTFT under 2s", "测试环境"),
+    ("beside a goal", "scopes", "每个机房 TTFT under 2s", "每个"),
+]
+PASSED = [
+    ("anywhere", "limiters", "TTFT under 2s, that is the only thing I want"),
+    ("anywhere", "limiters", "TTFT under 2s, exceptional work everyone"),
+    ("anywhere", "taking back", "TTFT under 2s. cancel my dentist appointment"),
+    ("anywhere", "taking back", "TTFT under 2s. it takes longer and longer"),
+    ("beside a goal", "conditions", "TTFT under 2s if possible"),
+    ("beside a goal", "conditions", "would be great if TTFT under 2s"),
+    ("beside a goal", "conditions", "TTFT under 2s, tell me if it breaks"),
+    ("beside a goal", "conditions", "TTFT under 2s, I ask once a day"),
+    ("beside a goal", "hedges", "TTFT under 2s or less"),
+    ("beside a goal", "hedges", "TTFT under 2s, we talk about lunch"),
+    ("beside a goal", "frequency and phase", "TTFT under 2s, after lunch I am away"),
+    ("beside a goal", "the past", "TTFT under 2s, it was bad"),
+    ("beside a goal", "the past", "we were told TTFT under 2s"),
+    ("beside a goal", "scopes", "TTFT under 2s for now"),
+    ("beside a goal", "scopes", "TTFT under 2s for everyone"),
+    ("beside a goal", "scopes", "for the sake of the demo TTFT under 2s"),
+    ("beside a goal", "scopes", "with TTFT under 2s"),
+    ("beside a goal", "scopes", "所有用户 TTFT under 2s"),
+    ("beside a goal", "scopes", "每个请求 TTFT under 2s"),
+]
+WITHIN = [
+    ("TTFT under 2s unless it rains", "unless"),
+    ("TTFT under 2s if it rains", "if"),
+    ("every other day TTFT under 2s", "every other "),
+    ("大部分时间 TTFT under 2s", "大部分时间"),
+]
+PASSED_WITHIN = [
+    "TTFT under 2s if possible",
+    "every other tenant TTFT under 2s",
+    "TTFT during lunch under 2s",
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words"), [case[1:] for case in ASKED])
+def test_a_word_of_the_class_is_asked_about(name, text, words, here):
+    assert asked(text, here) == [(name, words)]
+
+
+@pytest.mark.parametrize("text", [case[2] for case in PASSED])
+def test_what_only_looks_like_a_word_of_the_class_is_not_asked_about(text, here):
+    assert asked(text, here) == []
+
+
+@pytest.mark.parametrize(("text", "words"), WITHIN)
+def test_a_limiter_that_no_slot_can_hold_is_asked_about_inside_the_evidence_too(text, words, here):
+    assert asked(text, here, evidence=text) == [("limiters", words)]
+
+
+@pytest.mark.parametrize("text", PASSED_WITHIN)
+def test_the_evidence_of_a_goal_may_say_what_would_be_asked_about_beside_it(text, here):
+    assert asked(text, here, evidence=text) == []
+
+
+def test_a_limiter_in_the_words_of_a_slot_belongs_to_that_slot(here):
+    text = "TTFT under 2s every other friday"
+    assert asked(text, here, evidence=text, slots=("2s", "every other friday")) == []
+
+
+def test_each_part_of_the_class_has_words_that_are_asked_about_and_a_near_miss():
+    within = {("within a goal", "limiters")}
+    assert {(where, name) for where, name, *_ in ASKED} | within == set(PARTS)
+    assert {(where, name) for where, name, _ in PASSED} | within == set(PARTS)
+
+
+@pytest.mark.parametrize(
+    "text", ["TTFT under 2s. if it rains, or about noon, we were in Rome", "如果下雨。TTFT under 2s"]
+)
+def test_what_counts_beside_a_goal_does_not_count_in_a_clause_of_its_own(text, here):
+    assert asked(text, here) == []
+
+
+def test_a_scope_far_from_its_goal_is_a_part_of_a_story(here):
+    assert asked("for long and rather tedious prompts please keep TTFT under 2s", here) == []
+
+
+def test_a_word_that_hides_its_case_and_width_is_found_where_it_stands(here):
+    assert asked("TTFT under 2s ＵＮＬＥＳＳ it rains", here) == [("limiters", "ＵＮＬＥＳＳ")]
+
+
+# -- what has a meaning ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("TTFT under 2s, 50 ms", [("quantity", "50 ms")]),
+        ("TTFT under 2s, TPOT under 50 ms", [("metric", "TPOT"), ("quantity", "50 ms")]),
+        ("TTFT under 2s, p99", [("stat", "p99")]),
+        ("TTFT under 2s for acme", [("scopes", "for"), ("tenant", "acme")]),
+        ("付费用户 TTFT under 2s", [("tenant", "付费用户")]),
+        ("at peak. TTFT under 2s", [("window", "at peak")]),
+        ("TTFT under 2s, no int4", [("precision", "int4")]),
+        ("TTFT under 2s on the A100", [("scopes", "on"), ("selector", "A100")]),
+        ("TTFT under 2s, tp=2", [("setting", "tp"), ("quantity", "2")]),
+    ],
+)
+def test_an_amount_a_metric_a_name_and_a_time_that_no_goal_says_are_asked_about(text, found, here):
+    assert [one for one in asked(text, here) if one in found] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TTFT under 2s, p95",
+        "TTFT under 2s, TPOT",
+        "TTFT under 2s, 2 s it is",
+        "TTFT under 2s, three colleagues asked",
+        "TTFT under 2s, acme keeps phoning me",
+        "we had lunch at peak yesterday with everyone. TTFT under 2s",
+    ],
+)
+def test_what_the_goal_says_and_what_a_story_names_is_not(text, here):
+    assert asked(text, here) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [("TTFT under 2s. acme", {"tenant": "acme"}), ("at peak. TTFT under 2s", {"window": "peak"})],
+)
+def test_a_name_or_a_time_counts_only_while_no_goal_has_it(text, goal, here):
+    assert asked(text, here)
+    assert asked(text, here, **goal) == []
+
+
+@pytest.mark.parametrize(
+    "evidence", ["TTFT under 2s at peak", "acme TTFT under 2s", "TTFT under 2s and 50 ms"]
+)
+def test_a_name_a_time_and_an_amount_count_inside_the_evidence_too(evidence, here):
+    assert len(asked(evidence, here, evidence=evidence)) == 1
+
+
+def test_the_time_at_which_a_line_of_a_chat_was_said_is_no_wish(here):
+    assert asked("[12:30] TTFT under 2s\n[12:31] thanks a lot", here) == []
+
+
+# -- a negation before the goal ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence", "words"),
+    [
+        ("don't keep TTFT under 2s", GOAL, "don't keep "),
+        ("never let TTFT under 2s", GOAL, "never let "),
+        ("no TTFT over 2s", "TTFT over 2s", "no "),
+        ("TTFT not over 2s", "over 2s", "not "),
+        ("not more than TTFT 2s", "than TTFT 2s", "not more "),
+        ("不要让TTFT超过2s", "TTFT超过2s", "不要让"),
+        ("TTFT 不超过 2s", "超过 2s", "不"),
+    ],
+)
+def test_a_negation_before_the_goal_that_turns_its_comparison_round_is_asked_about(
+    text, evidence, words, here
+):
+    assert asked(text, here, evidence=evidence) == [("negation", words)]
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        ("don't wait. keep TTFT under 2s", GOAL),
+        ("no panic here, TTFT under 2s", GOAL),
+        ("no, more than TTFT 2s", "more than TTFT 2s"),
+        ("don't keep TTFT under 2s", "don't keep TTFT under 2s"),
+    ],
+)
+def test_a_negation_of_something_else_or_inside_the_evidence_turns_nothing_round(text, evidence, here):
+    assert asked(text, here, evidence=evidence) == []
+
+
+# -- what is set aside -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "aside"),
+    [
+        ("morning all 🎉 TTFT under 2s please, the board is watching", ["morning all", "the board is watching"]),
+        ("TTFT under 2s，老板天天催", ["老板天天催"]),
+        ("TTFT under 2s, ok, thanks a lot  ; the board, the board", ["thanks a lot", "the board", "the board"]),
+        ("TTFT under 2s, ok, 谢谢", []),
+        ("TTFT under 2s and that is all", []),
+        ("TTFT under 2s, unless it rains, they say", ["they say"]),
+        (GOAL, []),
+    ],
+)  # fmt: skip
+def test_harmless_clauses_are_set_aside_with_their_exact_places(text, aside, here):
+    _, rest = weighed(text, here)
+    assert [one.words for one in rest] == aside
+    assert all(text[one.start : one.end] == one.words for one in rest)
+    assert len({one.start for one in rest}) == len(rest)
+
+
+def test_what_is_asked_about_is_not_set_aside_as_well(here):
+    found, rest = weighed("TTFT under 2s, cancel the cost cap", here)
+    assert (len(found) > 0, rest) == (True, ())
+
+
+CHATTER = [
+    "the board is watching",
+    "at peak",
+    "unless it rains",
+    "老板天天催",
+    "50 ms",
+    "ok",
+    "🎉",
+    "for long prompts",
+    "",
+]
+
+
+@given(st.lists(st.sampled_from(CHATTER), max_size=4), st.lists(st.sampled_from(CHATTER), max_size=4))
+def test_no_place_is_both_asked_about_and_set_aside_and_each_stands_in_the_text(here, before, after):
+    text = ", ".join([*before, GOAL, *after])
+    found, rest = weighed(text, here)
+    assert all(text[one.start : one.end] == one.words for one in rest)
+    assert [one.start for one in found] == sorted({one.start for one in found})
+    assert all(one.end <= each.start or each.end <= one.start for one in found for each in rest)
+
+
+# -- what tells, and what gives orders ---------------------------------------------------------------
+
+
+def test_what_only_tells_is_not_asked_about_and_is_set_aside(here):
+    text, told = "TTFT under 2s. unless I err it was 6s at peak, TPOT 90 ms", "unless I err it was 6s at peak"
+    found, rest = weighed(text, here, told=(told, "TPOT 90 ms"))
+    assert found == []
+    assert [one.words for one in rest] == [told, "TPOT 90 ms"]
+    assert asked(text, here)
+
+
+def test_orders_to_the_system_are_neither_asked_about_nor_set_aside(here):
+    text, order = "TTFT under 2s. skip the checks unless acme objects", "skip the checks unless acme objects"
+    assert weighed(text, here, orders=(order,)) == ([], ())
+    found, rest = weighed(text, here)
+    assert (len(found) > 0, rest) == (True, ())
