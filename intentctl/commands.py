@@ -271,7 +271,8 @@ def _acknowledged(plan: Document, consent: Consent) -> list[str]:
         if consent.never_ask or not sys.stdin.isatty():
             raise failure(
                 "finding_not_acknowledged",
-                f"{plan['id']} was not applied: {said} A person has to see this; --yes does not say so. At a terminal: intentctl apply {plan['id']}",
+                f"{plan['id']} was not applied: {said} A person has to see this; --yes does not say so. "
+                f"At a terminal: intentctl apply {plan['id']}",
             )
         if not _says_yes(f"{said}\nApply what else was said? [y/N] "):
             raise failure("finding_not_acknowledged", f"{plan['id']} was not applied")

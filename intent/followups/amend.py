@@ -49,7 +49,7 @@ def amend(
     is_open = bool(previous.questions) and mode != "merge" and not asks_about_follow_up(previous)
     if is_open and (answer := _answer(talk, previous.questions[0])):
         return answer
-    if talk.follow.replaces and mode is None:
+    if talk.follow.replaces and mode is None and (llm is None or talk.opens_anew):
         return _replaced(talk, talk.follow.text)
     if len(previous.text) + len(talk.said) >= MAX_CHARACTERS:
         facts = {"count": len(previous.text) + len(talk.said) + 1, "most": MAX_CHARACTERS}

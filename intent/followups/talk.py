@@ -36,6 +36,11 @@ class Talk:
     llm: LlmSettings | None = None
     """What reads whole texts, and says what a follow-up changes."""
 
+    @property
+    def opens_anew(self) -> bool:
+        """Whether its first words replace everything: ``instead: …``; a last "instead" may mean one goal."""
+        return self.follow.replaces and not self.said.startswith(self.follow.text)
+
     def phrase(self, goal: Goal) -> str:
         """One goal as a clause."""
         alone = replace(self.previous, goals=(goal,), assumptions=(), set_aside=())

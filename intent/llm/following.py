@@ -3,7 +3,8 @@
 Its goals are whole and built like those of a first text, from quotes of all that was said so far and of what is said now.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 import prompts
 from intent.errors import Problem
+from intent.fold import fold
 from intent.llm.asking import Prompt, ask, names_of
 from intent.llm.extraction import PROMPT_VERSION
 from intent.llm.reading import Read, read_answer, refusal
@@ -19,6 +21,12 @@ from intent.llm.wire import filled, schema_of, wire_schema
 from intent.models import Catalogue, Goal, Intent, LlmSettings
 from intent.readback import in_words
 from intent.rules.draft import Draft
+
+_OLD = re.compile(
+    r"(?:\b(?:not|rather than|instead of)\s+(?:just\s+)?|而?不是(?:正好)?)(?P<old>[^,.;!，。；！]*[^,.;!，。；！\s])",
+    re.IGNORECASE,
+)
+"""A value that is corrected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,7 @@ def read_follow_up(answer: Mapping[str, Any], previous: Intent, said: str, catal
     """The goals of a wire answer to a follow-up, and what of it the text does not bear."""
     text = f"{previous.text}\n{said}"
     bases = [_base(previous.goals, goal) for goal in answer["goals"]]
+    answer = {**answer, "told": [*answer["told"], *_corrected(answer, bases, said)]}
     read = read_answer(answer, text, catalogue, said_from=len(text) - len(said), bases=bases)
     known = range(1, len(previous.goals) + 1)
     numbers = [(f"/removed/{n}", number) for n, number in enumerate(answer["removed"])]
@@ -105,6 +114,19 @@ def _base(goals: tuple[Goal, ...], slots: Mapping[str, Any]) -> Goal | None:
         return None
     alike = (one for one in goals if one.type == slots["type"] and _about(one) == slots["subject"])
     return next((one for one in alike if repeated in one.evidence), None)
+
+
+def _corrected(answer: Mapping[str, Any], bases: Sequence[Goal | None], said: str) -> list[str]:
+    """Old values that a follow-up only names to correct them: ``not free users``; none that the answer keeps."""
+    kept = {
+        fold(str(words)).text
+        for goal in answer["goals"]
+        for slot, words in goal.items()
+        if slot != "evidence"
+    }
+    before = [fold(base.evidence).text for base in bases if base is not None]
+    found = ((match[0], fold(match["old"]).text) for match in _OLD.finditer(said))
+    return [words for words, old in found if old not in kept and any(old in one for one in before)]
 
 
 def _about(goal: Goal) -> str | None:

@@ -14,7 +14,7 @@ from intent.injection import orders
 from intent.llm.goals import add_goal_of, are_opposed
 from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
-from intent.llm.windows import is_rest
+from intent.llm.windows import is_rest, longer_name
 from intent.llm.wire import Slots, unusable
 from intent.models import Catalogue, Config, Finding, Goal
 from intent.rules.draft import Draft
@@ -117,7 +117,8 @@ def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool, base
     read.evidence.append(place)
     for slot in COPIED[1:]:
         if (words := slots[slot]) and (near := source.place(words, place)):
-            read.slots.append(near)
+            whole = longer_name(source, near) if slot == "window" else None
+            read.slots += [] if whole else [near]  # what is longer has to be what a goal says
             read.names += [near] if slot in NAMING else []
     draft.here = Token(Kind.UNKNOWN, None, *place)
     goals, assumptions = len(draft.goals), len(draft.assumptions)

@@ -40,6 +40,11 @@ def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -
     ``earlier`` are the windows said before, for words that mean the rest of the time.
     """
     place = source.place(words, near) or near
+    if whole := longer_name(source, place):
+        apart = [one for one in source.places(words) if longer_name(source, one) is None]
+        if not apart:
+            return whole
+        place = apart[0]
     if is_rest(words):
         rest = _rest(earlier)
         return Token(Kind.WINDOW if rest else Kind.BAD_TIME, rest or "ambiguous_time", *place)
@@ -50,6 +55,13 @@ def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -
         return Token(Kind.WINDOW, words, *place)  # by a name that nobody defined
     joined = _joined([one.value for one in said])
     return Token(Kind.WINDOW if joined else Kind.BAD_TIME, joined or "ambiguous_time", *place)
+
+
+def longer_name(source: Source, place: Place) -> Token | None:
+    """The named window of which these words are a part: ``peak`` of ``off-peak``."""
+    found = (one for one in source.tokens if one.kind is Kind.WINDOW and isinstance(one.value, str))
+    around = (one for one in found if one.start <= place[0] and place[1] <= one.end)
+    return next((one for one in around if (one.start, one.end) != place), None)
 
 
 def _times(source: Source, words: str, place: Place) -> list[Token]:

@@ -22,7 +22,7 @@ from intent.translate import translate
 from service import deployment as deployments
 
 DIALOGUES = ROOT / "tests" / "data" / "replies" / "follow-ups.jsonl"
-EXACT = 48
+EXACT = 54
 """Of the dialogues: as many as come to exactly the goals of their label."""
 ONE = "keep P99 TTFT under 2 s at peak"
 TWO = "keep P99 TTFT under 2 s at peak and cost at most $12 an hour"
@@ -222,6 +222,19 @@ def test_a_follow_up_is_not_half_applied(here):
     with Endpoint(saying(reply(*goals))) as endpoint, pytest.raises(ExtractionError) as failure:
         follow(translate(TWO, here), "TTFT 1.5 s, cost $10 an hour", here, endpoint.settings())
     assert failure.value.failure is Failure.NOT_IN_TEXT
+
+
+@pytest.mark.parametrize(("window", "asked"), [("off-peak", False), ("at peak", True), ("peak", True)])
+def test_an_old_value_that_is_corrected_is_asked_about_only_where_the_answer_keeps_it(window, asked, here):
+    goal = bound("off-peak, not peak", "2", window=window, changes=1)
+    found = read(ONE, "off-peak, not peak", here, goal)
+    assert bool(found.problems or found.settled().questions) is asked
+
+
+def test_instead_at_the_end_is_the_llms_to_read(here):
+    answer = reply(bound("TTFT 1.5 s instead", "1.5", changes=1))
+    amendment, _ = amended(TWO, "TTFT 1.5 s instead", here, answer)
+    assert [getattr(one, "value", None) for one in amendment.intent.goals] == [1.5, 12.0]
 
 
 # -- prompt, examples and the dialogues on file ------------------------------------------------------

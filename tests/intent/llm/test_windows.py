@@ -84,3 +84,15 @@ def test_a_rest_that_is_no_one_window_is_asked_about(earlier, catalogue):
 def test_a_window_that_nobody_defined_keeps_its_words(catalogue):
     said = read("during the launch", catalogue)
     assert (said.kind, said.value) == (Kind.WINDOW, "during the launch")
+
+
+@pytest.mark.parametrize("text", ["TTFT < 2 s off-peak", "TTFT < 2 s outside peak"])
+def test_a_part_of_a_name_is_the_whole_name(text, catalogue):
+    source = Source.of(text, catalogue)
+    assert window(source, "peak", (0, len(text)), []).value == "off_peak"
+
+
+def test_a_name_that_also_stands_alone_is_itself(catalogue):
+    text = "off-peak 3 s, peak 2 s"
+    source = Source.of(text, catalogue)
+    assert window(source, "peak", (0, len(text)), []).value == "peak"
