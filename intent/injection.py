@@ -5,6 +5,10 @@ Detection is only a flag for people: no text can approve itself or move a limit,
 
 import re
 from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+import yaml
 
 from intent.fold import fold
 
@@ -78,39 +82,16 @@ _PATTERNS = (
     r"(?:^|\n)\s*(?:system|assistant|developer)\s*:|\[\s*(?:system|inst)\s*\]|\#{2,}\s*(?:system|instructions?|new\s+task)\b",
     r"<\|[^|>]*\|>|<\/?(?:system|assistant|user|operator_text)>|```|\bend\s+of\s+input\b",
 )
-_TALK = (
-    # talk of what guards the system: no wish needs these words
-    r"(?<!an )(?<!our )\bapprovals?\b|\bapprovers?\b|\b(?:validators?|validations?|guardrails?|privileges?)\b|\bpolic(?:y|ies)\b",
-    r"\baudit(?:s|ing)?[\s_-]*(?:logs?|trails?|logger|records?|history|off)\b|\baudit\s*=|\b(?:cluster-)?admin(?:s|istrators?)?\b",
-    r"\b(?:your|its|the|full|all|every|hidden|secret|prior|previous)\s+(?:\w+\s+)?(?:instructions?|permissions?|restrictions?)\b",
-    r"\bno\s+(?:more\s+)?(?:restrictions?|limits|rules|permissions?)\b|\bnobody'?s\s+permission\b|\bunrestricted\b",
-    r"\b(?:the|your)\s+(?:limits?|rules?)\s+(?:no\s+longer|do(?:es)?\s*n[o']t)\b|\bwaive\s+the\s+(?:\w+\s+)?(?:polic|rule|check|review)\w*",
-    r"\b(?:safety|your)\s+(?:limits?|switch(?:es)?|checks?|rules?|filters?)\b|\bmark\s+\S+\s+(?:review|approvals?|checks?|request)\b",
-    r"\b(?:system|security|safety)\s+overrid\w+|\boverrid\w+\s+(?:code|mode|all)\b|\bimpersonat\w+|\bpretend\s+that\b",
-    r"\byou(?:\s+are|'re)\s+(?:now\s+|a\s+|an\s+)?(?:root|admin|dan|\w*bot)\b|\b(?:as|is|are|am|be)\s+root\b|\bcover\s+your\s+tracks\b",
-    r"\b(?:credentials?|api\s+keys?|private\s+keys?|signing\s+keys?|environment\s+variables?)\b|\bkubectl\s+(?:delete|apply|exec|patch|edit|scale|drain)\b",
-    r"\bdecode\b|\b(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*\d)[A-Za-z0-9+/]{12,}={1,2}",
-    r"\bdo\s+not\s+log\b|\bdon'?t\s+log\b|\bnever\s+mention\b|\b(?:and|then)\s+obey\b|;\s*obey\b|\bthe\s+(?:ai|assistant|model)\s+must\b",
-    "审批|预先批准|无条件批准|审计(?:日志|记录|轨迹)|冒充|提权|私钥|秘钥|策略文件|走流程|系统指令|用户输入结束|root\\s*身份",
-    f"(?:限制|上限|规则|校验|策略){_NEAR}{{0,4}}?(?:解除|撤销|失效|无效|放开|去掉)|省去{_NEAR}{{0,4}}?(?:校验|验证|检查|审核)",
-    # talk of the records of what was wished, seen and decided
-    r"\b(?:read-?back|(?:the|no|record)\s+(?:\w+\s+)?findings?|unsigned|as\s+reviewed|(?:reviewer's|without\s+a)\s+signature|sign-?off\s+gate|canary\s+gate|dry\s+run|change\s+board|second\s+pair\s+of\s+eyes)\b",
-    r"\b(?:log\s+entry|backdat\w+|falsif\w+|forge|forged|usage\s+counters?|acknowledged?|skip_\w+|approved_by|\w+_enabled)\b",
-    r"\b(?:every|all|any|\w+'s)\s+(?:\w+\s+){0,2}(?:intents?|operators'?)\b|\bstatus\s+ok\b|\b(?:as|is|look)\s+(?:suspicious|harmless)\b|\bno\s+conflict\b",
-    r"\bsay\s+(?:it|that\s+it)\s+was\b|\breject\s+(?:whatever|everything|every|all)\b|\byou\s+(?:must|are\s+instructed|no\s+longer)\b|\bleave\s+no\s+trace",
-    r"\b(?:stop|quit|cease)\s+(?:asking|checking|logging|recording|confirming|validating)\b|\bchecks?\s+(?:must|should|can)\s+be\b|\b(?:off|disable)\s+the\s+\w+\s+guard\b",
-    r"\b(?:kubeconfig|authorized_keys|authentication|rot13|base64|public\s+key|(?:service\s+account|access|bearer|auth)\s+token)\b|\bport\s+22\b|\bhttps?://",
-    r"\brestart\s+yourself\b|\bremove\s+the\s+quotas?\b|\b(?:dear|for\s+the)\s+bot\b|\bbot\)|\bzero\s+out\b|\btenant's\s+invoice\b|\blanguage\s+model\b|\babove\s+this\s+sentence\b|\bverbatim\b",
-    r"\bexecute\s+it\b|\bas\s+i\s+say\b|\bgrandmother\b|\bwho\s+filed\b|<div|<!--|display\s*:\s*none",
-    r"回读|校验器|伪造|复核人|已复核|账单(?:上|.{0,3}清零)|费用记到|签过字|点一下通过|解码|机器人请|意图|\bintent\b.{0,12}(?:撤|取消)|(?:撤|取消|cancel|withdraw|delete)[^。;,]{0,14}\bintents?\b|注入|标记这条|可疑|无害|公钥|鉴权|配额|一律拒绝|不要留下|操作记录|写进日志|接口停掉|告警的接口",
-    "如果有人问|就说是|当没看见|返回成功|别告诉他|不要让他们发现|令牌|改成已",
-    # letters set apart
-    r"\b(?:[a-z][ .]){4,}[a-z]\b|(?:[\u4e00-\u9fff] ){3}[\u4e00-\u9fff]|\b(?:[a-z] +){4,}",
-)
-"""Words that no wish needs: a person looks at the text, and no word of it is left out for them."""
 _DISGUISED = re.compile(r"\b(?=[a-z0-9$@]*[a-z])(?=(?:[a-z$@]*[0-9]){2})[a-z0-9$@]{4,}\b", re.ASCII)
 """A word with digits for some of its letters: ``1gn0r3``."""
 _DIGITS = str.maketrans("013457$@", "oieastsa")
+
+
+@cache
+def _talk() -> tuple[str, ...]:
+    """What no wish speaks of."""
+    data = yaml.safe_load(files("intent").joinpath("suspicious.yaml").read_text(encoding="utf-8"))
+    return tuple(chain.from_iterable(data.values()))
 
 
 @cache
@@ -126,7 +107,7 @@ def orders(text: str) -> list[tuple[int, int]]:
 
 def suspicious(text: str) -> list[tuple[int, int]]:
     """Those, and what sounds like more of them: talk of guards, records and secrets, and disguised letters."""
-    return _places(text, _PATTERNS) or _places(text, _TALK)
+    return _places(text, _PATTERNS) or _places(text, _talk())
 
 
 def _places(text: str, patterns: tuple[str, ...]) -> list[tuple[int, int]]:
