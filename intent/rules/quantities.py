@@ -11,7 +11,6 @@ LARGEST = 1e15
 """No wish has a larger number; beyond it a float no longer holds every whole one."""
 
 _OTHER_PERIODS = {
-    "USD/min": ("USD/h", 60.0),
     "USD/week": ("USD/day", 1 / 7),
     "USD/year": ("USD/month", 1 / 12),
 }
