@@ -145,10 +145,10 @@ async def test_a_switch_changes_no_byte_no_logprob_and_no_token(
         want = ears.said()
         ears.tokens.clear()
 
+        shadow = await engine.prepare(parse_topology(target, cluster, LAYERS, "fp32"))
+        await shadow.ready()  # on a busy host longer than requests last
         await submit_all(engine, requests(100, temperature))
         await ears.have("r0", 3)  # r4 is half-prefilled, r6 and r7 wait for a place
-        shadow = await engine.prepare(parse_topology(target, cluster, LAYERS, "fp32"))
-        await shadow.ready()
         for _ in range(3):
             await shadow.lag()
         await ears.have("r0", min(100, len(ears.tokens["r0"]) + 3))  # what was copied is written to again
