@@ -44,6 +44,8 @@ _TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\
 """Words that turn a comparison round."""
 _BEFORE, _AFTER = 10, 2
 """Characters between a word that turns a goal round and the goal."""
+_NEVER_TOLD = frozenset({"limiters", "conditions", "frequency and phase"})
+"""Parts of the class that wish something, even where they were taken for what only tells."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
 _THROUGHPUTS = frozenset({"throughput_tok", "throughput_req", ANY_THROUGHPUT, "tpot"})
 
@@ -73,8 +75,9 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
         for token in chain(_meaning(inside, goals, here), marks):
             place = token.start, token.end
             held = taken.slots if token.kind in _HELD_BY_SLOTS else taken.goals
+            told = () if token.value in _NEVER_TOLD else taken.told
             if not any(
-                _overlap(place, other) for other in (*held, *taken.slots, *taken.told, *taken.orders, *stamps)
+                _overlap(place, other) for other in (*held, *taken.slots, *told, *taken.orders, *stamps)
             ):
                 found.setdefault(place, token)
     for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):

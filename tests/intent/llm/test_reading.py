@@ -287,3 +287,19 @@ def test_one_goal_that_is_not_borne_is_asked_of_the_person_beside_the_others(her
 )
 def test_words_beside_the_goals_have_to_stand_there_too(lists, here):
     assert refused("TTFT under 2s", here, bound("TTFT under 2s", number="2", unit="s"), **lists)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "unless the queue is full",
+        "except on the demo box",
+        "if the queue is short",
+        "most of the time",
+        "除非排队",
+    ],
+)
+def test_what_limits_a_goal_is_asked_about_even_where_the_model_says_that_it_only_tells(told, here):
+    wish = bound("keep TTFT under 2 s", number="2", unit="s")
+    (question,) = understood(f"keep TTFT under 2 s {told}", here, wish, told=[told]).questions
+    assert "TTFT" not in question.default
