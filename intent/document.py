@@ -11,7 +11,8 @@ from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent,
 
 _GOALS = {kind.__dataclass_fields__["type"].default: kind for kind in get_args(Goal)}
 _KEYS = (
-    "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside", "questions", "findings", "readback",
+    "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside", "expectations", "questions", "findings",
+    "readback",
     "translator",
 )  # fmt: skip
 _Read = TypeVar("_Read")

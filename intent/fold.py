@@ -20,6 +20,8 @@ class Folded:
 
 def fold(text: str) -> Folded:
     """Fold character by character, so that every result has one place it came from."""
+    if text.isascii() and text.isprintable():
+        return Folded(text.lower(), tuple(range(len(text))))
     characters: list[str] = []
     origin: list[int] = []
     for place, character in enumerate(text):

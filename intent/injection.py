@@ -5,12 +5,10 @@ Detection is only a flag for people: no text can approve itself or move a limit,
 
 import re
 from functools import cache
-from importlib.resources import files
 from itertools import chain
 
-import yaml
-
 from intent.fold import fold
+from intent.tables import table
 
 _GUARDS = (
     r"(?:limits?|rules?|instructions?|validations?|validators?|polic(?:y|ies)|checks?|approvals?|prompts?|safety|guardrails?|"
@@ -90,8 +88,7 @@ _DIGITS = str.maketrans("013457$@", "oieastsa")
 @cache
 def _talk() -> tuple[str, ...]:
     """What no wish speaks of."""
-    data = yaml.safe_load(files("intent").joinpath("suspicious.yaml").read_text(encoding="utf-8"))
-    return tuple(chain.from_iterable(data.values()))
+    return tuple(chain.from_iterable(table("intent", "suspicious").values()))
 
 
 @cache

@@ -4,22 +4,17 @@ A template is a ``str.format`` string with named fields; both languages of a key
 """
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Literal
 
-import yaml
+from intent.tables import table
 
 Language = Literal["en", "zh"]
 
 
-@cache
 def templates(package: str) -> Mapping[str, Mapping[Language, str]]:
     """Every message of a package: key to language to template."""
-    loaded: dict[str, dict[Language, str]] = yaml.safe_load(
-        files(package).joinpath("messages.yaml").read_text(encoding="utf-8")
-    )
-    return loaded
+    found: Mapping[str, Mapping[Language, str]] = table(package, "messages")
+    return found
 
 
 def say(package: str, language: Language, key: str, **facts: object) -> str:

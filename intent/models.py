@@ -237,7 +237,14 @@ class Question:
 
     text: str
     options: tuple[str, ...]
+    """What a person would say."""
     default: str
+    texts: tuple[str, ...] = ()
+    """The whole text that each option makes; the options themselves where there are none."""
+
+    def stands_for(self, option: int) -> str:
+        """The whole text of an option, by its place."""
+        return self.texts[option] if self.texts else self.options[option]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +289,19 @@ class LlmSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the words expect of the load: no goal, but what a plan may count with."""
+
+    words: str
+    factor: float | None
+    """What the present load is multiplied by; None if they do not say it."""
+    window: Window
+    start: int
+    end: int
+    """Half-open, in the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """What an operator wants, with everything that was found out about it."""
 
@@ -293,6 +313,7 @@ class Intent:
     windows: Mapping[str, Window] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
     questions: tuple[Question, ...] = ()
     findings: tuple[Finding, ...] = ()
     readback: str = ""

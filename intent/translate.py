@@ -12,6 +12,7 @@ from intent.messages import Language, say
 from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules import read
 from intent.rules.draft import Draft
+from intent.rules.expectations import expectations
 
 INJECTION = "injection_suspected"
 """The finding of orders to the system; a plan for such an intent is applied only once somebody has seen it."""
@@ -103,7 +104,8 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         words = draft.say("hidden_characters" if disguised else "hidden_characters_left_out", which=hidden)
         findings = (*findings, Finding("hidden_characters", "/text", words))
         if draft.goals and not questions and disguised:
-            questions = (Question(words, (_visible(draft.text), draft.say("nothing")), _visible(draft.text)),)
+            visible, nothing = draft.say("visible_only"), draft.say("nothing")
+            questions = (Question(words, (visible, nothing), visible, (_visible(draft.text), nothing)),)
     intent = Intent(
         text=draft.text,
         language=draft.language,
@@ -111,6 +113,7 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         translator=translator,
         assumptions=tuple(draft.assumptions),
         set_aside=draft.set_aside,
+        expectations=expectations(draft.text, draft.catalogue),
         findings=findings,
         questions=questions,
     )

@@ -50,10 +50,11 @@ def question(intent: Intent, missing: Sequence[Unknown], words: Words) -> Questi
     asked = next((one for one in missing if one.known), None)
     if asked is None:
         return None
-    options = [_instead(intent, asked, name) for name in asked.known[:MOST_NAMES]]
-    options = list(dict.fromkeys([*options, words.message("leave_everything")]))
+    nothing = words.message("leave_everything")
+    texts = {_instead(intent, asked, name): name for name in asked.known[:MOST_NAMES]} | {nothing: nothing}
+    options = tuple(texts.values())
     text = words.message("which_name", name=asked.said, known=words.listed(asked.known))
-    return Question(text, tuple(options), options[0])
+    return Question(text, options, options[0], tuple(texts))
 
 
 def _names(goal: Goal) -> Iterator[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from intent.errors import ExtractionError
-from intent.followups.answers import number_said, option_said
+from intent.followups.answers import answered, number_said
 from intent.followups.cues import Way, follow_up, said, say, without
 from intent.followups.followed import asks_about_follow_up, chosen, followed
 from intent.followups.fragments import VALUES, Fragment, put_into
@@ -76,13 +76,14 @@ def _answer(talk: Talk, question: Question) -> Amendment | None:
     if (number := number_said(talk.said, len(options))) is not None:
         if number > len(options):
             return talk.refused(NOT_UNDERSTOOD, "option_unknown", number=number, count=len(options))
-        option: str | None = options[number - 1]
+        place: int | None = number - 1
     else:
-        found = (option_said(text, options, talk.catalogue) for text in (talk.said, talk.follow.text))
-        option = next((one for one in found if one is not None), None)
-    if option is None:
+        found = (answered(text, question, talk.catalogue) for text in (talk.said, talk.follow.text))
+        place = next((one for one in found if one is not None), None)
+    if place is None:
         return None
-    return _whole(talk, translate(option, talk.catalogue, talk.llm), "answer", orders_in(talk.previous))
+    meant = question.stands_for(place)
+    return _whole(talk, translate(meant, talk.catalogue, talk.llm), "answer", orders_in(talk.previous))
 
 
 def _replaced(talk: Talk, text: str) -> Amendment:
@@ -235,7 +236,7 @@ def _differs_in_value(goal: Goal, before: Goal) -> bool:
 def _asked_first(talk: Talk, reading: Intent) -> Amendment:
     """The follow-up's own question, each option brought to what it would come to."""
     (question, *_) = reading.questions
-    readings = {option: translate(option, talk.catalogue) for option in question.options}
+    readings = {text: translate(text, talk.catalogue) for text in question.texts or question.options}
     ends = [
         _said(replace(talk, said=option), one)
         for option, one in readings.items()

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from intent.fold import fold
 from intent.messages import Language
+from intent.tables import table
 
 
 class Way(StrEnum):
@@ -40,12 +38,9 @@ class FollowUp:
     """Whether what was said before no longer counts."""
 
 
-@cache
 def _data() -> Mapping[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(
-        files(__package__).joinpath("cues.yaml").read_text(encoding="utf-8")
-    )
-    return loaded
+    found: Mapping[str, Any] = table(__package__, "cues")
+    return found
 
 
 @cache

@@ -45,9 +45,9 @@ def chosen(previous: Intent, said: str) -> str:
     """What is said; of a question that a follow-up left, the option with the number that is said."""
     if not asks_about_follow_up(previous):
         return said
-    options = previous.questions[0].options
-    number = number_said(said, len(options))
-    return options[number - 1] if number is not None and number <= len(options) else said
+    question = previous.questions[0]
+    number = number_said(said, len(question.options))
+    return question.stands_for(number - 1) if number is not None and number <= len(question.options) else said
 
 
 def asks_about_follow_up(previous: Intent) -> bool:
@@ -59,9 +59,12 @@ def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
     """The goals as they are, and the question; its options are what to say next."""
     question = draft.questions[0]
     before = len(" ".join(talk.previous.text.split()))
-    options = [_now(option, talk, before) for option in question.options]
-    offered = tuple(dict.fromkeys((*filter(None, options), draft.say("nothing"))))[:4]
-    asked = Question(question.text, offered if len(offered) > 1 else (*offered, talk.said), offered[0])
+    made = (_now(question.stands_for(place), talk, before) for place in range(len(question.options)))
+    nothing = draft.say("nothing")
+    texts = {text: say for text, say in zip(made, question.options, strict=True) if text} | {nothing: nothing}
+    texts |= {talk.said: talk.said} if len(texts) == 1 else {}
+    offered = list(texts)[:4]
+    asked = Question(question.text, tuple(texts[one] for one in offered), texts[offered[0]], tuple(offered))
     return replace(
         talk.previous,
         text=f"{talk.previous.text}\n{talk.said}",

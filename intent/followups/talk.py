@@ -7,6 +7,7 @@ from intent.followups.cues import FollowUp, say
 from intent.followups.subjects import is_called, same_wish
 from intent.followups.versions import Amendment, Entry, version
 from intent.messages import Language
+from intent.messages import say as say_in
 from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Outcome, Question, TranslatorInfo
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
@@ -122,21 +123,34 @@ class Talk:
         """The goals as they are, and a question; each option is the complete text of one version."""
         if self.waits:
             return self.refused(NOT_UNDERSTOOD, "answer_first", question=self.previous.questions[0].text)
-        texts = [text for entries in alternatives if (text := self._complete(entries)) is not None]
-        if len(set(texts)) == 1 and (as_before := self._complete(self.entries)) is not None:
-            texts.append(as_before)
-        offered = tuple(dict.fromkeys(texts))[:4]
+        texts = {
+            text: self._difference(entries) or text
+            for entries in alternatives
+            if (text := self._complete(entries)) is not None
+        }
+        if len(texts) == 1 and (as_before := self._complete(self.entries)) is not None:
+            texts.setdefault(as_before, say_in("intent", self.previous.language, "nothing"))
+        offered = list(texts)[:4]
+        sayings = tuple(texts[one] for one in offered)
         if len(offered) < 2:
             return self.lost()
-        finding = Finding(AMBIGUOUS, "/text", words, self.said, offered[0])
+        finding = Finding(AMBIGUOUS, "/text", words, self.said, sayings[0])
         intent = replace(
             self.previous,
             text=f"{self.previous.text}\n{self.said}",
-            questions=(Question(words, offered, offered[0]),),
+            questions=(Question(words, sayings, sayings[0], tuple(offered)),),
             findings=tuple(dict.fromkeys((*orders_in(self.previous), *found, finding))),
             outcome=Outcome.CLARIFY,
         )
         return Amendment(intent, (), "merge")
+
+    def _difference(self, entries: Entries) -> str | None:
+        """What these goals have that the intent has not, in words; None where nothing is new."""
+        known = [entry.goal for entry in self.entries]
+        new = tuple(entry.goal for entry in entries if not any(same_wish(entry.goal, one) for one in known))
+        return (
+            self.read_back(replace(self.previous, goals=new, assumptions=(), set_aside=())) if new else None
+        )
 
     def _complete(self, entries: Entries) -> str | None:
         """The text of these goals, if the rules read it so."""

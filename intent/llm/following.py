@@ -143,7 +143,7 @@ def _numbered(previous: Intent) -> list[dict[str, Any]]:
 
 def _question(previous: Intent) -> dict[str, Any]:
     (question, *_) = previous.questions
-    return {"asked": question.text, "options": list(question.options)}
+    return {"asked": question.text, "options": list(question.texts or question.options)}
 
 
 # -- what the model is told --------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def are_opposed(goals: Sequence[Slots]) -> list[bool]:
 def _keep(one: GoalSlots, build: Callable[[Window], Goal]) -> None:
     """Append a goal, unless its window was asked about."""
     if (when := one.window()) is not None:
-        one.draft.add(build(when))
+        one.draft.add(build(when), one.place)
 
 
 # -- what is measured ------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _exception(one: GoalSlots) -> None:
         limit, unit, factor = extra
         goal = TenantException(tenant, metric, one.evidence, limit, unit, factor)  # type: ignore[arg-type] # a closed table
         if slots["window"] is None and bound is not None:
-            draft.add(replace(goal, window=bound.window))
+            draft.add(replace(goal, window=bound.window), one.place)
         else:
             _keep(one, lambda when: replace(goal, window=when))
 

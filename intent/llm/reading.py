@@ -14,14 +14,16 @@ from intent.injection import orders
 from intent.llm.goals import add_goal_of, are_opposed
 from intent.llm.quotes import Place, Source, overlaps
 from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
-from intent.llm.windows import is_rest, longer_name
+from intent.llm.windows import longer_name
 from intent.llm.wire import Slots, unusable
-from intent.models import Catalogue, Config, Finding, Goal
-from intent.rules.draft import Draft
+from intent.models import Catalogue, Config, Goal
+from intent.rules.draft import Draft, Option
+from intent.rules.inventory import compare
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
-from intent.weighing import Taken, set_aside, weighty
+from intent.rules.weighing import Taken, set_aside, weighty
+from intent.times.rest import is_rest
 
 _BOUND = frozenset({Kind.METRIC, Kind.QUANTITY, Kind.COMPARISON})
 _TELLING = re.compile(
@@ -166,7 +168,8 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     told = [place for place in told if not _wishes(source, place)]
     held = [place for one in answer["inventory"] for place in _compared(draft, source, one)]
     before = [(0, read.said_from)] if read.said_from else []
-    taken = Taken(tuple(read.evidence), tuple(read.slots), (*told, *held), (*given, *before))
+    evidence = tuple(read.evidence)
+    taken = Taken(evidence, evidence, tuple(read.slots), (*told, *held), (*given, *before))
     left = [
         Token(Kind.LIMITING, "unplaced", *place)
         for words in answer["unplaced"]
@@ -189,7 +192,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
 def _ask_about(draft: Draft, left: Sequence[Token]) -> None:
     """One question about the words that are left; its default drops no negation, time or limit."""
     said = ", ".join(dict.fromkeys(draft.quoted(one) for one in left))
-    options = [draft.without(left), draft.say("nothing")]
+    options: list[Option | str] = [draft.without(left), draft.say("nothing")]
     if any(one.kind in _KEEPING for one in left):
         options.reverse()
     draft.ask("words_not_understood", left[0], draft.say("words_not_understood", said=said), options)
@@ -214,10 +217,8 @@ def _compared(draft: Draft, source: Source, said: Mapping[str, str]) -> Iterator
     if place is None:
         return
     yield place
-    kind, devices = said["kind"].strip(), draft.catalogue.devices
-    have = next((count for name, count in devices.items() if name.lower() == kind.lower()), 0)
-    tokens = tokenize(said["count"], draft.catalogue)
-    counts = [one.value.number for one in tokens if one.kind is Kind.QUANTITY]
-    if counts and counts[0] != have:
-        words = draft.say("inventory_differs", said=repr(said["evidence"]), kind=kind, have=have)
-        draft.findings.append(Finding("inventory_differs", "/text", words, said["evidence"]))
+    counts = [
+        one.value.number for one in tokenize(said["count"], draft.catalogue) if one.kind is Kind.QUANTITY
+    ]
+    if counts:
+        compare(draft, place, said["kind"].strip(), counts[0])

@@ -242,7 +242,8 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
     rule = slots["rule"]
     named = [at for slot in _NAMES if (words := slots[slot]) for at in source.places(words)]
     inside = source.within(place)
-    kinds = {one.kind for one in inside if not any(at[0] <= one.start and one.end <= at[1] for at in named)}
+    said = [one for one in inside if not any(at[0] <= one.start and one.end <= at[1] for at in named)]
+    kinds = {Kind.FREEZE if one.value == "freeze" else one.kind for one in said}  # a change freeze
     known = Kind.UNKNOWN not in kinds and _TURNING.search(fold(source.text[slice(*place)]).text) is None
     lacking = {"forbid": _REFUSING, "freeze": {Kind.FREEZE}, "min": {Kind.COMPARISON}}
     if known and rule in lacking and kinds.isdisjoint(lacking[rule]):

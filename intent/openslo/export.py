@@ -9,16 +9,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from intent.document import goal_document
 from intent.messages import Language
 from intent.models import LATENCIES, METRIC_LABELS, Goal, Intent, Objective, Stat
 from intent.openslo.promql import quoted
+from intent.tables import table
 
 API_VERSION, KIND = "openslo/v1", "SLO"
 OWN = "intentctl.dev/"
@@ -46,13 +43,10 @@ class Exported:
     left_out: tuple[Loss, ...]
 
 
-@cache
 def tables() -> Mapping[str, Any]:
     """Histograms, queries and messages."""
-    loaded: dict[str, Any] = yaml.safe_load(
-        files(__package__).joinpath("tables.yaml").read_text(encoding="utf-8")
-    )
-    return loaded
+    found: Mapping[str, Any] = table(__package__, "tables")
+    return found
 
 
 def say(language: Language, key: str, **facts: object) -> str:

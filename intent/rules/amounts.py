@@ -153,7 +153,10 @@ def quantities(tokens: Sequence[Token]) -> Rewrite | None:
         used, factor_unit = 2, ("s", 60.0)
     if factor_unit is None:
         return joined(tokens[:1], Kind.QUANTITY, Quantity(number))
-    if factor_unit[0] == "tokens/s" and kinds(tokens[used:], Kind.PER_USER):
+    each = kinds(tokens[used:], Kind.PER_USER) or (
+        len(tokens) > used and tokens[used].value in {"each", "apiece"}
+    )
+    if factor_unit[0] == "tokens/s" and each:
         return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(number, PER_USER, factor_unit[1]))
     return joined(tokens[:used], Kind.QUANTITY, Quantity(number, *factor_unit))
 

@@ -3,6 +3,7 @@
 A slot that a documented default covers is assumed and said so; one that could mean two things becomes a question.
 """
 
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -49,7 +50,7 @@ def add_goal(draft: Draft, reading: Reading) -> None:
     if goal is None:
         del draft.assumptions[mark:]
     else:
-        draft.add(goal)
+        draft.add(goal, (reading.start, reading.end))
 
 
 def _goal(draft: Draft, reading: Reading) -> Goal | None:
@@ -125,10 +126,39 @@ def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
     if metric == "gpu_count" and quantity.value != int(quantity.value):
         ask_whole(draft, amount, metric)
         return None
-    return _objective(draft, reading, metric, {"op": op, "value": quantity.value, "unit": quantity.unit})
+    bound = {"op": op, "value": quantity.value, "unit": quantity.unit}
+    if reading.comparison is None or reading.opposed or not _is_unusual(metric, op):
+        return _objective(draft, reading, metric, bound)
+    return _unusual(draft, reading, metric, bound)
 
 
-def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Goal | None:
+def _unusual(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Objective | None:
+    """A bound on the side that nobody needs is asked about, unless a verb says where it goes."""
+    said, amount = reading.comparison, reading.quantity
+    before = draft.text[: reading.end].lower()
+    if said is None or amount is None:
+        return None
+    if draft.said(said).lower() == "up to" and _RISING.search(before):  # "bring availability up to 99.9%"
+        draft.assume("op", "assumed_op", side=draft.say(SIDES[_turned(bound["op"])]), said=draft.said(amount))
+        return _objective(draft, reading, metric, bound | {"op": _turned(bound["op"])})
+    goal = _objective(draft, reading, metric, bound)
+    if goal is not None:
+        ask_direction(draft, metric, said, amount)
+        draft.unusual.append((goal, (reading.start, reading.end), draft.questions[-1]))
+    return None
+
+
+_RISING = re.compile(r"\b(?:bring|get|raise|push|take|lift)\b[^.;]*$")
+
+
+def _is_unusual(metric: str, op: str) -> bool:
+    """Whether a bound lies on the side that nobody needs."""
+    if metric == "gpu_count":
+        return False
+    return op == ("<=" if metric in HIGHER_IS_BETTER else ">=" if metric in LOWER_IS_BETTER else None)
+
+
+def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Objective | None:
     common = scoped(draft, reading)
     stat = stat_of(draft, reading, metric)
     if common is None or stat is False:
@@ -181,9 +211,6 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
         return good or reading.direction
     op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
     op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
-    if good is not None and op != good and not reading.opposed:
-        ask_direction(draft, metric, said, amount)
-        return None
     return str(op)
 
 
@@ -213,6 +240,9 @@ def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
 # -- settings --------------------------------------------------------------------------------------
 
 
+_CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine)\w*\b|限制")
+
+
 def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
     amount, comparison, key = reading.quantity, reading.comparison, str(head.value)
     if amount is None:
@@ -234,5 +264,8 @@ def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
     if common is None:
         return None
     del common["tenant"]
-    op = comparison.value if comparison else "=="
+    capped = reading.direction == "<=" and _CAPPED.search(
+        draft.text[max(0, reading.start - 20) : reading.end].lower()
+    )
+    op = comparison.value if comparison else "<=" if capped else "=="
     return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

@@ -21,6 +21,8 @@ _CASUAL = _HARMLESS | {Kind.ALLOW, Kind.NOW}
 """Kinds that may stand before the scope of a sentence: ``okay, so now for peak``."""
 _LONGEST = 60
 """More words that matter are no clause that anybody says; it keeps the time to read a text linear in its length."""
+_ASIDE = 1
+"""Words without a meaning that a clause of nothing but a window or a tenant may have: ``mostly at peak``."""
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
 _ARTICLE = 5
 """Characters before a word that still leads its sentence: a space, ``the``."""
@@ -47,6 +49,8 @@ class Clause:
     """Only windows or tenants, for the goals of the clause before."""
     scope: Scope = field(default_factory=dict)
     """What covers the clause unless it names its own."""
+    plain: tuple[Token, ...] = ()
+    """Its words without a meaning."""
 
     def of(self, *kinds: Kind) -> list[Token]:
         """The tokens of these kinds, in order."""
@@ -80,7 +84,7 @@ class Clause:
     @property
     def is_bare_scope(self) -> bool:
         """Whether it says only when or for whom."""
-        return self.has(*SCOPES) and self.is_only(*SCOPES, *_HARMLESS)
+        return self.has(*SCOPES) and self.is_only(*SCOPES, *_HARMLESS) and len(self.plain) <= _ASIDE
 
 
 def clauses(tokens: Sequence[Token]) -> list[Clause]:
@@ -92,19 +96,39 @@ def _segments(tokens: Sequence[Token]) -> list[Clause]:
     """Cut at commas, ``and`` and full stops, and where a second goal begins without any of them."""
     found: list[Clause] = []
     current = Clause((), opens_sentence=True, joint=".")
-    for place, token in enumerate(tokens):
+    for place, said in enumerate(tokens):
+        token = _break(said) if _parts(said, current) else said
         if token.kind in {Kind.JOIN, Kind.STOP}:
             found.append(current)
             stop = token.kind is Kind.STOP or (current.opens_sentence and not current.tokens)
             kept = not current.tokens and ((token.kind is Kind.JOIN and stop) or current.joint == ":")
             joint = current.joint if kept else token.value
             current = Clause((), opens_sentence=stop, joint=joint, start=token.end)
+        elif token.kind is Kind.UNKNOWN:
+            current = replace(current, plain=(*current.plain, token))
         elif token.kind not in _SILENT and token.value not in _BULLETS:
             if _begins_another(current, token, tokens[place + 1 : place + 8]):
                 found.append(current)
-                current = Clause(())
+                current = Clause((), start=token.start)
             current = replace(current, tokens=(*current.tokens, token))
     return [clause for clause in [*found, current] if clause.tokens and not _is_bullet(clause)]
+
+
+def _parts(token: Token, current: Clause) -> bool:
+    """A dash, a bracket or a picture between two clauses."""
+    mark = str(token.value)
+    if token.kind not in {Kind.UNKNOWN, Kind.FILLER} or len(mark) != 1:
+        return False
+    picture = ord(mark) > 0x1F000 or 0x2600 <= ord(mark) <= 0x27BF
+    return bool(picture or mark in "()[]{}…~" or (mark in _BULLETS and (current.tokens or current.plain)))
+
+
+def _break(token: Token) -> Token:
+    """A picture ends a sentence; a bracket opens an aside, or ends it like a comma."""
+    mark = str(token.value)
+    if ord(mark) >= 0x2600 and mark not in _BULLETS:
+        return replace(token, kind=Kind.STOP, value=";")
+    return replace(token, kind=Kind.JOIN, value="(" if mark in "([{" else ",")
 
 
 def _is_bullet(clause: Clause) -> bool:
@@ -117,35 +141,48 @@ def _is_bullet(clause: Clause) -> bool:
 def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
     if not _is_complete(clause) or clause.tokens[-1].kind is Kind.LIST:
         return len(clause.tokens) >= _LONGEST
+    ahead = _ahead(following)
     if token.kind in {Kind.STAT, *SCOPES}:
-        return _leads_another(clause, token, following)
-    if token.kind in {
-        Kind.COMPARISON,
-        Kind.SOFT,
-    }:  # "2s or less" closes the clause, "2s at most 4 GPUs" opens another
-        bounds = any(later.kind in AMOUNTS for later in following[:2])
-        counts = (
-            token.kind is Kind.COMPARISON
-            and clause.has(Kind.BY)
-            and any(later.kind is Kind.COUNTED for later in following[:4])
-        )  # "cut TPOT by 10% without more than six GPUs"
-        return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON) or counts)
-    if (token.kind is Kind.METRIC and _names_amount(clause, token)) or (
-        token.kind is Kind.RECONFIG and _is_pause(clause)
-    ):
-        return False
+        return _leads_another(clause, token, ahead)
+    if token.kind in {Kind.COMPARISON, Kind.SOFT}:
+        return _bounds_another(clause, token, following)
     if token.kind in _REFUSALS:  # "int4 is off the table"
-        ends = next(
-            (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
-        )
-        return any(
-            later.kind in {*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE}
-            for later in following[:ends]
-        )
+        return any(later.kind in _RULED for later in ahead)
+    if _belongs(clause, token, ahead):
+        return False
     continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
     bounded = clause.has(Kind.COMPARISON) and not clause.has(*AMOUNTS)  # "minimise cost under $5/h"
     changed = (bounded or clause.has(Kind.FACTOR, Kind.NOW, Kind.BY)) and token.kind is Kind.QUANTITY
     return token.kind in _OPENERS and not (continued or changed)
+
+
+_RULED = frozenset({*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE})
+"""Kinds that a refusal may be about."""
+
+
+def _ahead(following: Sequence[Token]) -> Sequence[Token]:
+    """The tokens up to the next joint."""
+    ends = (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP})
+    return following[: next(ends, len(following))]
+
+
+def _bounds_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+    """``2s or less`` closes the clause, ``2s at most 4 GPUs`` opens another."""
+    bounds = any(later.kind in AMOUNTS for later in following[:2])
+    counted = any(later.kind is Kind.COUNTED for later in following[:4])
+    counts = (
+        token.kind is Kind.COMPARISON and clause.has(Kind.BY) and counted
+    )  # "by 10% without more than six GPUs"
+    return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON) or counts)
+
+
+def _belongs(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
+    """Whether a metric or a switch only says again what the clause is about."""
+    again = token.kind is Kind.METRIC and token.value in {one.value for one in clause.of(Kind.METRIC)}
+    if again and not any(later.kind in AMOUNTS for later in ahead):
+        return True  # "a full answer within 30 s end to end"
+    named = token.kind is Kind.METRIC and _names_amount(clause, token)
+    return named or (token.kind is Kind.RECONFIG and _is_pause(clause))
 
 
 def _is_complete(clause: Clause) -> bool:
@@ -178,12 +215,9 @@ def _is_pause(clause: Clause) -> bool:
     return any(token.value == "reconfig_pause" for token in clause.of(Kind.METRIC))
 
 
-def _leads_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+def _leads_another(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
     """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
-    ends = next(
-        (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP}), len(following)
-    )
-    said = [later for later in following[:ends] if later.kind not in {*_SILENT, Kind.AUDIENCE}][:2]
+    said = [later for later in ahead if later.kind not in {*_SILENT, Kind.AUDIENCE, Kind.UNKNOWN}][:2]
     if token.kind is Kind.STAT:
         return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
     return clause.has(token.kind) and any(
@@ -197,19 +231,21 @@ def _merged(segments: Iterable[Clause]) -> list[Clause]:
     for segment in segments:
         last = merged[-1] if merged else None
         if last is not None and segment.is_only(Kind.SOFT) and not segment.opens_sentence:
-            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
+            merged[-1] = _together(last, segment)
         elif last is not None and last.is_only(Kind.SOFT) and not segment.opens_sentence:
-            merged[-1] = replace(
-                segment, tokens=last.tokens + segment.tokens, opens_sentence=True, joint=last.joint
-            )
+            merged[-1] = replace(_together(last, segment), opens_sentence=True)
         elif (
             last is not None
             and (_is_late_stat(last, segment) or _is_late_side(last, segment) or _is_switch(last, segment))
         ) or (last is not None and _waits(last, segment) and not segment.has(Kind.OPTIMISE)):
-            merged[-1] = replace(last, tokens=last.tokens + segment.tokens)
+            merged[-1] = _together(last, segment)
         else:
             merged.append(segment)
     return merged
+
+
+def _together(last: Clause, segment: Clause) -> Clause:
+    return replace(last, tokens=last.tokens + segment.tokens, plain=last.plain + segment.plain)
 
 
 def _is_late_side(last: Clause, segment: Clause) -> bool:
@@ -233,29 +269,36 @@ def _is_late_stat(last: Clause, segment: Clause) -> bool:
     return alone and last.has(Kind.METRIC) and last.has(*AMOUNTS) and not last.has(Kind.STAT)
 
 
+_EXTENT = (
+    *AMOUNTS, Kind.COMPARISON, Kind.MORE, Kind.CHANGE, Kind.BY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.ONLY, Kind.TO,
+    Kind.MAY, Kind.PERIOD,
+)  # fmt: skip
+"""Kinds that say how far an exception goes."""
+
+
 def _waits(last: Clause, segment: Clause) -> bool:
     """Whether a clause is a metric whose bound comes next, or an exception whose extent does."""
-    if last.is_only(Kind.PRIORITY) and segment.joint == ":":
+    headed = segment.joint == ":"
+    ranks = last.is_only(Kind.PRIORITY, Kind.WINDOW) and last.has(Kind.PRIORITY) and headed
+    least = last.is_only(Kind.COMPARISON, Kind.QUALITY) and headed and segment.has(Kind.PRECISION)
+    each = last.is_only(Kind.PER_USER) and not segment.opens_sentence and segment.has(*AMOUNTS)
+    if ranks or least or each:
         return True
     if last.has(Kind.EXCEPT) and not last.has(*AMOUNTS) and not segment.opens_sentence:
-        return segment.is_only(
-            *AMOUNTS,
-            Kind.COMPARISON,
-            Kind.MORE,
-            Kind.CHANGE,
-            Kind.BY,
-            Kind.FACTOR,
-            Kind.TIMES,
-            Kind.TIMES_SAID,
-            Kind.ONLY,
-            Kind.TO,
-            Kind.MAY,
-        )
-    sides = (Kind.COMPARISON,) if segment.joint == ":" else ()  # "minimum throughput: 700 tok/s"
+        return segment.is_only(*_EXTENT)
+    return len(last.plain) <= _HEADING and _awaits_bound(last, segment, headed)
+
+
+_HEADING = 2
+"""Words without a meaning that the head of a bound may have; more tell a story."""
+
+
+def _awaits_bound(last: Clause, segment: Clause, headed: bool) -> bool:
+    sides = (Kind.COMPARISON,) if headed else ()  # "minimum throughput: 700 tok/s"
     waiting = last.has(Kind.METRIC, Kind.STAT, Kind.SETTING) and last.is_only(
         Kind.METRIC, Kind.STAT, Kind.SETTING, *SCOPES, Kind.SOFT, Kind.AUDIENCE, Kind.PERIOD, *sides
     )
-    if not waiting or (segment.opens_sentence and segment.joint != ":"):
+    if not waiting or (segment.opens_sentence and not headed):
         return False
     if last.has(*SCOPES):
         return segment.has(*AMOUNTS) and not segment.has(Kind.METRIC, Kind.SETTING, *SCOPES)
@@ -279,12 +322,14 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
         if segment.has(Kind.SELECTOR) and segment.has(Kind.TENANT) and not segment.opens_sentence:
             scope.pop(Kind.TENANT, None)  # "free on L40S, enterprise on A100, availability 99.5%"
         if not segment.is_bare_scope:
-            scope |= _leading(segment)
+            scope |= _leading(segment, following)
             result.append(replace(segment, scope=dict(scope)))
         elif _leads(segment, following):
             scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
             alone = {kind for kind in SCOPES if segment.has(kind)}
             listing = following is not None and following.joint in {":", "."}
+        elif segment.opens_sentence and segment.plain:
+            continue  # "Have a lovely weekend"
         elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
             result[-1] = replace(result[-1], tokens=(*result[-1].tokens, *segment.of(*SCOPES)))
         else:
@@ -292,16 +337,28 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
     return _shared_by_topologies(result)
 
 
-def _leading(segment: Clause) -> Scope:
+def _leading(segment: Clause, following: Clause | None) -> Scope:
     """The windows, tenants and models at the front of a clause."""
     found: dict[Kind, tuple[Token, ...]] = {}
+    if len(segment.plain) > 1 and not segment.opens_sentence:
+        return {}  # "review due 14 Jan" is part of a story
+    if len(segment.plain) > 2 and not segment.has(
+        *HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG
+    ):
+        tokens = [one for one in segment.tokens if one.kind is Kind.WINDOW and one.value == "overnight"]
+        if tokens and tokens[0] is segment.tokens[0]:
+            return {}  # "the nightly evals came back"
     leads = segment.opens_sentence and segment.tokens[0].start - segment.start <= _ARTICLE
     placed = segment.has(Kind.SELECTOR) and not leads
     if segment.has(Kind.EXCEPT, Kind.PRIORITY) or placed:  # "put free users on L40S" is about them alone
         return (
             {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
         )
+    heads = following is not None and following.joint == ":"
+    first = min((one.start for one in segment.plain), default=segment.tokens[-1].end)
     for token in segment.tokens:
+        if token.kind is Kind.WINDOW and token.start > first and len(segment.plain) > 1 and not heads:
+            break  # "the committee met on Monday"
         if token.kind in SCOPES:
             found[token.kind] = (*found.get(token.kind, ()), token)
         elif token.kind not in _CASUAL:
@@ -324,14 +381,13 @@ def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
     """``tp 2 pp 2 at peak`` is one topology: a window said with the second was said of both."""
     for place in range(len(result) - 2, -1, -1):
         clause, after = result[place], result[place + 1]
-        if (
-            _is_one_topology(clause, after)
-            and not clause.covered_by(Kind.WINDOW)
-            and after.covered_by(Kind.WINDOW)
-        ):
-            result[place] = replace(
-                clause, scope={**clause.scope, Kind.WINDOW: after.covered_by(Kind.WINDOW)}
-            )
+        kinds = (Kind.WINDOW, Kind.MODEL) if _is_one_topology(clause, after) else ()
+        shared = {
+            kind: after.covered_by(kind)
+            for kind in kinds
+            if not clause.covered_by(kind) and after.covered_by(kind)
+        }
+        result[place] = replace(clause, scope={**clause.scope, **shared})
     return result
 
 

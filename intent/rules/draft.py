@@ -1,14 +1,79 @@
 """What a translator has found so far, and how it says what it did not understand."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from intent.fold import is_chinese
 from intent.messages import Language, say
-from intent.models import Assumption, Catalogue, Finding, Goal, Question, SetAside
+from intent.models import (
+    Assumption,
+    Catalogue,
+    Finding,
+    Goal,
+    Objective,
+    Placement,
+    Question,
+    ReconfigRule,
+    SetAside,
+    Window,
+)
+from intent.rules.expectations import is_expectation
 from intent.rules.kinds import Kind
+from intent.rules.lexicon import pattern
 from intent.rules.tokens import Token
+from intent.times.until import until_today
+
+
+@dataclass(frozen=True)
+class Option:
+    """An answer that a question offers: what a person would say, and the whole text that it makes."""
+
+    say: str
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text or self.say)
+
+    def __bool__(self) -> bool:
+        return bool(self.say)
+
+
+_KEEPING = frozenset(
+    {
+        Kind.NEGATION,
+        Kind.WINDOW,
+        Kind.BAD_TIME,
+        Kind.LIMITING,
+        Kind.QUANTITY,
+        Kind.RANGE,
+        Kind.ONLY,
+        Kind.EXCEPT,
+    }
+)
+"""Without these a text asks for more than it says."""
+_WHOLE_CLAUSE = frozenset(
+    {"precision_unclear", "placement_unclear", "reconfig_unclear", "exception_unclear", "change_unclear"}
+)
+"""Codes of questions that leave the whole clause open."""
+_EITHER = frozenset({"or", "或", "或者", "还是"})
+_HELD = re.compile(
+    r"\b(?:not|no|never|none|nobody|without|don't|dont|can't|only|unless|until|till|except|before|after)\b|n't\b|不|别|没|勿|禁|只|除|直到|之前|之后"
+)
+"""A negation, a time or a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How much of each a draft had."""
+
+    added: int
+    goals: int
+    assumptions: int
+    findings: int
+    questions: int
+
 
 _PREPOSITIONS = frozenset({"for", "to", "of", "in", "on", "at", "with", "and", "from", "but"})
 
@@ -24,6 +89,18 @@ class Draft:
     findings: list[Finding] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     set_aside: tuple[SetAside, ...] = ()
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """Half-open, where the evidence of each goal stands in the text."""
+    repeated: list[tuple[int, int]] = field(default_factory=list)
+    """Where a goal is said that is there already."""
+    rest: dict[int, Window] = field(default_factory=dict)
+    """What words for the rest of the time mean, by where they stand."""
+    unusual: list[tuple[Objective, tuple[int, int], Question]] = field(default_factory=list)
+    """Bounds on the side that nobody needs, which were asked about."""
+    vague: list[tuple[Question, str]] = field(default_factory=list)
+    """Questions about a vague wish, with the metric that would settle it."""
+    added: int = 0
+    """How many goals were ever appended."""
     here: Token | None = None
     """The clause that is being read, as one place."""
     kept: tuple[str, ...] = ()
@@ -42,23 +119,64 @@ class Draft:
         """Note a default of the goal that comes next."""
         self.assumptions.append(Assumption(f"/goals/{len(self.goals)}/{slot}", self.say(key, **facts)))
 
-    def add(self, goal: Goal) -> None:
-        """Append a goal, unless it is there already."""
+    def add(self, goal: Goal, place: tuple[int, int]) -> None:
+        """Append a goal, unless it is there already, with the place of its evidence."""
+        ban = isinstance(goal, ReconfigRule | Placement) and goal.rule in {"forbid", "freeze"}
+        goal = replace(goal, window=until_today(goal.window, self.text, self.catalogue.now, ban))
+        self.added += 1
         if any(replace(goal, evidence="") == replace(one, evidence="") for one in self.goals):
             pointer = f"/goals/{len(self.goals)}/"
             self.assumptions = [one for one in self.assumptions if not one.pointer.startswith(pointer)]
+            self.repeated.append(place)
         else:
             self.goals.append(goal)
+            self.places.append(place)
 
-    def ask(self, code: str, token: Token | None, words: str, options: Sequence[str]) -> None:
-        """Note what is unclear, and the question that settles it; the first option is the default."""
+    def mark(self) -> "Mark":
+        """How much there is by now."""
+        return Mark(
+            self.added, len(self.goals), len(self.assumptions), len(self.findings), len(self.questions)
+        )
+
+    def since(self, mark: "Mark") -> tuple[bool, bool]:
+        """Whether goals, and whether questions were found since a mark."""
+        return self.added > mark.added, len(self.questions) > mark.questions
+
+    def take_back(self, mark: "Mark") -> list[tuple[Finding, Question]]:
+        """Forget what was found since a mark; gives back the questions."""
+        asked = list(zip(self.findings[mark.findings :], self.questions[mark.questions :], strict=False))
+        del self.goals[mark.goals :], self.places[mark.goals :], self.assumptions[mark.assumptions :]
+        del self.findings[mark.findings :], self.questions[mark.questions :]
+        return asked
+
+    def take_back_goals(self, first: int) -> None:
+        """Forget the goals from a number on, with what they assume."""
+        del self.goals[first:], self.places[first:]
+        kept = {f"/goals/{n}/" for n in range(first)}
+        self.assumptions = [one for one in self.assumptions if any(one.pointer.startswith(k) for k in kept)]
+
+    def ask(self, code: str, token: Token | None, words: str, options: "Sequence[Option | str]") -> None:
+        """Note what is unclear, and the question that settles it; the first option is the default.
+
+        Where a negation, a time or a limit stands in what is open, the default is to leave everything as it is.
+        """
         said = (self.said(token) or None) if token else None
-        distinct = tuple(option for option in dict.fromkeys(options) if option)
-        fallbacks = (self.say("nothing"), _EXAMPLE[self.language])
-        offered = distinct if len(distinct) > 1 else tuple(dict.fromkeys((*distinct, *fallbacks)))[:2]
-        offered = offered[:4]
-        self.findings.append(Finding(code, "/text", words, said, offered[0]))
-        self.questions.append(Question(words, offered, offered[0]))
+        nothing, example = Option(self.say("nothing")), Option(_EXAMPLE[self.language])
+        given = [option if isinstance(option, Option) else Option(option) for option in options if option]
+        open_words = self.said(self.here) if code in _WHOLE_CLAUSE and self.here else said or ""
+        if _HELD.search(open_words.lower()) and nothing in given:
+            given = [nothing, *(one for one in given if one != nothing)]
+        elif _HELD.search(open_words.lower()):
+            given = [nothing, *given]
+        distinct = list({one.text: one for one in given}.values())
+        offered = (
+            distinct
+            if len(distinct) > 1
+            else [*distinct, *(one for one in (nothing, example) if one not in distinct)][:2]
+        )
+        sayings, texts = tuple(one.say for one in offered[:4]), tuple(one.text for one in offered[:4])
+        self.findings.append(Finding(code, "/text", words, said, sayings[0]))
+        self.questions.append(Question(words, sayings, sayings[0], texts))
 
     def said(self, token: Token) -> str:
         """The words of the text in this place."""
@@ -68,19 +186,19 @@ class Draft:
         """The same in quotation marks."""
         return repr(self.said(token)) if self.language == "en" else f"“{self.said(token)}”"
 
-    def instead(self, token: Token, words: str) -> str:
+    def instead(self, token: Token, words: str) -> "Option":
         """The text with other words in this place; in front of it, if the place is empty."""
         before, after = self.text[: token.start], self.text[token.end :]
         left = " " if before[-1:].isalnum() else ""
         right = " " if after[:1].isalnum() else ""
-        return " ".join(f"{before}{left}{words}{right}{after}".split())
+        return Option(words, " ".join(f"{before}{left}{words}{right}{after}".split()))
 
-    def rephrased(self, words: str) -> str:
+    def rephrased(self, words: str) -> "Option":
         """The text with other words for the clause that is being read; when and for whom stay."""
         said = (words, *self.kept) if self.language == "en" else (*self.kept, words)
-        return self.instead(self.here, " ".join(said)) if self.here else words
+        return Option(words, self.instead(self.here, " ".join(said)).text) if self.here else Option(words)
 
-    def without(self, tokens: Sequence[Token]) -> str:
+    def without(self, tokens: Sequence[Token]) -> "Option":
         """The text with these places left out, and a preposition that is left hanging at the end."""
         left = list(self.text)
         for token in tokens:
@@ -88,11 +206,14 @@ class Draft:
         words = "".join(left).split()
         while words and words[-1].lower() in _PREPOSITIONS:
             words.pop()
-        return " ".join(words).strip(" ,;，；、")
+        quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(tokens)))
+        return Option(self.say("go_on_without", said=quoted), " ".join(words).strip(" ,;，；、"))
 
-    def before(self, token: Token, words: str) -> str:
+    def before(self, token: Token, words: str) -> "Option":
         """The text with words put in before this place."""
-        return self.instead(replace(token, end=token.start), words)
+        return Option(
+            f"{words} {self.said(token)}", self.instead(replace(token, end=token.start), words).text
+        )
 
     def ask_about(self, leftovers: Sequence[Token]) -> None:
         """Words without a place: beside goals they are asked about, alone they are out of scope."""
@@ -100,35 +221,42 @@ class Draft:
             said = " ".join(self.text.split())
             shown = repr(said if len(said) <= 60 else f"{said[:57]}...")
             examples, metrics = self.say("examples"), self.say("metrics")
-            words = self.say("not_understood", said=shown, examples=examples, metrics=metrics)
-            self.findings.append(Finding("not_understood", "/text", words))
+            code = next((code for code, told in _ANSWERED.items() if told(self.text)), "not_understood")
+            words = self.say(code, said=shown, examples=examples, metrics=metrics)
+            self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
             said = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))
             words = self.say("words_not_understood", said=said)
-            self.ask("words_not_understood", leftovers[0], words, self._instead_of(leftovers))
+            self.ask("words_not_understood", _contiguous(leftovers)[0], words, self._instead_of(leftovers))
 
-    def _instead_of(self, leftovers: Sequence[Token]) -> tuple[str, ...]:
+    def _instead_of(self, leftovers: Sequence[Token]) -> "tuple[Option | str, ...]":
         nothing = self.say("nothing")
-        if any(token.value in {"or", "或", "或者", "还是"} for token in leftovers):
+        if any(self.said(token).lower() in _EITHER for token in leftovers):
             return (*self._alternatives(leftovers), nothing)
-        if any(
-            token.kind is Kind.NEGATION for token in leftovers
-        ):  # without its "not" a text says the opposite
+        if any(token.kind in _KEEPING for token in leftovers):  # without its "not" a text says the opposite
             return nothing, self.without(leftovers)
         return self.without(leftovers), nothing
 
-    def _alternatives(self, leftovers: Sequence[Token]) -> tuple[str, ...]:
+    def _alternatives(self, leftovers: Sequence[Token]) -> "tuple[Option, ...]":
         """``tp=2 or tp=4``: the text with the one, and with the other."""
-        joint = next(token for token in leftovers if token.value in {"or", "或", "或者", "还是"})
+        joint = next(token for token in leftovers if self.said(token).lower() in _EITHER)
         ends = [self.text.find(goal.evidence) + len(goal.evidence) for goal in self.goals]
         before = max((n for n, end in enumerate(ends) if end <= joint.start), default=None)
         after = min((n for n, end in enumerate(ends) if end > joint.end), default=None)
         if before is None or after is None:
             return (self.without(leftovers),)
         one, other = ends[before] - len(self.goals[before].evidence), ends[after]
-        return self.without([replace(joint, end=other)]), self.without([replace(joint, start=one)])
+        first, second = self.without([replace(joint, end=other)]), self.without([replace(joint, start=one)])
+        return replace(first, say=self.goals[before].evidence), replace(
+            second, say=self.goals[after].evidence
+        )
 
 
+_ANSWERED: Mapping[str, Callable[[str], bool]] = {
+    "going_back": lambda text: pattern("going back").search(text.lower()) is not None,
+    "expectation": is_expectation,
+}
+"""What is no wish, and what can be done about it."""
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}
 
 

@@ -39,7 +39,7 @@ def is_exception(clause: Clause, goals: Sequence[Goal], text: str) -> bool:
         return True
     if not clause.has(Kind.MAY):
         return False
-    return _is_beyond(clause, bound) or (looser and (bound is not None or clause.has(Kind.METRIC)))
+    return looser and (bound is not None or clause.has(Kind.METRIC))
 
 
 def _is_share_more(clause: Clause) -> bool:
@@ -51,15 +51,6 @@ def _is_share_more(clause: Clause) -> bool:
     over = any(token.value == ">=" for token in clause.of(Kind.COMPARISON)) and bool(metrics)
     measured = any(UNITS.get(str(token.value)) == ("ratio",) for token in metrics)
     return not measured and (over or clause.has(Kind.MORE, Kind.BY)) and not clause.has(Kind.CHANGE)
-
-
-def _is_beyond(clause: Clause, bound: Objective | None) -> bool:
-    """Whether the amount breaks the bound of everybody: ``TTFT under 2 s, free users can have 6 s``."""
-    amount = clause.first(Kind.QUANTITY)
-    if bound is None or bound.value is None or amount is None or amount.value.unit in {None, "ratio"}:
-        return False
-    over = amount.value.value - bound.value
-    return bool(over > 0 if bound.op == "<=" else over < 0)
 
 
 def add_exception(draft: Draft, clause: Clause) -> list[Token]:
@@ -90,9 +81,11 @@ def _add(draft: Draft, clause: Clause, said: Token) -> None:
     if extra is None or when is None:
         return
     limit, unit, factor = extra
-    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
+    place = extent([token for token in clause.tokens if token.kind in _USED])
+    evidence = draft.text[slice(*place)]
     draft.add(
-        TenantException(tenant, metric, evidence, limit=limit, unit=unit, factor=factor, window=when)  # type: ignore[arg-type] # closed tables
+        TenantException(tenant, metric, evidence, limit=limit, unit=unit, factor=factor, window=when),  # type: ignore[arg-type] # closed tables
+        place,
     )
 
 
@@ -150,10 +143,12 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
     if amount is None:
         return None, None, None
     said = amount.value
-    if clause.has(Kind.TIMES) and said.unit is None:  # 超一倍 is twice the bound
+    if said.unit is None and any(
+        draft.said(one) != "次" for one in clause.of(Kind.TIMES)
+    ):  # 超一倍 is twice the bound
         twice = said.number == 1 and not clause.has(Kind.TO)
         return None, None, 2.0 if twice else said.number
-    if clause.has(Kind.BY) and said.unit is None and said.number < 1:  # "by at most a quarter"
+    if clause.has(Kind.BY, Kind.MORE) and said.unit is None and said.number < 1:  # "by at most a quarter"
         said = replace(said, unit="ratio")
     if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
         sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1

@@ -19,6 +19,8 @@ _IMPLIED = {
     "USD/h": "cost",
     "USD/day": "cost",
     "USD/month": "cost",
+    "USD/week": "cost",
+    "USD/year": "cost",
     "USD/Mtok": "cost",
 }
 """Units that belong to one metric, so that the metric need not be said."""
@@ -89,9 +91,15 @@ def _counts(clause: Clause, head: Token) -> bool:
 
 
 def unknown_head(clause: Clause) -> list[Token]:
-    """Unknown words in front of a bound stand where a metric should: ``the vibes under 2s``."""
-    bound = min((token.start for token in clause.of(Kind.COMPARISON, *AMOUNTS)), default=0)
-    unknown = [
-        token for token in clause.of(Kind.UNKNOWN) if token.end <= bound and str(token.value)[0].isalpha()
-    ]
-    return [replace(unknown[0], end=unknown[-1].end)] if unknown else []
+    """A word without a meaning right before a bound stands where a metric should: ``the vibes under 2s``."""
+    bound = next((token for token in clause.tokens if token.kind is Kind.COMPARISON), None)
+    if bound is None:
+        return []
+    place, found = bound.start, []
+    for token in reversed(clause.plain):
+        if token.end <= place <= token.end + 1 and str(token.value)[0].isalpha():
+            found.append(token)
+            place = token.start
+    if not found or (not found[0].value.isascii() and len(found) < 2):
+        return []
+    return [replace(found[-1], end=found[0].end)]

@@ -7,15 +7,13 @@ The phrases are data, ``english.yaml`` and ``chinese.yaml``. A phrase is split b
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from itertools import chain, permutations, product
 from typing import Any
-
-import yaml
 
 from intent.fold import fold
 from intent.rules.kinds import Kind
 from intent.rules.quantities import Quantity
+from intent.tables import table
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(
@@ -77,6 +75,14 @@ def vocabulary() -> frozenset[str]:
     return frozenset(word for phrase in phrases() for word in phrase)
 
 
+@cache
+def pattern(name: str) -> re.Pattern[str]:
+    """The words of a class of ``telling.yaml``, as one pattern of folded text."""
+    part = _data("telling")[name]
+    english = [rf"\b(?:{'|'.join(part['english'])})\b"] if "english" in part else []
+    return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]))
+
+
 TELLING = frozenset(
     {Kind.METRIC, Kind.STAT, Kind.COMPARISON, Kind.UNIT, Kind.WINDOW, Kind.SETTING, Kind.COUNTED, Kind.CHANGE, Kind.PRIORITY,
      Kind.RECONFIG, Kind.OPTIMISE, Kind.PRECISION, Kind.WORKLOAD, Kind.AUDIENCE, Kind.QUANTISE, Kind.EXCEPT,
@@ -95,33 +101,22 @@ def correctable() -> tuple[str, ...]:
 # -- from the data to entries ----------------------------------------------------------------------
 
 
-def _data(language: str) -> dict[str, Any]:
-    text = files(__package__).joinpath(f"{language}.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    return loaded
+def _data(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = table(__package__, name)
+    return found
 
 
 def _fillers(data: Mapping[str, Any]) -> Iterator[Entry]:
-    yield from ((form, Kind.FILLER, form) for verb in data.get("verbs", ()) for form in _inflected(verb))
-    yield from ((word, Kind.FILLER, word) for word in data["fillers"])
-
-
-def _inflected(verb: str) -> set[str]:
-    """``wait``, waits, waited, waiting; a few forms too many do no harm."""
-    stem = verb.removesuffix("e")
-    doubled = stem + stem[-1] if re.search(r"[^aeiou][aeiou][^aeiouwxy]$", stem) else stem
-    past = verb[:-1] + "ied" if re.search(r"[^aeiou]y$", verb) else stem + "ed"
-    third = verb[:-1] + "ies" if re.search(r"[^aeiou]y$", verb) else verb + "s"
-    return {verb, third, verb + "es", past, stem + "ing", doubled + "ed", doubled + "ing"}
+    yield from ((word, Kind.FILLER, word) for word in (*data["fillers"], *data["idioms"]))
 
 
 def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
     """The sections named like a kind."""
-    for name, table in data.items():
+    for name, section in data.items():
         if name in set(Kind):
             kind = Kind(name)
             keeps = kind in {Kind.TO, Kind.TENANT}  # their empty meaning is a meaning
-            for meaning, said in table.items():
+            for meaning, said in section.items():
                 yield from (
                     (phrase, kind, phrase if meaning == "" and not keeps else meaning)
                     for one in said
@@ -131,6 +126,7 @@ def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
         yield from ((phrase, Kind.QUANTITY, value) for value, said in data[name].items() for phrase in said)
     spans = ((phrase, Quantity(seconds, "s")) for seconds, said in data["spans"].items() for phrase in said)
     yield from ((phrase, Kind.QUANTITY, span) for phrase, span in spans)
+    yield from ((phrase, Kind.UNIT, ("ratio", 0.001)) for phrase in data.get("per_mille", ()))
     yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, said in data["ratios"].items() for phrase in said)
 
 
@@ -160,7 +156,14 @@ def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _english_compounds(data: Mapping[str, Any]) -> Iterator[Entry]:
-    """``per hour``, ``per user``, ``during peak``, ``lower than now``."""
+    """``per hour``, ``per user``, ``during peak``, ``lower than now``, ``four fifths``."""
+    for (part, parts), (count, names) in product(data["fractions"].items(), data["number"].items()):
+        yield from (
+            (f"{name} {one}", Kind.NUMBER, count / part)
+            for name in names
+            for one in parts
+            if 1 < count < part
+        )
     for period, names in data["periods"].items():
         yield from ((f"{one} {name}", Kind.PERIOD, period) for one, name in product(data["per"], names))
     yield from ((word, Kind.PERIOD, period) for period, said in data["period_words"].items() for word in said)
@@ -192,6 +195,8 @@ def _chinese_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
     latin = product((("ms", 1e-3), ("s", 1.0)), data["each_token"])
     yield from ((f"{name}{each}", Kind.UNIT, ("s/token", factor)) for (name, factor), each in latin)
     yield from ((name, Kind.UNIT, ("ratio", 0.1)) for name in data["tenths"])
+    kept = product(data["not_than"], data["nows"], data["worse"])
+    yield from ((f"{no}{now}{worse}", Kind.FACTOR, 1.0) for no, now, worse in kept)
     yield from (
         (phrase, Kind.PERIOD, period) for period, said in data["period_phrases"].items() for phrase in said
     )

@@ -62,7 +62,12 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
     if joint.kind is not Kind.JOIN:
         return joint.value == "/" or any(token.kind in _REFUSALS for token in sentence)
     if kind is Kind.SELECTOR or kind is Kind.WORKLOAD:
-        return joint.value == "and" or after == len(tokens) - 1
+        ends = next(
+            (n for n in range(after, len(tokens)) if tokens[n].kind in {Kind.STOP, Kind.JOIN}), len(tokens)
+        )
+        frozen = any(token.kind is Kind.FREEZE for token in tokens[after:ends])
+        apart = frozen and any(token.kind in {Kind.WORKLOAD, Kind.TENANT} for token in sentence)
+        return (joint.value == "and" and not apart) or after == len(tokens) - 1
     following = _neighbour(tokens, after, 1)
     ends = following is None or tokens[following].kind in _ENDS | _SCOPES - {kind}
     if kind in _SCOPES:

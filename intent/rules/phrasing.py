@@ -1,5 +1,6 @@
 """Tokens joined to what they say together: numbers with units, shares of requests, negated comparisons, lists. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from intent.rules.lexicon import MINUS
 from intent.rules.lists import listed
 from intent.rules.quantities import Quantity
 from intent.rules.respectively import dealt
-from intent.rules.rewriting import Rewrite, joined, kinds, rewritten, skip, spanning
+from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import Token, scan
 
@@ -24,14 +25,23 @@ FALL = "fall below"
 def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
-    for rule in (
-        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers,
-        _gpus, no_units, quantities, partial(half_more, text), _cards, ratios, complements, shares, ranges,
-        _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _beneficiary, _mapped,
-        partial(_finishing, text),
-    ):  # fmt: skip
+    for rule in passes(text):
         tokens = list(rewritten(tokens, rule))
     return dealt(listed(percentiles(tokens)))
+
+
+def passes(text: str) -> tuple[Rule, ...]:
+    """The rewriting passes over a text, in order.
+
+    Each takes tokens in the order of the text and leaves them so; a token with a meaning that it
+    takes lies within one that it leaves.
+    """
+    return (
+        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers,
+        _gpus, no_units, quantities, partial(half_more, text), _cards, ratios, complements, shares, ranges,
+        _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _mapped, _settings,
+        partial(_finishing, text),
+    )  # fmt: skip
 
 
 def _signed(tokens: Sequence[Token]) -> list[Token]:
@@ -45,6 +55,12 @@ def _signed(tokens: Sequence[Token]) -> list[Token]:
             and after.kind in {Kind.NUMBER, Kind.CURRENCY}
         ):
             result[place] = replace(dash, value=MINUS)
+        measured = tokens[place - 1].kind in {Kind.METRIC, Kind.STAT}
+        share = kinds(tokens[place + 1 :], Kind.NUMBER, Kind.UNIT) and tokens[place + 2].value[0] == "ratio"
+        if measured and share and dash.end == after.start and (dash.value == MINUS or dash.kind is Kind.JOIN):
+            result[place] = replace(
+                dash, kind=Kind.CHANGE, value="<=" if dash.value == MINUS else ">="
+            )  # "cost -15%"
     return result
 
 
@@ -78,25 +94,28 @@ def _is_index(value: float) -> bool:
     return value == int(value) and 0 <= value < 1000
 
 
+_AVOIDING = frozenset({"avoid", "avoiding", "避免"})
+_TRYING = frozenset({"try not to", "尽量不要", "尽量别", "最好别", "最好不要"})
 _OPPOSITE = {"<=": ">=", ">=": "<=", "better": "worse", "worse": "better"}
 _PASSED_OVER = frozenset(
     {Kind.FILLER, Kind.METRIC, Kind.STAT, Kind.CHANGE, Kind.MAY, Kind.TENANT, Kind.MODEL, Kind.THING, Kind.PERIOD, Kind.COUNTED,
-     Kind.QUANTITY, Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO, Kind.UNKNOWN}
+     Kind.QUANTITY, Kind.RECONFIG, Kind.QUANTISE, Kind.AUDIENCE, Kind.WINDOW, Kind.TO, Kind.SOFT, Kind.UNKNOWN}
 )  # fmt: skip
 
 
 def _negations(tokens: Sequence[Token]) -> Rewrite | None:
     """``not above``, ``never let TTFT exceed``, ``别掉到 2 以下``: the comparison turns round, the negation is used up."""
-    if tokens[0].kind is not Kind.NEGATION:
+    if tokens[0].kind is not Kind.NEGATION and tokens[0].value not in _AVOIDING:
         return None
-    between: list[Token] = []
-    for token in tokens[1:]:
+    soft = [replace(tokens[0], kind=Kind.SOFT, end=tokens[0].start)] if tokens[0].value in _TRYING else []
+    between: list[Token] = [*soft]
+    for place, token in enumerate(tokens[1:], 1):
         if token.kind is Kind.COMPARISON and token.value in _OPPOSITE:
             turned = replace(token, value=_OPPOSITE[token.value])
             if not any(one.kind is Kind.QUANTITY for one in between):
                 turned = replace(turned, start=tokens[0].start)
-                return [turned, *between], len(between) + 2
-            return [*between, turned], len(between) + 2
+                return [turned, *between], place + 1
+            return [*between, turned], place + 1
         if between and between[-1].kind is Kind.QUANTITY:
             return None
         if token.kind not in _PASSED_OVER:
@@ -106,7 +125,14 @@ def _negations(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 def _unacceptable(tokens: Sequence[Token]) -> Rewrite | None:
-    """``anything below 280 tok/s is unacceptable``, ``掉到 700 以下是不可接受的``: the comparison turns round."""
+    """``anything below 280 tok/s is unacceptable``, ``it is not acceptable to wait longer than``: the comparison turns round."""
+    if tokens[0].value == UNACCEPTABLE:
+        place = next((n for n, token in enumerate(tokens) if token.kind is Kind.COMPARISON), 0)
+        passed = all(token.kind in _PASSED_OVER for token in tokens[1:place])
+        turned = _OPPOSITE.get(str(tokens[place].value))
+        if not (place and passed and turned):
+            return None
+        return [*tokens[1:place], replace(tokens[place], value=turned)], place + 1
     if tokens[0].kind is not Kind.COMPARISON or tokens[0].value not in _OPPOSITE:
         return None
     for place, token in enumerate(tokens[1:], 1):
@@ -124,12 +150,24 @@ def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
     placed = tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD} and tokens[2].kind is Kind.SELECTOR
     ruled = tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS
     counted = tokens[0].kind is Kind.COUNTED and tokens[2].kind is Kind.QUANTITY
-    if placed or ruled or counted:
+    limited = tokens[0].kind is Kind.RECONFIG and tokens[2].kind is Kind.COMPARISON
+    if placed or ruled or counted or limited:
         return [tokens[0], replace(tokens[1], kind=Kind.FILLER)], 2
     return None
 
 
 _RULINGS = frozenset({Kind.FREEZE, Kind.AVOID, Kind.ALLOW, Kind.NEGATION})
+
+
+def _settings(tokens: Sequence[Token]) -> Rewrite | None:
+    """``pp=1 replicas=1``: a setting that is set, no count of what stands before it."""
+    if (
+        kinds(tokens, Kind.COUNTED, Kind.COMPARISON)
+        and tokens[0].value != "gpu_count"
+        and tokens[1].value == "=="
+    ):
+        return [replace(tokens[0], kind=Kind.SETTING)], 1
+    return None
 
 
 def _finishing(text: str, tokens: Sequence[Token]) -> Rewrite | None:
@@ -153,7 +191,8 @@ def _cards(tokens: Sequence[Token]) -> Rewrite | None:
     """``2 A100s``, ``2 块 A100``: so many devices, and which."""
     if not kinds(tokens, Kind.QUANTITY):
         return None
-    selector = tokens[1] if len(tokens) > 1 else None
+    place = 2 if len(tokens) > 2 and tokens[1].value in _CLASSIFIERS else 1
+    selector = tokens[place] if len(tokens) > place else None
     plain = tokens[0].value.unit is None or tokens[0].value.unit == "money"
     if (
         selector is None
@@ -163,14 +202,19 @@ def _cards(tokens: Sequence[Token]) -> Rewrite | None:
     ):
         return None
     amount = replace(tokens[0], value=Quantity(tokens[0].value.number))
-    return [amount, Token(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], 2
+    return [amount, Token(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], place + 1
 
 
 def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     """``may exceed``: an exception."""
     if tokens[0].kind is not Kind.MAY:
         return None
-    place = skip(tokens, 1, Kind.FILLER, Kind.MAY)
+    place = skip(tokens, 1, Kind.FILLER, Kind.MAY, Kind.UNKNOWN)
+    if place < len(tokens) and tokens[place].value in _FOR_A_WHILE:
+        place += 1
+    if kinds(tokens[place:], Kind.TENANT):
+        beyond = _permissions([tokens[0], *tokens[place + 1 :]])
+        return ([*beyond[0][:1], tokens[place], *beyond[0][1:]], place + beyond[1]) if beyond else None
     if (
         kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">="
     ):  # "may go 30% over"
@@ -200,6 +244,10 @@ def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
 
 def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     """``工作时间内``, ``business hours 内``: within the window, no bound."""
+    for length in (4, 3, 2):
+        said = text[tokens[0].end : tokens[min(length, len(tokens)) - 1].end]
+        if tokens[0].kind is Kind.WINDOW and len(tokens) >= length and said.strip() in _WHEN:
+            return joined(tokens[:length], Kind.WINDOW, tokens[0].value)
     if kinds(tokens, Kind.WINDOW, Kind.COMPARISON) and text[tokens[1].start : tokens[1].end] in _WITHIN:
         return joined(tokens[:2], Kind.WINDOW, tokens[0].value)
     return None
@@ -207,14 +255,20 @@ def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
 
 def _each(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     """``每位付费用户``, ``every paid user``: a rate is for each of them."""
-    place = next((n for n, token in enumerate(tokens[:4]) if token.kind is not Kind.FILLER), 0)
+    place = next(
+        (n for n, token in enumerate(tokens[:4]) if token.kind not in {Kind.FILLER, Kind.UNKNOWN}), 0
+    )
     said = text[tokens[0].start : tokens[place].start].strip().lower()
     if said in _EACH and tokens[place].kind is Kind.TENANT:
         return [replace(tokens[0], kind=Kind.PER_USER)], place
     return None
 
 
+_FOR_A_WHILE = frozenset({"temporarily", "临时", "暂时", "短时", "短暂"})
 _EACH = frozenset({"each", "every", "per", "每个", "每位", "每名", "每一位", "每一个"})
+_WHEN = frozenset(
+    {"的话", "的时候", "时候", "期间", "的时段", "时段", "这段时间", "那段时间", "那会儿", "的那段时间"}
+)
 _WITHIN = frozenset({"内", "之内", "以内", "里"})
 
 
@@ -222,31 +276,43 @@ def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     """``gold customers``, ``tenant zeta``: a tenant by a name that nobody has."""
     first = tokens[0]
     if first.kind is Kind.AUDIENCE and text[first.start : first.end].lower() in {"tenant", "租户"}:
+        quoted = _QUOTED.match(text, first.end)
+        if quoted is not None:
+            end = next((n for n, token in enumerate(tokens) if token.start >= quoted.end()), len(tokens))
+            return joined(tokens[1:end], Kind.TENANT, None)[0], end
         if kinds(tokens[1:], Kind.UNKNOWN) and str(tokens[1].value)[:1].isalnum():
             end = skip(tokens, 1, Kind.UNKNOWN)
             return [replace(spanning(tokens[1:end], Kind.TENANT, None))], end
         return None
-    if text[first.start : first.end].lower() in {"node", "节点", "host"} and _is_name(tokens[1:2]):
+    if text[first.start : first.end].lower() in {"node", "节点"} and _is_name(tokens[1:2]):
         return joined(tokens[:2], Kind.SELECTOR, f"node:{tokens[1].value}")
-    if first.kind is not Kind.UNKNOWN or not str(first.value)[:1].isalpha():
-        return None
-    end = skip(tokens, 0, Kind.UNKNOWN)
-    if end <= 4 and kinds(tokens[end:], Kind.AUDIENCE):
-        return joined(tokens[:end], Kind.TENANT, None)[0] + [tokens[end]], end + 1
-    return None
-
-
-def _beneficiary(tokens: Sequence[Token]) -> Rewrite | None:
-    """``... for acme.``: a tenant nobody has, not a word to leave out."""
-    ends = len(tokens) < 3 or tokens[2].kind in {Kind.JOIN, Kind.STOP}
+    start = 1 if first.value in _TO_WHOM else 0
+    end = skip(tokens, start, Kind.UNKNOWN)
+    named = tokens[start:end]
     if (
-        tokens[0].value != "for"
-        or not kinds(tokens[1:], Kind.UNKNOWN)
-        or not ends
-        or not str(tokens[1].value).isalpha()
+        not named
+        or end - start > _NAME_WORDS
+        or not kinds(tokens[end:], Kind.AUDIENCE)
+        or not _may_name(named)
     ):
         return None
-    return [tokens[0], replace(tokens[1], kind=Kind.TENANT, value=None)], 2
+    return [*tokens[:start], *joined(named, Kind.TENANT, None)[0], tokens[end]], end + 1
+
+
+def _may_name(words: Sequence[Token]) -> bool:
+    """Whether words before ``users`` may be somebody's name: ``gold``, 环球公司; ``这批`` and ``大`` are none."""
+    said = str(words[0].value)
+    if not said[:1].isalpha():
+        return False
+    return said.isascii() or (len(words) > 1 and said not in _NO_NAME)
+
+
+_QUOTED = re.compile(r"\s*[“\"'‘「][^”\"'’」]{1,40}[”\"'’」]")
+_CLASSIFIERS = frozenset("张块片台")
+_TO_WHOM = frozenset({"for", "to", "对", "给", "针对"})
+_NO_NAME = frozenset("这那大老新很些批有各")
+_NAME_WORDS = 4
+"""Words in the longest name that is looked for."""
 
 
 def _is_name(tokens: Sequence[Token]) -> bool:

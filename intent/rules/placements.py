@@ -1,15 +1,19 @@
 """Clauses about where work runs: ``latency-critical on A100, the rest on L40S``, ``leave gpu-1 alone``."""
 
+import re
+from collections.abc import Sequence
 from itertools import product
 
 from intent.models import Placement
 from intent.rules import scopes
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
-from intent.rules.kinds import Kind
+from intent.rules.kinds import EVERYONE, Kind
+from intent.rules.lexicon import pattern
 from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
+_OTHERS = re.compile("else|other|rest|remain|其他|其它|其余|别的|剩下")
 _USED = frozenset(
     {Kind.SELECTOR, Kind.WORKLOAD, Kind.TENANT, Kind.WINDOW, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.SOFT, Kind.ONLY,
      Kind.ALLOW, Kind.MAY, Kind.COUNTED}
@@ -21,6 +25,8 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
     before = draft.goals[-1] if draft.goals else None
     earlier = before if isinstance(before, Placement) and not clause.opens_sentence else None
     rule = _rule(clause)
+    if rule == "require" and not _places(clause, draft.text):
+        return []
     selectors = clause.of(Kind.SELECTOR)
     if rule is None:
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
@@ -32,35 +38,98 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
             [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "forbid")],
         )
         return []
-    if rule == "require" and earlier and earlier.rule == "prefer" and not clause.has(Kind.ONLY):
+    strict = pattern("strict").search(draft.text[clause.start : selectors[-1].end].lower())
+    if rule == "require" and earlier and earlier.rule == "prefer" and clause.joint == "and" and not strict:
         rule = "prefer"  # "ideally chat on A100 and batch on L40S"
-    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
-    workloads: list[Token | None] = [*clause.of(Kind.WORKLOAD, Kind.TENANT)] or [None]
+    place = extent([token for token in clause.tokens if token.kind in _USED])
+    evidence = draft.text[slice(*place)]
+    named = clause.of(Kind.WORKLOAD, Kind.TENANT)
+    workloads: list[Token | None] = [
+        *(named or ([] if rule == "freeze" else _unnamed(draft.text, clause)))
+    ] or [None]
     for said, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
         when, who = scopes.window(draft, window), _workload(draft, workload)
         if workload is None and earlier and rule in {"require", "forbid"}:
             who = earlier.workload  # "on the L40S, not on the A100"
         if when is not None and who is not False:
-            draft.add(Placement(rule, said.value, evidence, workload=who, window=when))  # type: ignore[arg-type] # closed tables
+            draft.add(Placement(rule, said.value, evidence, workload=who, window=when), place)  # type: ignore[arg-type] # closed tables
     one_model = len(draft.catalogue.models) == 1
     placed = _USED | ({Kind.MODEL} if one_model else set())
     return [token for token in clause.tokens if token.kind not in placed and not is_idle(token)]
 
 
+def _unnamed(text: str, clause: Clause) -> list[Token]:
+    """A workload in words that nobody defined: ``embedding jobs on node b``, ``prefer gpu-7 for voice traffic``."""
+    selectors = clause.of(Kind.SELECTOR)
+    for run in _runs(text, clause.plain):
+        before = text[clause.start : run[0].start].lower()
+        between = text[run[-1].end : selectors[0].start].lower()
+        behind = text[selectors[-1].end : run[0].start].lower()
+        leads = (
+            pattern("before work").fullmatch(before)
+            and run[-1].end <= selectors[0].start
+            and pattern("to a device").fullmatch(between)
+        )
+        if leads or _FOR.fullmatch(behind):
+            words = (
+                word for one in run for word in re.findall(r"[a-z0-9]+", text[one.start : one.end].lower())
+            )
+            name = "_".join(word for word in words if word not in _WORK)
+            return [Token(Kind.WORKLOAD, name, run[0].start, run[-1].end)] if name else []
+    return []
+
+
+def _runs(text: str, plain: Sequence[Token]) -> list[list[Token]]:
+    """Words without a meaning that stand together, three at most."""
+    found: list[list[Token]] = []
+    for token in plain:
+        if found and text[found[-1][-1].end : token.start] in {" ", "-"}:
+            found[-1].append(token)
+        elif token.value.isascii() and token.value.isalpha():
+            found.append([token])
+    return [run for run in found if len(run) <= 3]
+
+
+_WORK = frozenset(
+    ["job", "jobs", "work", "stuff", "traffic", "workload", "workloads", "calls", "queries", "tasks", "requests", "everything",
+     "anything", "all", "it", "them", "this", "that", "these", "those"]
+)  # fmt: skip
+_FOR = re.compile(r" for (?:the |our )?")
+
+
+def _places(clause: Clause, text: str) -> bool:
+    """Whether a clause puts something somewhere: it says what, or has a word for it."""
+    first, last = min(token.start for token in clause.tokens), max(token.end for token in clause.tokens)
+    said = text[min(clause.start, first) : last].lower()
+    counted = clause.joint is None and not clause.plain and not clause.opens_sentence  # "at most 2 A100 GPUs"
+    named = clause.has(Kind.WORKLOAD, Kind.TENANT, Kind.MODEL, Kind.ONLY)
+    return counted or named or pattern("placing").search(said) is not None
+
+
 def _workload(draft: Draft, said: Token | None) -> str | bool | None:
     if said is None or said.kind is Kind.WORKLOAD:
         return said.value if said else None
+    if said.value == EVERYONE:
+        return "rest" if _OTHERS.search(draft.said(said).lower()) else None
     name = scopes.tenant(draft, said)
     return f"tenant:{name}" if name else False
 
 
 def _rule(clause: Clause) -> str | None:
     """What is said of the devices; None if it could be two things."""
-    refusals = clause.of(Kind.NEGATION, Kind.AVOID)
+    selectors = clause.of(Kind.SELECTOR)
+    near = [
+        one
+        for one in clause.of(Kind.AVOID)
+        if one.value != "off" or any(0 <= to.start - one.end <= 6 for to in selectors)
+    ]
+    refusals = [*clause.of(Kind.NEGATION), *near]
     if clause.has(Kind.FREEZE):
         return "freeze" if not refusals else None
     if clause.has(Kind.COMPARISON, Kind.QUANTITY):
         return None
     if refusals:
         return "forbid" if len(refusals) == 1 and not clause.has(Kind.SOFT) else None
-    return "prefer" if clause.has(Kind.SOFT, Kind.ALLOW) else "require"
+    favoured = any(token.value == "first" for token in clause.of(Kind.PRIORITY))
+    allowed = favoured or (clause.has(Kind.MAY) and not clause.has(Kind.ONLY))
+    return "prefer" if clause.has(Kind.SOFT, Kind.ALLOW) or allowed else "require"

@@ -1,5 +1,6 @@
 """Clauses about numeric formats: ``no INT4 at peak``, ``full precision off-peak``, ``at least fp8``."""
 
+import re
 from itertools import pairwise, product
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ from intent.rules import scopes
 from intent.rules.clauses import SCOPES, Clause
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
+from intent.rules.lexicon import pattern
 from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
@@ -29,7 +31,11 @@ _USED = frozenset(
 
 def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     """Append a rule for each format of the clause, window and tenant; gives back the words without a place."""
-    rule = _rule(clause)
+    rule = _again(draft, clause) or _rule(clause)
+    asks = _ASKING.search(draft.text[max(0, clause.start) : clause.tokens[0].start].lower()) is not None
+    rule = "require" if rule == "allow" and asks else rule
+    if rule in {"require", None} and _is_story(clause, draft.text):
+        return []
     formats = clause.of(Kind.PRECISION) or clause.of(Kind.QUANTISE)
     if rule is None:
         words = draft.say("precision_unclear", said=draft.quoted(formats[0]))
@@ -41,7 +47,8 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
             [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")],
         )
         return []
-    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
+    place = extent([token for token in clause.tokens if token.kind in _USED])
+    evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in SCOPES)
     for said, (window, tenant, model) in product(formats, product(windows, tenants, models)):
         when, who = scopes.window(draft, window), scopes.tenant(draft, tenant)
@@ -49,7 +56,7 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
             continue
         value: Any = said.value if said.kind is Kind.PRECISION else "full"
         served = model.value if model else None
-        draft.add(PrecisionRule(rule, value, evidence, when, who, served))
+        draft.add(PrecisionRule(rule, value, evidence, when, who, served), place)
     return [
         token
         for token in clause.tokens
@@ -57,11 +64,34 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     ]
 
 
+def _again(draft: Draft, clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
+    """``..., and so is int8``: the rule of the goal before."""
+    before = draft.goals[-1] if draft.goals else None
+    said = _SO.match(draft.text, clause.start) is not None
+    return before.rule if said and isinstance(before, PrecisionRule) else None
+
+
+def _is_story(clause: Clause, text: str) -> bool:
+    """``the vendor swears int8 is fine``: a format, several words without a meaning, and none that uses it."""
+    said = text[clause.start : clause.tokens[-1].end + 12].lower()
+    return (
+        len(clause.plain) > 2
+        and not clause.has(Kind.ONLY, Kind.WINDOW, Kind.TENANT, Kind.MODEL)
+        and pattern("with format").search(said) is None
+    )
+
+
+_ASKING = re.compile(r"\b(?:grateful|appreciate\w*|glad|nice|great|lovely|happy|good) (?:it )?if\b")
+_SO = re.compile(r"\W*(?:and )?(?:so|neither|nor) (?:is|are|does|do)\b", re.IGNORECASE)
+
+
 def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
     """What is said of the formats; None if it could be two things."""
     comparison, refusals = clause.first(Kind.COMPARISON), clause.of(Kind.NEGATION, Kind.AVOID)
     if not clause.has(Kind.PRECISION):  # "don't quantise"
         return "require" if len(refusals) == 1 and comparison is None else None
+    if comparison is not None and comparison.value == "<=" and clause.has(Kind.ALLOW) and not refusals:
+        return "allow"  # "going down to fp8 is fine"
     if comparison is not None:
         least = comparison.value in {">=", "better"}
         return "min" if least and not refusals and len(clause.of(Kind.PRECISION)) == 1 else None

@@ -7,7 +7,7 @@ from intent.models import Priority
 from intent.rules import scopes
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
-from intent.rules.kinds import Kind
+from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
@@ -23,13 +23,32 @@ _ORDERING = frozenset({"before", "instead of"})
 
 def is_priority(clause: Clause) -> bool:
     """Whether a clause orders sides: a word of priority, or sides with ``>`` between, and no amount."""
-    if clause.has(Kind.QUANTITY, Kind.RANGE, Kind.EXCEPT, Kind.SETTING, Kind.SELECTOR, Kind.PRECISION):
+    if clause.has(
+        Kind.NOW,
+        Kind.CHANGE,
+        Kind.FACTOR,
+        Kind.QUANTITY,
+        Kind.RANGE,
+        Kind.EXCEPT,
+        Kind.SETTING,
+        Kind.SELECTOR,
+        Kind.PRECISION,
+    ):
         return False
     sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or side(token)]
-    if all(token.kind is Kind.VAGUE for token in sides):
+    first = any(token.value == "first" for token in clause.of(Kind.PRIORITY))
+    if all(token.kind is Kind.VAGUE and not (first and token.value == "cheap") for token in sides):
         return False
     if clause.has(Kind.PRIORITY):
-        orders = any(token.value not in {"then", "than"} for token in clause.of(Kind.PRIORITY))
+        orders = any(token.value not in {"then", "than", "begin"} for token in clause.of(Kind.PRIORITY))
+        if (
+            len(sides) == 2
+            and clause.has(Kind.VAGUE)
+            and not first
+            and len(clause.of(Kind.METRIC)) == 1
+            and not clause.has(Kind.QUALITY)
+        ):
+            return False
         return len(sides) > 1 or (bool(sides) and orders)
     before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
     return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
@@ -46,12 +65,13 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
         for token in clause.tokens
         if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
     ]
-    evidence = draft.text[slice(*extent(used))]
+    place = extent(used)
+    evidence = draft.text[slice(*place)]
     pairs = list(pairwise(sides)) if len(sides) > 1 else [(sides[0], None)]
     for higher, lower in pairs:
         when = scopes.window(draft, window)
         if when is not None:
-            draft.add(Priority(higher, evidence, lower=lower, window=when))
+            draft.add(Priority(higher, evidence, lower=lower, window=when), place)
     return [
         token
         for token in clause.tokens
@@ -71,7 +91,7 @@ def side(token: Token) -> str | None:
 def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
     """The sides, highest first; None if the order was asked about."""
     names: list[str] = []
-    for token in clause.of(*_SIDES):
+    for token in [one for one in clause.of(*_SIDES) if one.value != EVERYONE]:
         name = scopes.tenant(draft, token) if token.kind is Kind.TENANT else side(token)
         if name is False:
             return None

@@ -2,7 +2,7 @@
 
 from intent.models import HIGHER_IS_BETTER
 from intent.readback.words import Words
-from intent.rules.draft import Draft
+from intent.rules.draft import Draft, Option
 from intent.rules.kinds import Kind
 from intent.rules.quantities import PER_USER
 from intent.rules.readings import Reading
@@ -94,7 +94,7 @@ def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Tok
             draft.instead(reading.head, label(draft, one)) for one in _METRICS.get(amount.value.unit, ())
         ]
     if other_money:  # nobody knows the rate
-        options.insert(0, draft.say("nothing"))
+        options.insert(0, Option(draft.say("nothing")))
     allowed = " / ".join(units) or draft.say("whole_numbers")
     facts = {"said": draft.quoted(amount), "label": label(draft, metric), "allowed": allowed}
     draft.ask("unit_impossible", amount, draft.say("unit_impossible", **facts), options)
@@ -207,6 +207,20 @@ def ask_wish(draft: Draft, wish: Token) -> None:
     }
     words = draft.say(f"wish_{wish.value}", **({"said": draft.quoted(wish)} if wish.value == "good" else {}))
     draft.ask("wish_without_metric", wish, words, [draft.rephrased(one) for one in options[wish.value]])
+    if wish.value == "cheap":
+        draft.vague.append((draft.questions[-1], "cost"))
+
+
+def ask_scale(draft: Draft, said: Token) -> None:
+    """``scale down at night``: to how many devices."""
+    least = f"{draft.say('minimize')} {label(draft, 'cost')}"
+    words = draft.say("scale_unclear", said=draft.quoted(said))
+    draft.ask(
+        "scale_unclear",
+        said,
+        words,
+        [draft.instead(said, draft.say("scale_most")), draft.instead(said, least)],
+    )
 
 
 def ask_time(draft: Draft, said: Token) -> None:
@@ -222,8 +236,5 @@ def ask_number(draft: Draft, token: Token) -> None:
     """Digits that could be two numbers (``1,5``) or none (``1e400``)."""
     said = draft.said(token)
     numbers = (said.replace(",", "."), said.replace(",", "")) if said.count(",") == 1 else ()
-    options = [
-        *(draft.instead(token, number) for number in numbers),
-        draft.say("nothing"),
-    ]
+    options = [*(draft.instead(token, number) for number in numbers), Option(draft.say("nothing"))]
     draft.ask("number_unreadable", token, draft.say("number_unreadable", said=draft.quoted(token)), options)

@@ -6,113 +6,89 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from intent.injection import orders
-from intent.models import HIGHER_IS_BETTER, LOWER_IS_BETTER, Assumption, Catalogue
+from intent.models import (
+    Assumption,
+    Catalogue,
+    Finding,
+    Objective,
+    PrecisionRule,
+    Question,
+    ReconfigRule,
+    TenantException,
+)
+from intent.rules import scopes
 from intent.rules.bounds import add_goal
 from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
 from intent.rules.draft import Draft
+from intent.rules.ellipses import (
+    JOINED,
+    PRONOUN,
+    THAT_DAY,
+    bounds_again,
+    exceeds,
+    excludes,
+    extended,
+    is_none,
+    limits,
+    rules_again,
+    spoken,
+)
 from intent.rules.exceptions import add_exception, is_exception
 from intent.rules.heads import heads_of
-from intent.rules.kinds import ANY_LATENCY, EVERYONE, Kind
+from intent.rules.inventory import without_inventory
+from intent.rules.kinds import EVERYONE, Kind
+from intent.rules.lexicon import pattern
 from intent.rules.phrasing import tokenize
 from intent.rules.placements import add_placements
 from intent.rules.precisions import add_precisions
 from intent.rules.priorities import add_priorities, is_priority
-from intent.rules.questions import ask_number, ask_time, ask_wish
+from intent.rules.questions import ask_number, ask_scale, ask_time, ask_wish
 from intent.rules.readings import Reading, bind, extent, is_idle, united
 from intent.rules.reconfigs import add_reconfigs, is_reconfig
 from intent.rules.relatives import Change, add_relative, change_in
 from intent.rules.relatives import leftovers as unchanged
+from intent.rules.respectively import in_rows
+from intent.rules.telling import (
+    WISHING,
+    complains,
+    is_chore,
+    may_be_state,
+    speaks,
+    stands,
+    tells,
+    wishes,
+    without_reasons,
+)
 from intent.rules.tokens import Token
+from intent.rules.weighing import Place, Taken, loose, set_aside, taken_back, takes_back, weighty
+from intent.times.together import together
 
-_TELLING = frozenset(
-    {
-        *HEADS,
-        *AMOUNTS,
-        Kind.PRECISION,
-        Kind.SELECTOR,
-        Kind.OPTIMISE,
-        Kind.CHEAPEST,
-        Kind.RECONFIG,
-        Kind.EXCEPT,
-    }
-)
-"""Kinds that a clause without a wish does not have."""
-
-
-_INTERROGATIVES = frozenset("is are does did was were has have will am should".split())  # noqa: SIM905 - reads as words
-_TYING = frozenset(
-    ["for", "of", "in", "on", "at", "with", "to", "during", "from", "by", "every", "each", "run", "use", "serve",
-     "deploy", "host", "without", "under", "over", "after", "before", "per", "对", "针对", "在", "给", "为"]
-)  # fmt: skip
-"""Words that tie what they stand beside to a wish."""
-_RULING = frozenset(
-    {Kind.COMPARISON, Kind.SELECTOR, Kind.PRECISION, Kind.EXCEPT, Kind.RECONFIG, Kind.PRIORITY}
-)
-"""Kinds that a report of what was does not have."""
-_CHANGING = frozenset(
-    {Kind.COMPARISON, Kind.CHANGE, Kind.TO, Kind.BY, Kind.FACTOR, Kind.OPTIMISE, Kind.TIMES}
-)
-"""Kinds that a report of what is does not have."""
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
      "but not", "not counting", "not including", "除了", "除", "不包括", "exclude"}
 )  # fmt: skip
 """Words that exclude a tenant, wherever in the sentence they stand."""
-
+_KEPT = frozenset(
+    {Kind.EXCEPT, Kind.ONLY, Kind.AVOID, Kind.FREEZE, Kind.COMPARISON, Kind.OPTIMISE, Kind.CHEAPEST, Kind.FACTOR, Kind.TIMES,
+     Kind.TIMES_SAID, Kind.PRECISION, Kind.QUANTISE, Kind.SETTING, Kind.SELECTOR, Kind.WINDOW, Kind.TENANT, Kind.MODEL,
+     Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.RESPECTIVELY}
+)  # fmt: skip
+"""Kinds that may change the goal they stand beside, and that no word of it took up."""
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
 """Before a quoted name."""
 
 
 def read(text: str, catalogue: Catalogue) -> Draft:
-    """Everything the rules understand of a text, and questions about the rest."""
+    """Everything the rules understand of a text, and a question about what may change it."""
     draft = Draft(text, catalogue)
+    reader = _Reader(draft)
     tokens = without_orders(tokenize(text, catalogue), _wished(text, orders(text)))
-    if unreadable := next((token for token in tokens if _is_unreadable(token)), None):
-        ask_number(draft, unreadable)
-        return draft
-    reader = _Reader(draft, wishes=any(_tells(token) for token in tokens))
-    said = _without_reasons(clauses(tokens), text)
+    tokens = in_rows(without_inventory(draft, tokens, reader.told))
+    said = without_reasons(clauses(tokens))
     for clause, following in zip_longest(said, said[1:]):
-        reader.take(clause) if not _is_state(clause, following) else reader.background(clause)
-    if reader.told is not None and not reader.told.opens_sentence:
-        reader.leftovers += reader.told.of(*AMOUNTS)
-    if reader.waiting:
-        reader.leftovers += reader.waiting.tokens
-    _note_spelling(draft, [token for token in tokens if token not in reader.leftovers])
-    draft.ask_about([*reader.leftovers, *_unheld(draft, tokens)])
+        reader.read(clause, following)
+    reader.close(tokens)
     return draft
-
-
-def _note_spelling(draft: Draft, tokens: Sequence[Token]) -> None:
-    """Say which words were taken for others, at the goal they stand in or in front of."""
-    ends = [draft.text.find(goal.evidence) + len(goal.evidence) for goal in draft.goals]
-    for token in tokens:
-        place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
-        if token.misspelt and ends:
-            was, taken = token.misspelt
-            words = draft.say("assumed_spelling", was=was, taken=taken)
-            draft.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
-
-
-def _tells(token: Token) -> bool:
-    """Whether a token could be part of a goal; a bare number could be part of anything."""
-    return token.kind in _TELLING and not (token.kind is Kind.QUANTITY and token.value.unit is None)
-
-
-def _unheld(draft: Draft, tokens: Sequence[Token]) -> list[Token]:
-    """Tenants that no goal holds: ``for gold users, run it with tp=2``."""
-    names = {
-        getattr(goal, name, None)
-        for goal in draft.goals
-        for name in ("tenant", "workload", "higher", "lower")
-    }
-    return [
-        token
-        for token in tokens
-        if token.kind is Kind.TENANT
-        and token.value != EVERYONE
-        and (token.value is None or not names & {token.value, f"tenant:{token.value}"})
-    ]
 
 
 @dataclass
@@ -120,53 +96,180 @@ class _Reader:
     """Goes from clause to clause and remembers what an ellipsis may repeat."""
 
     draft: Draft
-    wishes: bool
-    """Whether the text says anything that a goal could be about."""
     previous: tuple[Reading, ...] = ()
     change: Change | None = None
     changing: Token | None = None
     """The verb of the last change."""
     ranking: Clause | None = None
-    ranked_from: tuple[int, int] = (0, 0)
-    """Goals and assumptions there were before the ranking."""
-    told: Clause | None = None
-    """The clause before, where it only told what was."""
+    ranked_from: int = 0
+    """Goals there were before the ranking."""
+    after_told: bool = False
+    """Whether the clause before only told something."""
+    devices: Sequence[Token] = ()
+    """Those named last, for a pronoun."""
+    workloads: Sequence[Token] = ()
+    reconfigures: bool = False
+    day: Token | None = None
+    """The window named last, for ``that day``."""
+    formats: Sequence[Token] = ()
+    """The same of weight formats."""
     waiting: Clause | None = None
     """An exception said before its bound."""
     leftovers: list[Token] = field(default_factory=list)
+    """Words of goals' clauses that no goal took up."""
+    used: list[Token] = field(default_factory=list)
+    """Words that goals or questions took up."""
+    told: list[Place] = field(default_factory=list)
+    """Clauses that only tell."""
+    weak: list[tuple[Finding, Question]] = field(default_factory=list)
+    """Questions about clauses that may only tell, for a text that wishes nothing else."""
 
-    def take(self, clause: Clause) -> None:
-        """Read one clause."""
+    def read(self, clause: Clause, following: Clause | None) -> None:
+        """Read one clause; one that only tells gives no more than its metric to the next."""
+        draft, before = self.draft, self.draft.mark()
+        left, state = len(self.leftovers), (self.previous, self.change, self.ranking, self.waiting)
+        aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
+        adds = aside or (
+            self.after_told and clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence
+        )
+        if not adds:  # "TTFT was awful yesterday, 4 s at p95"
+            self._take(clause)
+        found, asked = draft.since(before)
+        if (
+            state[2] is not None
+            and not found
+            and clause.joint == "and"
+            and clause.is_only(Kind.METRIC, Kind.QUALITY)
+        ):
+            found, self.leftovers = True, [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
+        found = found or self.waiting is not state[3]
+        self.devices = clause.of(Kind.SELECTOR) or self.devices
+        self.formats = clause.of(Kind.PRECISION) or self.formats
+        self.workloads = clause.of(Kind.WORKLOAD, Kind.TENANT)
+        self.reconfigures = clause.has(Kind.RECONFIG)
+        self.day = clause.first(Kind.WINDOW) or self.day
+        again = self.after_told and clause.joint == "and" and stands(clause, draft.text)
+        telling = again or tells(clause, following, draft.text) or is_chore(clause, draft.text)
+        if not (found or asked):
+            del self.leftovers[left:]
+        if (not found and not asked) or telling or (asked and not wishes(clause, draft.text)):
+            weak = draft.take_back(before)
+            self.weak += [] if telling else weak
+            del self.leftovers[left:]
+            self.previous, self.change, self.ranking, self.waiting = state
+            self._tell(clause, telling)
+        else:
+            self.after_told = False
+            self._name(clause, asked)
+            unused = {Kind.LIMITING} if is_priority(clause) else {Kind.LIMITING, Kind.PRIORITY}
+            self.used += [
+                one for one in clause.tokens if one not in self.leftovers and one.kind not in unused
+            ]
+            if is_priority(clause):
+                self.used += [one for one in clause.scope.get(Kind.TENANT, ()) if one.value is not None]
+            self.used += [one for kind in SCOPES for one in clause.covered_by(kind)]
+
+    def _tell(self, clause: Clause, telling: bool) -> None:
+        """What was or is: no wish, but the metric that the next clause may leave out."""
+        self.after_told = True
+        if telling or clause.joint == "(":
+            self.told.append(extent(clause.tokens))
+        if heads := clause.of(Kind.METRIC):
+            self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
+
+    def _name(self, clause: Clause, asked: bool) -> None:
+        """Ask about a model that nobody has and a time that cannot be."""
+        unknown = next((one for one in clause.covered_by(Kind.MODEL) if one.value is None), None)
+        stranger = next((one for one in clause.covered_by(Kind.TENANT) if one.value is None), None)
+        if unknown is not None and not asked:
+            scopes.model(self.draft, unknown)
+        elif stranger is not None and not asked:
+            scopes.tenant(self.draft, stranger)
+        elif impossible := clause.first(Kind.BAD_TIME):
+            ask_time(self.draft, impossible)
+
+    def close(self, tokens: Sequence[Token]) -> None:
+        """Ask about the words that no goal took up and that may change a wish; set the rest aside."""
+        draft = self.draft
+        if self.waiting:
+            self.leftovers += self.waiting.tokens
+        self._oppose()
+        self._settle()
+        back = (
+            next((one for one in taken_back(draft.text) if tokens), None)
+            if not draft.goals and not draft.questions
+            else None
+        )
+        if back is not None and any(one.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for one in tokens):
+            words = draft.say("words_not_understood", said=draft.quoted(back))
+            draft.ask("words_not_understood", back, words, [draft.say("nothing")])
+        scaled = pattern("scaling").search(draft.text.lower())
+        if scaled is not None and not draft.goals and not draft.questions:
+            ask_scale(draft, Token(Kind.UNKNOWN, None, *scaled.span()))
+        if self.weak and not draft.goals and not draft.questions:
+            draft.findings += [finding for finding, _ in self.weak]
+            draft.questions += [question for _, question in self.weak]
+        _note_spelling(draft, [token for token in tokens if token not in self.leftovers])
+        left = [one for one in self.leftovers if one.kind in _KEPT and one.value != EVERYONE]
+        used = tuple((one.start, one.end) for one in self.used)
+        taken = Taken(
+            (*draft.places, *draft.repeated),
+            used,
+            used,
+            tuple(one for one in self.told if not takes_back(draft.text[slice(*one)])),
+            tuple(orders(draft.text)),
+        )
+        if draft.goals:
+            found = {
+                (one.start, one.end): one
+                for one in (
+                    *weighty(draft.text, tokens, draft.goals, taken),
+                    *loose(draft.text, tokens, taken),
+                    *left,
+                )
+            }
+            left = [found[place] for place in sorted(found)]
+        draft.ask_about(left)
+        draft.set_aside = set_aside(draft.text, taken, left) if draft.goals else ()
+
+    def _settle(self) -> None:
+        """A vague wish that a later clause gives its number is no question: ``cheaper? like 30% cheaper``."""
+        metrics = {getattr(goal, "metric", None) for goal in self.draft.goals}
+        for question, metric in self.draft.vague:
+            if metric in metrics and question in self.draft.questions:
+                self.draft.findings = [one for one in self.draft.findings if one.message != question.text]
+                self.draft.questions.remove(question)
+
+    def _oppose(self) -> None:
+        """A floor beside a ceiling is no question: whether the two exclude each other is the validator's to say."""
+        draft = self.draft
+        for goal, place, question in draft.unusual:
+            bounds = [one for one in draft.goals if isinstance(one, Objective) and excludes(one, goal)]
+            same = any(
+                replace(one, op=goal.op, value=None, evidence="") == replace(goal, value=None, evidence="")
+                for one in bounds
+            )
+            if same and question in draft.questions:
+                draft.findings = [one for one in draft.findings if one.message != question.text]
+                draft.questions.remove(question)
+                draft.add(goal, place)
+
+    def _take(self, clause: Clause) -> None:
+        """Append the goals of one clause, or a question about it."""
         self.draft.here = Token(Kind.UNKNOWN, None, self._start(clause), clause.tokens[-1].end)
         self.draft.kept = tuple(self.draft.said(token) for token in clause.of(*SCOPES))
-        told, self.told = self.told, None
-        if told is not None and told.has(*AMOUNTS) and not _answers(clause, told):
-            self.leftovers += told.of(*AMOUNTS)
-        twice = clause.unlisted(Kind.WINDOW)
-        if told is not None and _adds_to(clause, told):
-            self.background(replace(clause, tokens=(*told.tokens, *clause.tokens), opens_sentence=False))
-        elif _is_report(clause, self.draft.text) or (
-            told is not None and clause.joint == ":" and told.is_only(Kind.REPORT)
-        ):
-            self.background(clause)
-        elif (impossible := clause.first(Kind.BAD_TIME)) and (self.wishes or self.draft.goals):
-            ask_time(self.draft, impossible)
-        elif twice:
-            self.leftovers += twice
-            self.take(replace(clause, tokens=tuple(token for token in clause.tokens if token not in twice)))
-        elif not self._is_chatter(clause):
-            self._wish(clause)
-
-    def _wish(self, clause: Clause) -> None:
         ranking, self.ranking = self.ranking, None
-        if ranking is not None and _continues(clause, ranking):
-            goals, assumptions = self.ranked_from
-            del self.draft.goals[goals:], self.draft.assumptions[assumptions:]
+        clause = self._completed(self._with_one_window(clause))
+        if unreadable := next((one for one in clause.plain if _is_unreadable(one)), None):
+            if clause.has(*HEADS, Kind.UNIT):
+                ask_number(self.draft, unreadable)
+        elif ranking is not None and _continues(clause, ranking):
+            self.draft.take_back_goals(self.ranked_from)
             self._rank(replace(clause, tokens=(*ranking.tokens, *clause.tokens), scope=ranking.scope))
         elif is_exception(clause, self.draft.goals, self.draft.text):
             self._except(clause)
         elif is_priority(clause):
-            self.ranked_from = len(self.draft.goals), len(self.draft.assumptions)
+            self.ranked_from = len(self.draft.goals)
             self._rank(clause)
         elif is_reconfig(clause):
             self.leftovers += add_reconfigs(self.draft, clause)
@@ -174,25 +277,72 @@ class _Reader:
             self.leftovers += add_placements(self.draft, clause)
         elif clause.has(Kind.PRECISION, Kind.QUANTISE):
             self.leftovers += add_precisions(self.draft, clause)
-        else:
-            self._bound_or_vague(clause)
+        elif self._is_bound(clause):
+            self._bound(clause)
+        elif (wish := clause.first(Kind.VAGUE)) and not (
+            self.draft.goals and complains(clause, self.draft.text)
+        ):
+            ask_wish(self.draft, wish)
+
+    def _with_one_window(self, clause: Clause) -> Clause:
+        """The clause with windows that nothing joins made one: ``the morning peak``; what cannot be one is left over."""
+        said = self.draft.text[clause.start : clause.tokens[-1].end].lower()
+        if self.day and not clause.covered_by(Kind.WINDOW) and THAT_DAY.search(said):
+            clause = replace(clause, scope={**clause.scope, Kind.WINDOW: (self.day,)})
+        covering = clause.scope.get(Kind.WINDOW, ())
+        if len(covering) == 2 and not JOINED.search(self.draft.text, covering[0].end, covering[1].start):
+            one = together([token.value for token in covering])
+            self.leftovers += [] if one else covering[1:]
+            scope = (replace(covering[0], value=one or covering[0].value),)
+            clause = replace(clause, scope={**clause.scope, Kind.WINDOW: scope})
+        if not (more := clause.unlisted(Kind.WINDOW)):
+            return clause
+        windows = clause.of(Kind.WINDOW)
+        one = together([token.value for token in windows])
+        self.leftovers += [] if one else more
+        first = replace(windows[0], value=one or windows[0].value)
+        kept = [
+            first if token is windows[0] else token for token in clause.tokens if token not in windows[1:]
+        ]
+        self.used += windows if one else []
+        return replace(clause, tokens=tuple(kept))
+
+    def _completed(self, clause: Clause) -> Clause:
+        """The clause with what it says by a pronoun or leaves out."""
+        if clause.has(Kind.SELECTOR) and self.after_told and not clause.opens_sentence:
+            named = clause.has(Kind.WORKLOAD, Kind.TENANT)
+            return clause if named else extended(clause, self.workloads, clause.tokens[0].start)
+        if clause.has(Kind.METRIC, Kind.SETTING, Kind.SELECTOR, Kind.RECONFIG, Kind.PRECISION, Kind.PRIORITY):
+            return clause
+        first, end = clause.tokens[0].start, clause.tokens[-1].end
+        added = self._left_out(clause, spoken(clause, self.draft.text))
+        if added and added[0].kind in {Kind.EXCEPT, Kind.RECONFIG}:
+            return extended(clause, added, first)
+        if added and added[0].kind is Kind.PRECISION:
+            refused = (
+                replace(one, kind=Kind.NEGATION) if one.kind is Kind.EXCEPT else one for one in clause.tokens
+            )
+            clause = replace(clause, tokens=tuple(refused), repeats=False)
+        return extended(clause, added, end)
+
+    def _left_out(self, clause: Clause, said: str) -> Sequence[Token]:
+        """Tokens that the goal before lends to a clause: its metric, its formats or devices, or that it is about switches."""
+        last = self.draft.goals[-1] if self.draft.goals else None
+        if isinstance(last, TenantException) and exceeds(clause):
+            return Token(Kind.EXCEPT, "exceed", 0, 0), Token(Kind.METRIC, last.metric, 0, 0)
+        reconfigures = isinstance(last, ReconfigRule) or (self.after_told and self.reconfigures)
+        if reconfigures and (is_none(clause, said) or limits(clause)):
+            return (Token(Kind.RECONFIG, "", 0, 0),)
+        if isinstance(last, PrecisionRule) and rules_again(clause, said):
+            return self.formats
+        rules = clause.has(Kind.FREEZE, Kind.AVOID)
+        return self.devices if rules and len(clause.plain) <= 1 and PRONOUN.search(said) else ()
 
     def _start(self, clause: Clause) -> int:
         """Where the words of a clause begin, the space before them left out."""
         said = self.draft.text[clause.start : clause.tokens[0].start]
-        return (
-            clause.tokens[0].start - len(said.lstrip())
-            if clause.joint is not None
-            else clause.tokens[0].start
-        )
-
-    def _bound_or_vague(self, clause: Clause) -> None:
-        if self._is_bound(clause):
-            self._bound(clause)
-        elif wish := clause.first(Kind.VAGUE):
-            ask_wish(self.draft, wish)
-        else:
-            self.leftovers += [token for token in clause.tokens if not is_idle(token)]
+        first = clause.tokens[0].start
+        return first - len(said.lstrip()) if clause.joint is not None else first
 
     def _except(self, clause: Clause) -> None:
         """An exception; one that comes before its bound waits for it."""
@@ -209,7 +359,7 @@ class _Reader:
                 token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW
             ]
         else:
-            self.take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
+            self._take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
 
     def _rank(self, clause: Clause) -> None:
         self.leftovers += add_priorities(self.draft, clause)
@@ -219,7 +369,7 @@ class _Reader:
         change = change_in(united(self._with_head(clause))) or (
             self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None
         )
-        bound = bind(clause, self.previous, self.draft.text)
+        bound = bind(replace(clause, plain=()) if self.after_told else clause, self.previous, self.draft.text)
         for reading in bound.readings:
             if change is None:
                 add_goal(self.draft, reading)
@@ -229,10 +379,11 @@ class _Reader:
         self.previous = bound.readings or self.previous
         if self.waiting and self.draft.goals:
             waiting, self.waiting = self.waiting, None
+            self.used += waiting.tokens
             self.leftovers += add_exception(self.draft, waiting)
         unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
         self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
-        self.leftovers += clause.of(Kind.NOW) if _may_be_state(clause) else ()
+        self.leftovers += clause.of(Kind.NOW) if may_be_state(clause) else ()
 
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
@@ -240,7 +391,8 @@ class _Reader:
             clause = replace(
                 clause, tokens=(self.changing, *clause.tokens)
             )  # "cut TTFT by 20% and TPOT by 10%"
-        if clause.has(Kind.METRIC, Kind.VAGUE) or not clause.has(Kind.CHANGE, Kind.FACTOR):
+        multiple = clause.has(Kind.TIMES) and clause.has(Kind.NOW)
+        if clause.has(Kind.METRIC, Kind.VAGUE) or not (clause.has(Kind.CHANGE, Kind.FACTOR) or multiple):
             return clause
         amount, verb = clause.first(Kind.QUANTITY), clause.first(Kind.CHANGE)
         more = amount and verb and verb.start > amount.start  # "100 tokens per second more than now"
@@ -252,91 +404,32 @@ class _Reader:
             return clause
         return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
 
-    def background(self, clause: Clause) -> None:
-        """What was or is: no wish, but the metric that the next clause may leave out."""
-        self.told = clause
-        self.leftovers += clause.of(Kind.LIMITING)
-        if (clause.has(*AMOUNTS) or not clause.has(*HEADS)) and not _complains(clause):
-            self.leftovers += clause.of(*_RULING)
-        heads = clause.of(Kind.METRIC)
-        if heads:
-            self.leftovers += [
-                token
-                for token in clause.of(Kind.UNKNOWN)
-                if token.start < heads[0].start and not is_idle(token)
-            ]
-            self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
-
-    def _is_chatter(self, clause: Clause) -> bool:
-        """Unknown words alone, in front of every wish or as a signature, that no preposition ties to one."""
-        if not clause.is_only(Kind.UNKNOWN, Kind.THING, Kind.AUDIENCE, Kind.TO) or not clause.opens_sentence:
-            return False
-        said = self.draft.text[clause.start : clause.tokens[0].start].split()
-        if self.draft.goals:  # a signature ties nothing to anything
-            said = ["", *self.draft.text[clause.start : clause.tokens[-1].end].split()]
-        said += self.draft.text[: clause.start].split()[-1:]
-        after = self.draft.text[clause.tokens[-1].end :].split()[:1]
-        tied = any(
-            word.lower() in _TYING for word in (*said[:1], *(said if self.draft.goals else said[-1:]), *after)
-        )
-        return not tied and (not self.draft.goals or len(clause.tokens) <= 3) and self.draft.language == "en"
-
     def _is_bound(self, clause: Clause) -> bool:
+        """Whether a clause bounds a metric, by its name, its unit or that of the clause before."""
         if clause.repeats or clause.has(*HEADS, Kind.CHEAPEST):
             return True
         if clause.has(*AMOUNTS):
-            known = clause.has(Kind.COMPARISON) or not any(
-                not is_idle(token) for token in clause.of(Kind.UNKNOWN)
-            )
-            return known or (not self.previous and _has_unit(clause))
+            before = self.previous[-1].head if self.previous else None
+            wishes = speaks(clause, self.draft.text)
+            return bounds_again(clause, before, wishes, bool(self.draft.goals))
         if self.previous and clause.has(Kind.STAT) and clause.is_only(Kind.STAT, Kind.ALLOW, *SCOPES):
             return False
         if clause.has(Kind.FACTOR) and (self.previous or clause.has(Kind.UNIT)):
             return True  # "double the requests per second"
-        return clause.has(Kind.UNIT, Kind.THING) and clause.has(Kind.OPTIMISE) and not self.previous
+        return clause.has(Kind.OPTIMISE) and (
+            clause.has(Kind.UNIT) or (clause.has(Kind.THING) and not self.previous)
+        )
 
 
-def _is_state(clause: Clause, following: Clause | None) -> bool:
-    """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
-    corrected = following is not None and following.has(*AMOUNTS) and not following.has(*HEADS)
-    return corrected and _may_be_state(clause)
-
-
-def _may_be_state(clause: Clause) -> bool:
-    """``TTFT is 3 s now``: how it is, or how it has to be from now on."""
-    stated = clause.has(Kind.NOW) and clause.has(Kind.METRIC) and clause.has(*AMOUNTS)
-    return stated and not clause.has(*_CHANGING)
-
-
-def _is_refused(clause: Clause) -> bool:
-    """``错误率别太高``: not to become so."""
-    report = clause.of(Kind.REPORT)[0]
-    return any(0 <= report.start - token.end <= 1 for token in clause.of(Kind.NEGATION))
-
-
-def _answers(clause: Clause, told: Clause) -> bool:
-    """``TTFT was 3 s this morning, get it under 2 s``: a wish of its own behind what was."""
-    own = clause.opens_sentence and clause.has(*HEADS)
-    unruled = not told.has(Kind.COMPARISON) or _complains(told)
-    return own or (clause.has(*AMOUNTS) and clause.has(Kind.COMPARISON, Kind.TO) and unruled)
-
-
-def _complains(told: Clause) -> bool:
-    """``TTFT was over 4 s``: on the side that nobody wishes."""
-    metric, side = told.first(Kind.METRIC), told.first(Kind.COMPARISON)
-    if metric is None or side is None or len(told.of(*_RULING)) > 1:
-        return False
-    good = ">=" if metric.value in HIGHER_IS_BETTER else "<="
-    return metric.value in HIGHER_IS_BETTER | LOWER_IS_BETTER | {ANY_LATENCY} and side.value not in {
-        good,
-        "better",
-    }
-
-
-def _adds_to(clause: Clause, told: Clause) -> bool:
-    """``TTFT was awful yesterday, 4 s at p95``: a number that still tells what was."""
-    bare = clause.has(*AMOUNTS) and clause.is_only(*AMOUNTS, Kind.STAT)
-    return bare and not clause.opens_sentence and told.has(Kind.METRIC) and not told.has(*AMOUNTS)
+def _note_spelling(draft: Draft, tokens: Sequence[Token]) -> None:
+    """Say which words were taken for others, at the goal they stand in or in front of."""
+    ends = [end for _, end in draft.places]
+    for token in tokens:
+        place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
+        if token.misspelt and ends:
+            was, taken = token.misspelt
+            words = draft.say("assumed_spelling", was=was, taken=taken)
+            draft.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
 
 
 def _continues(clause: Clause, ranking: Clause) -> bool:
@@ -347,60 +440,15 @@ def _continues(clause: Clause, ranking: Clause) -> bool:
     if ranking.first(Kind.PRIORITY) and clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.TENANT):
         return sides and [token.value for token in ranking.of(Kind.PRIORITY)] == ["order"]
     link = clause.tokens[0]
-    return sides and link.kind is Kind.PRIORITY and link.value in {"over", "then"}
-
-
-def _is_report(clause: Clause, text: str) -> bool:
-    """Whether a clause asks or tells what is or was."""
-    if clause.has(Kind.REPORT) and not _is_refused(clause):
-        return not (
-            clause.has(Kind.LIMITING)
-            and clause.has(*AMOUNTS, *SCOPES, Kind.METRIC, Kind.SELECTOR, Kind.PRECISION)
-        )
-    first = text[clause.start :].split(maxsplit=1)[:1]
-    return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
-
-
-def _without_reasons(found: Sequence[Clause], text: str) -> list[Clause]:
-    """Clauses without what only says why, as long as it says nothing that could be a wish."""
-    kept: list[Clause] = []
-    for clause, following in zip_longest(found, found[1:]):
-        if following is not None and _is_reason(clause, following, text):
-            continue
-        place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
-        if place is None or any(token.kind in _TELLING for token in clause.tokens[place:]):
-            kept.append(clause)
-        elif place:
-            kept.append(replace(clause, tokens=clause.tokens[:place]))
-    return kept
-
-
-def _is_reason(clause: Clause, following: Clause, text: str) -> bool:
-    """``marketing runs a campaign tomorrow, so ...``; its day must be said again, or it is that of the wish."""
-    so = _SO.match(text, following.start) is not None and following.joint in {",", "."}
-    dated = clause.has(Kind.WINDOW) and not following.has(Kind.WINDOW)
-    about = _ABOUT.match(text, clause.start) is not None  # "in staging, so ..."
-    return (
-        so
-        and not (dated or about)
-        and clause.opens_sentence
-        and not clause.has(*_TELLING, *_WEIGHTY, Kind.ONLY)
-    )
-
-
-_ABOUT = re.compile(r"\s*(?:in|on|for|at|with|within|during|per)\b", re.IGNORECASE)
-_SO = re.compile(r"\s*(?:so|hence|therefore|thus|所以|因此)(?![a-z])", re.IGNORECASE)
-_WEIGHTY = (Kind.NEGATION, Kind.AVOID, Kind.LIMITING, Kind.TENANT, Kind.MODEL, Kind.FREEZE)
-"""Kinds that would not only say why."""
-
-
-def _has_unit(clause: Clause) -> bool:
-    """Whether a number says what it counts."""
-    return clause.has(Kind.RANGE) or any(token.value.unit for token in clause.of(Kind.QUANTITY))
+    second = clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.UNIT, Kind.TENANT) and clause.tokens[
+        -1
+    ].value == ("s", 1.0)
+    last = sides and (clause.tokens[-1].value in {"last", "then"} or second)
+    return last or (sides and link.kind is Kind.PRIORITY and link.value in {"over", "then", "last"})
 
 
 def _is_unreadable(token: Token) -> bool:
-    return token.kind is Kind.UNKNOWN and str(token.value)[0].isdigit()
+    return str(token.value)[0].isdigit()
 
 
 def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -> list[Token]:
@@ -413,7 +461,7 @@ def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -
             stretch.append(token)
             continue
         ordered = any(one.kind is Kind.ORDER for one in stretch)
-        if not ordered or any(one.kind in _TELLING for one in stretch):
+        if not ordered or any(one.kind in WISHING for one in stretch):
             kept += stretch
         kept += [token] if token else []
         stretch = []

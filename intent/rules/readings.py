@@ -20,6 +20,8 @@ _IDLE = frozenset(
      Kind.ALLOW, Kind.SOFT, Kind.MORE}
 )  # fmt: skip
 """Words that add nothing to a bound that is complete without them."""
+_AROUND = frozenset({Kind.AUDIENCE, Kind.THING})
+"""Words that are no evidence of a bound."""
 _ADVERBS = frozenset({"then", "再", "然后", "先", "最后", "保", "就", "首先", "接着", "最后是"})
 _MARKS = frozenset("-*•·@/…\\'\"$&")
 
@@ -62,6 +64,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     if clause.repeats:
         return _repeated(clause, previous)
     clause = _same_period(united(clause), previous)
+    clause = _per_user(clause, previous)
     heads = heads_of(clause) or unknown_head(clause)
     quantity, comparison = _amount(clause), _comparison(clause)
     used = {
@@ -78,7 +81,7 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     if not said:
         return Bound((), clause.tokens)
     reading = Reading(
-        *extent(said),
+        *extent([token for token in said if token.kind not in _AROUND] or said),
         comparison=comparison,
         quantity=quantity,
         direction=_direction(clause) or _limited(clause, text),
@@ -93,6 +96,10 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
         return Bound((), clause.tokens)  # "2s for 2 hours": a number that nothing joins to the goal
     stats = clause.of(Kind.STAT)
     if not heads and previous:
+        counts = clause.has(Kind.THING, Kind.COUNTED)
+        reading = replace(
+            reading, quantity=quantity if counts else _with_unit(quantity, previous[-1].quantity)
+        )
         complete = [_completed(reading, stats[0] if stats else None, one) for one in _antecedents(previous)]
         return Bound(tuple(_spread(complete, clause, previous)), (*leftovers, *stats[1:]))
     pairs, unpaired = _paired(heads, stats)
@@ -108,6 +115,37 @@ def bind(clause: Clause, previous: Sequence[Reading], text: str) -> Bound:
     if wish and wish.kind is Kind.OPTIMISE and alone:
         readings = [replace(one, comparison=wish) for one in readings]  # "minimise cost and TTFT"
     return Bound(tuple(_spread(readings, clause, ())), leftovers + unpaired)
+
+
+def _per_user(clause: Clause, previous: Sequence[Reading]) -> Clause:
+    """``20 tokens/s per user, 28 for paid ones``: a rate behind one per user is per user as well."""
+    before = previous[-1].quantity if previous else None
+    amount = clause.first(Kind.QUANTITY)
+    rate = (
+        amount is not None
+        and amount.value.unit == "tokens/s"
+        and clause.has(Kind.TENANT)
+        and not clause.has(Kind.METRIC)
+    )
+    if (
+        amount is None
+        or not rate
+        or before is None
+        or before.kind is not Kind.QUANTITY
+        or before.value.unit != PER_USER
+    ):
+        return clause
+    told = replace(amount, value=amount.value.in_unit(PER_USER, amount.value.factor))
+    return replace(clause, tokens=tuple(told if one is amount else one for one in clause.tokens))
+
+
+def _with_unit(amount: Token | None, before: Token | None) -> Token | None:
+    """``under 2 s at peak, 4 overnight``: a number without a unit has that of the bound before."""
+    if amount is None or amount.kind is not Kind.QUANTITY or amount.value.unit is not None:
+        return amount
+    if before is None or before.kind is not Kind.QUANTITY or before.value.unit is None:
+        return amount
+    return replace(amount, value=amount.value.in_unit(before.value.unit, before.value.factor))
 
 
 def _is_named_again(metric: Token, heads: Sequence[Token]) -> bool:

@@ -1,5 +1,6 @@
 """Clauses about how often the service may reshape itself: ``at most 2 reconfigurations per hour``, ``高峰期禁止切换``."""
 
+import re
 from collections.abc import Sequence
 
 from intent.models import ReconfigRule, Window
@@ -22,6 +23,9 @@ _RATES = {
     "week": (1 / 7, "1/day"),
     "month": (1 / 30, "1/day"),
 }
+_STORY = 2
+"""Words without a meaning behind a ban that may be about something else: 这次变更不要写进日志."""
+_SENTENCE_END = re.compile(r"[.!?]\s|[。！？\n]")
 _ELSEWHERE = {"off_peak": "peak", "peak": "off_peak"}
 """Only then: never in the rest of the day."""
 
@@ -30,6 +34,8 @@ def is_reconfig(clause: Clause) -> bool:
     """Whether a clause limits reconfigurations, rather than bounding how long one takes."""
     if not clause.has(Kind.RECONFIG) or clause.has(Kind.SELECTOR, Kind.PRECISION, Kind.SETTING):
         return False
+    if _is_freeze(clause):
+        return True
     limited = clause.has(Kind.CHANGE) and not clause.has(
         Kind.SETTING, Kind.COUNTED
     )  # "reconfigure less often": how often?
@@ -43,19 +49,29 @@ def is_reconfig(clause: Clause) -> bool:
     return limited and not clause.has(Kind.METRIC)
 
 
+def _is_freeze(clause: Clause) -> bool:
+    """``change freeze``: a ban by itself."""
+    return any(token.value == "freeze" for token in clause.of(Kind.RECONFIG))
+
+
 def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
     """Append the rule of the clause for each of its windows; gives back the words without a place."""
-    evidence = draft.text[slice(*extent([token for token in clause.tokens if token.kind in _USED]))]
+    place = extent([token for token in clause.tokens if token.kind in _USED])
+    evidence = draft.text[slice(*place)]
     rule = _rule(clause)
-    if rule is None:
+    behind = [word for word in clause.plain if word.start > clause.tokens[-1].start]
+    if rule is None or (rule[0] == "forbid" and len(behind) > _STORY):
         head = clause.of(Kind.RECONFIG)[0]
         options = [draft.rephrased(draft.say(name)) for name in ("no_reconfig", "few_reconfigs")]
         draft.ask("reconfig_unclear", head, draft.say("reconfig_unclear", said=draft.quoted(head)), options)
         return []
-    for said in clause.covered_by(Kind.WINDOW) or (None,):
+    windows = clause.covered_by(Kind.WINDOW) or (None,)
+    if rule[0] == "forbid" and _names_the_same(draft, clause, place, windows[0]):
+        return []
+    for said in windows:
         when = scopes.window(draft, said)
         if when is not None and (held := _window(when, clause)) is not None:
-            draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held))  # type: ignore[arg-type] # closed tables
+            draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held), place)  # type: ignore[arg-type] # closed tables
     unread = clause.of(Kind.QUANTITY) if rule[0] == "forbid" and _count(clause) is None else ()
     return [
         *unread,
@@ -80,8 +96,25 @@ def _is_every(clause: Clause, token: Token) -> bool:
 Rule = tuple[str, float | None, str | None]
 
 
+def _names_the_same(draft: Draft, clause: Clause, place: tuple[int, int], said: Token | None) -> bool:
+    """Whether a bare ``change freeze`` names the ban of hours before it; one named before these hours goes."""
+    if not draft.goals or not isinstance(last := draft.goals[-1], ReconfigRule) or last.rule != "forbid":
+        return False
+    if _SENTENCE_END.search(draft.text[draft.places[-1][1] : place[0]]):
+        return False
+    if said is None and _is_freeze(clause) and last.window != "always":
+        draft.repeated.append(place)
+        return True
+    if said is not None and last.window == "always":
+        draft.repeated.append(draft.places[-1])
+        draft.take_back_goals(len(draft.goals) - 1)
+    return False
+
+
 def _rule(clause: Clause) -> Rule | None:
     """Forbid, or a limit with its unit; None if it could be two things."""
+    if _is_freeze(clause):
+        return None if clause.has(Kind.NEGATION, Kind.AVOID) else ("forbid", None, None)
     count, period = _count(clause), clause.first(Kind.PERIOD)
     comparison = clause.first(Kind.COMPARISON)
     refusals = clause.of(Kind.NEGATION, Kind.AVOID, Kind.FREEZE)

@@ -23,6 +23,8 @@ class Change:
     amount: Token | None = None
 
 
+_LONG = 9
+"""Characters of a change that names what it is compared with: ``higher than now``."""
 USED = frozenset(
     {
         Kind.CHANGE,
@@ -44,7 +46,10 @@ def change_in(clause: Clause) -> Change | None:
     if not clause.has(Kind.METRIC, Kind.VAGUE) or clause.has(Kind.EXCEPT):
         return None
     if said := clause.first(Kind.FACTOR):
-        return Change(factor=float(said.value))
+        raised = said.value < 1 and any(
+            one.value == ">=" for one in clause.of(Kind.CHANGE)
+        )  # "raise it by half"
+        return Change(factor=float(said.value) + raised)
     amount = clause.first(Kind.QUANTITY)
     return _without_amount(clause) if amount is None else _with_amount(clause, _as_share(amount))
 
@@ -53,6 +58,9 @@ def _without_amount(clause: Clause) -> Change | None:
     """``twice the throughput``, ``no worse than now``."""
     if (said := clause.first(Kind.TIMES_SAID)) and not clause.has(Kind.PERIOD):
         return Change(factor=float(said.value))
+    compared = any(token.end - token.start > _LONG for token in clause.of(Kind.CHANGE))
+    if clause.has(Kind.NEGATION) and compared:
+        return Change(factor=1.0)  # "no higher than it is now"
     kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
     return Change(factor=1.0) if kept else None
 
@@ -106,7 +114,7 @@ def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
     if goal is None:
         del draft.assumptions[mark:]
     else:
-        draft.add(goal)
+        draft.add(goal, (reading.start, reading.end))
 
 
 def _relative(draft: Draft, reading: Reading, change: Change) -> Relative | None:

@@ -17,12 +17,51 @@ def dealt(tokens: Sequence[Token]) -> list[Token]:
     result: list[Token] = []
     start = 0
     for end in (*(n for n, token in enumerate(tokens) if token.kind is Kind.STOP), len(tokens)):
-        sentence = tokens[start:end]
-        said = any(token.kind is Kind.RESPECTIVELY for token in sentence)
+        word = next((n for n in range(start, end) if tokens[n].kind is Kind.RESPECTIVELY), None)
+        said = word is not None
+        behind = (
+            n for n in range(word or start, end) if tokens[n].kind is Kind.JOIN and tokens[n].value == ","
+        )
+        cut = end if not said or _amounts_behind(tokens[word:end]) else next(behind, end)
+        sentence = tokens[start:cut]
         result += (_sentence(sentence) if said else None) or sentence
+        result += tokens[cut : end + 1]
+        start = end + 1
+    return result
+
+
+def in_rows(tokens: Sequence[Token]) -> list[Token]:
+    """The same of amounts in a row without the word, up to each full stop."""
+    result: list[Token] = []
+    start = 0
+    for end in (*(n for n, token in enumerate(tokens) if token.kind is Kind.STOP), len(tokens)):
+        sentence = tokens[start:end]
+        result += (_sentence(sentence) if _is_dealt(sentence) else None) or sentence
         result += tokens[end : end + 1]
         start = end + 1
     return result
+
+
+def _is_dealt(tokens: Sequence[Token]) -> bool:
+    """``p50, p90 and p99 under 40, 60 and 90 ms``: amounts in a row, as many as statistics or metrics before them."""
+    amounts = [n for n, token in enumerate(tokens) if token.kind is Kind.QUANTITY]
+    if len(amounts) < 2 or any(
+        token.kind not in _SEPARATORS
+        for token in tokens[amounts[0] : amounts[-1]]
+        if token.kind is not Kind.QUANTITY
+    ):
+        return False
+    named = [token.kind for token in tokens[: amounts[0]]]
+    units = {tokens[n].value.unit is None for n in amounts[:-1]}
+    return (
+        len(units) == 1
+        and tokens[amounts[-1]].value.unit is not None
+        and len(amounts) in {named.count(Kind.STAT), named.count(Kind.METRIC)}
+    )
+
+
+def _amounts_behind(tokens: Sequence[Token]) -> bool:
+    return any(token.kind is Kind.QUANTITY for token in tokens)
 
 
 def _sentence(tokens: Sequence[Token]) -> list[Token] | None:
@@ -36,9 +75,18 @@ def _sentence(tokens: Sequence[Token]) -> list[Token] | None:
     for place, head in zip(amounts, _of(tokens, listed), strict=True):
         comparison = _comparison(tokens, place) or first
         bound = [comparison] if comparison else []
-        parts.append([head, *shared, *bound, tokens[place]])
-    joint = next(token for token in tokens if token.kind in _SEPARATORS)
+        parts.append([head, *shared, *bound, _with_unit(tokens[place], tokens[amounts[-1]])])
+    joint = next((token for token in tokens if token.kind in _SEPARATORS), None)
+    if joint is None:
+        return None
     return [token for n, part in enumerate(parts) for token in (*(() if n == 0 else (_comma(joint),)), *part)]
+
+
+def _with_unit(amount: Token, last: Token) -> Token:
+    """A unit said once, behind the last amount, is that of all."""
+    if amount.value.unit is not None:
+        return amount
+    return replace(amount, value=amount.value.in_unit(last.value.unit, last.value.factor))
 
 
 def _of(tokens: Sequence[Token], kind: Kind) -> list[Token]:

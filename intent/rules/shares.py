@@ -25,10 +25,17 @@ def ratios(tokens: Sequence[Token]) -> Rewrite | None:
         return None
     between = tokens[1:place]
     things = [token for token in between if token.kind is Kind.THING and token.value == "requests"]
-    words = [token.value for token in between if token not in things]
+    idle = {"a", "an", "the", "every", "each"}
+    words = [
+        token.value
+        for token in between
+        if token not in things and token.kind is not Kind.TIMES and token.value not in idle
+    ]
     share: Quantity | None
     failures = [token.value for token in between if token.kind is Kind.METRIC] == ["error_rate"]
-    if words in _OUT_OF or (words == ["error_rate", "per"] and failures):
+    if words in _OUT_OF or (
+        failures and words in (["error_rate", "per"], ["error_rate", "in"], ["error_rate", "out", "of"])
+    ):
         share = _part(first, tokens[place])
     elif things and words and (words[0] in _AMONG or failures) and _only_bounds(between):
         share = _part(tokens[place], first)
@@ -39,7 +46,7 @@ def ratios(tokens: Sequence[Token]) -> Rewrite | None:
 
 
 _AMONG = frozenset({"里", "中", "里面", "当中", "里有"})
-_OUT_OF = (["out", "of"], ["in"], ["of", "every"], ["out", "of", "every"], ["in", "every"], ["/"])
+_OUT_OF = (["out", "of"], ["of"], ["in"], ["/"])
 
 
 def _is_per_many(tokens: Sequence[Token]) -> bool:

@@ -3,12 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from rapidfuzz import fuzz, process
 from rapidfuzz.distance import DamerauLevenshtein
 
 from intent.rules import lexicon
 from intent.rules.kinds import Kind
+
+if TYPE_CHECKING:
+    from spellchecker import SpellChecker
 
 SIMILAR_ENOUGH = 85
 """Similarity (0-100) from which a misspelt word is taken for a known one; two swapped letters of seven score 86."""
@@ -39,7 +43,20 @@ def _by_letters(word: str, names: frozenset[str]) -> str:
     if match is None and len(word) >= 5:  # a slip of one letter in a short word: "leest", "belwo"
         near = process.extractOne(word, known, scorer=DamerauLevenshtein.distance, score_cutoff=1)
         match = near if near is not None and near[0][0] == word[0] else None
-    return str(match[0]) if match else word
+    return str(match[0]) if match and not _is_english(word) else word
+
+
+def _is_english(word: str) -> bool:
+    """Whether it is a word of its own: ``pending`` is no slip for ``spending``."""
+    return word in _dictionary()
+
+
+@cache
+def _dictionary() -> "SpellChecker":
+    """English words; 0.1 s to load, and only a word that is nearly a known one needs it."""
+    from spellchecker import SpellChecker
+
+    return SpellChecker(language="en")
 
 
 def _by_sound(words: Sequence[str], place: int) -> str:

@@ -17,6 +17,7 @@ from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, heard
 from intent.times import Said, find
+from intent.times.rest import REST, find_rest
 
 KNOWN_GPUS = (
     "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",
@@ -25,9 +26,15 @@ KNOWN_GPUS = (
 )  # fmt: skip
 """Kinds that people name, whether a deployment has them or not."""
 
+_MODELS = re.compile(
+    r"(?:mistral|mixtral|qwen|qwq|deepseek|gemma|gemini|phi-?\d|gpt|claude|falcon|chatglm|glm|baichuan|llama|codellama|dbrx|grok|kimi|ernie|internlm|yi-\d)"
+    r"[\w.-]*"
+)
+_HAN_MODELS = ("千问", "通义", "文心", "智谱", "豆包", "混元", "百川", "盘古")
+"""Families of models that people name, whether a deployment has them or not."""
 _NODE = re.compile(r"\b(?:node|host)\s+\w\b")
 _NO_WINDOW = re.compile(
-    r"\b(?:than|(?<!end )(?<!rest )of|vs|versus|compared (?:to|with)|relative to)\s+today\b|[比较]今天"
+    r"一(?:律|定|直|起|般|致|样)|\b(?:than|(?<!end )(?<!rest )of|vs|versus|compared (?:to|with)|relative to)\s+today\b|[比较]今天"
     r"|\blast\s(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend)\b(?!\sof)|上个?(?:周|星期|礼拜)[一二三四五六日天末]"
 )
 """Days that say what was, or what is now."""
@@ -35,8 +42,9 @@ _LETTER = 2
 """Characters of a node's name that is too short to stand by itself: ``a`` is an article."""
 _REFERENCE = "reference"
 _MENTION = re.compile(
-    r"\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
+    r"(?:(?<=\n)|^)[ \t]*(?:\d{1,2}[.)、]|[-*•])(?=\s)|(?:(?<=\n)|^)[ \t]*\d{1,2}、|\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
 )
+_SLASHED = re.compile(r"(?<![\d/.])\d{1,2}/\d{1,2}(?=\s*(?:当天|那天|当日|号))")
 Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
 
 
@@ -67,7 +75,13 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     tokens: list[Token] = []
     after = 0
     for said in sorted(
-        [*find(_masked(folded.text), catalogue), *_references(folded.text)], key=lambda one: one.start
+        [
+            *find(_masked(folded.text), catalogue),
+            *_references(folded.text),
+            *_dates(folded.text),
+            *_rests(folded.text),
+        ],
+        key=lambda one: one.start,
     ):
         if said.start < after:
             continue
@@ -100,6 +114,15 @@ def _blank(match: re.Match[str]) -> str:
 def _references(text: str) -> list[Said]:
     """Tickets, addresses and people that are mentioned: they say nothing of a goal."""
     return [Said(match.start(), match.end(), None, _REFERENCE) for match in _MENTION.finditer(text)]
+
+
+def _dates(text: str) -> list[Said]:
+    """``03/04当天``: a date that could be two."""
+    return [Said(match.start(), match.end(), None, "ambiguous_time") for match in _SLASHED.finditer(text)]
+
+
+def _rests(text: str) -> list[Said]:
+    return [Said(start, end, REST, None) for start, end in find_rest(text)]
 
 
 def _meaning(said: Said, text: str) -> tuple[Kind, Any]:
@@ -141,6 +164,17 @@ def _names(key: _Key) -> Names:
     for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:{kind}")
+    for kind in ("4090", "3090"):
+        for phrase in (
+            f"{kind}卡",
+            f"{kind}显卡",
+            f"{kind}上",
+            f"{kind} 上",
+            f"{kind} gpu",
+            f"{kind} gpus",
+            f"{kind}s",
+        ):
+            names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:RTX{kind}")
     for node in catalogue.nodes:
         for phrase in (
             f"node {node}",
@@ -153,6 +187,8 @@ def _names(key: _Key) -> Names:
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"node:{node}")
         if len(node) > _LETTER:
             names[lexicon.words(node)] = (Kind.SELECTOR, f"node:{node}")
+    for name in _HAN_MODELS:
+        names[lexicon.words(name)] = (Kind.MODEL, None)
     said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
     said += [(name, Kind.MODEL, name) for name in catalogue.models]
     said += [(name, Kind.TENANT, name) for name in catalogue.tenants]
@@ -207,12 +243,16 @@ def _longest(
         part = tuple(taken[:length])
         found = names.get(part) or known.get(part)
         hedged = (
-            found and found[0] is Kind.OPTIMISE and taken[length : length + 1] in (["于"], ["过"])
+            found
+            and found[0] is Kind.OPTIMISE
+            and taken[length : length + 1] in (["于"], ["过"], ["在"], ["到"], ["进"])
         )  # 尽量低于 2 秒
         if found and not hedged and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
             return *found, length
     if number:
         share = bool({"之", "成"} & set(taken[: number[1]]))
         return (Kind.QUANTITY, number[0], number[1]) if share else (Kind.NUMBER, number[0], number[1])
+    if _MODELS.fullmatch(taken[0]):
+        return Kind.MODEL, None, 1
     value = parse_number(taken[0])
     return (Kind.UNKNOWN, taken[0], 1) if value is None else (Kind.NUMBER, value, 1)

@@ -36,8 +36,8 @@ _MEASURED = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _CHANGE = re.compile(
-    r"""\b(?:scal\w*|cut|reduc\w*|rais\w*|lower\w*|increas\w*|decreas\w*|drop\w*|grow\w*|chang\w*|mov\w*|go|goes|
-    going|switch\w*|bump\w*|shrink\w*|improv\w*|bring\w*|push\w*|down|up|set)\b|[从由]?(?:提高|降低|降|升|扩|缩|调|减)""",
+    r"""\b(?:scal\w*|cut|reduc\w*|rais\w*|lower\w*|increas\w*|decreas\w*|drop\w*|grow\w*|(?<!topology\ )chang\w*|
+    mov\w*|go|goes|going|switch\w*|bump\w*|shrink\w*|improv\w*|bring\w*|push\w*|down|up|set)\b|[从由]?(?:提高|降低|降|升|扩|缩|调|减)""",
     re.VERBOSE | re.ASCII,
 )
 _CLAUSE = re.compile(r"[,.;!?\n。；、]\s|[;!?\n。；、,]|\b(?:and|but|while|then)\b", re.ASCII)

@@ -60,8 +60,9 @@ def test_a_text_that_may_look_like_another_is_shown_as_it_is_read(text, named, c
     assert intent.outcome is Outcome.CLARIFY
     assert named in intent.questions[0].text
     assert intent.findings[0].code == "hidden_characters"
-    assert translate(intent.questions[0].default, catalogue).outcome is Outcome.OK
-    assert translate(intent.questions[0].default, catalogue).findings == ()
+    assert intent.questions[0].default == intent.questions[0].options[0]
+    assert translate(intent.questions[0].stands_for(0), catalogue).outcome is Outcome.OK
+    assert translate(intent.questions[0].stands_for(0), catalogue).findings == ()
 
 
 @pytest.mark.parametrize("text", ["P99 \u200bTTFT < 2s", "\ufeffP99 TTFT < 2s", "P99 TTFT\u200d < 2s"])

@@ -51,7 +51,8 @@ def test_known_names_pass(goal, big):
 def test_each_option_is_the_text_with_another_name(big, en, intent_of):
     goal = Placement("require", "gpu_type:H100", "on H100")
     asked = question(intent_of(goal, text="run it on h100, not on H1000"), list(unknown([goal], big)), en)
-    assert asked.options == (
+    assert asked.options == ("A100", "L40S", "leave everything as it is")
+    assert asked.texts == (
         "run it on A100, not on H1000",
         "run it on L40S, not on H1000",
         "leave everything as it is",
@@ -63,16 +64,18 @@ def test_a_name_said_in_other_words_is_put_into_the_read_back(big, en, intent_of
     goal = Placement("freeze", "gpu:gpu-9", "the tenth GPU")
     asked = question(intent_of(goal, text="leave the tenth GPU alone"), list(unknown([goal], big)), en)
     *renamed, stay = asked.options
-    there = {f"Leave gpu-{number} alone at all times." for number in range(8)}
+    there = {f"gpu-{number}": f"Leave gpu-{number} alone at all times." for number in range(8)}
     assert renamed
-    assert set(renamed) <= there
+    assert set(renamed) <= set(there)
+    assert asked.texts == (*(there[name] for name in renamed), stay)
     assert (asked.default, stay) == (renamed[0], "leave everything as it is")
 
 
 def test_names_beside_chinese_words_are_replaced(big, en, intent_of):
     goal = ttft(tenant="payd")
     asked = question(intent_of(goal, text="对payd用户首字延迟2秒"), list(unknown([goal], big)), en)
-    assert asked.default == "对paid用户首字延迟2秒"
+    assert asked.default == asked.options[0] == "paid"
+    assert asked.stands_for(0) == "对paid用户首字延迟2秒"
 
 
 def test_where_there_are_no_names_nothing_can_be_offered(big, en, intent_of):

@@ -12,6 +12,7 @@ from intent.models import (
     UNITS,
     Assumption,
     Config,
+    Expectation,
     Finding,
     Goal,
     Intent,
@@ -26,6 +27,7 @@ from intent.models import (
     ReconfigRule,
     RecurringWindow,
     Relative,
+    SetAside,
     Stat,
     TenantException,
     TranslatorInfo,
@@ -61,7 +63,13 @@ def test_each_goal_has_the_keys_of_its_model(kind):
 
 @pytest.mark.parametrize(
     ("part", "kind"),
-    [("assumptions", Assumption), ("questions", Question), ("findings", Finding)],
+    [
+        ("assumptions", Assumption),
+        ("set_aside", SetAside),
+        ("expectations", Expectation),
+        ("questions", Question),
+        ("findings", Finding),
+    ],
 )
 def test_each_part_has_the_keys_of_its_model(part, kind):
     schema = domain_schema()["properties"][part]["items"]

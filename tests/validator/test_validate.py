@@ -70,7 +70,9 @@ def test_a_question_of_the_translator_comes_before_everything_but_the_form(inten
 
 def test_an_unknown_name_is_asked_about(checked):
     intent = checked(STRANGER, text="payd ttft < 2s")
-    assert intent.questions[0].options == ("paid ttft < 2s", "acme ttft < 2s", "leave everything as it is")
+    (asked,) = intent.questions
+    assert asked.options == ("paid", "acme", "leave everything as it is")
+    assert asked.texts == ("paid ttft < 2s", "acme ttft < 2s", "leave everything as it is")
 
 
 def test_what_was_suspected_stays(intent_of, site):

@@ -216,13 +216,15 @@ def test_what_could_mean_two_goals_is_asked_and_changes_nothing(text, count):
     assert asked.diff == ()
     assert asked.intent.goals == translate(TWO, CATALOGUE).goals
     (question,) = asked.intent.questions
-    assert len(question.options) == count
-    for number, option in enumerate(question.options, start=1):
+    assert len(question.options) == len(question.texts) == count
+    for number, (option, whole) in enumerate(zip(question.options, question.texts, strict=True), start=1):
+        assert option.rstrip(".") in whole
         answered = follow(asked.intent, str(number))
         assert answered.mode == "answer"
         assert answered.intent.outcome is Outcome.OK
         assert len(answered.diff) == 1
-        assert render(replace(answered.intent, assumptions=())) == option
+        assert render(replace(answered.intent, assumptions=())) == whole
+        assert follow(asked.intent, option).intent.goals == answered.intent.goals
 
 
 @pytest.mark.parametrize(
@@ -348,14 +350,16 @@ def test_a_window_or_a_statistic_alone_never_drops_a_goal(previous, text):
     assert after.diff == ()
     assert after.intent.outcome is Outcome.CLARIFY
     (question,) = after.intent.questions
-    kept = [len(translate(option, CATALOGUE).goals) for option in question.options]
+    assert len(question.options) == len(question.texts)
+    kept = [len(translate(text, CATALOGUE).goals) for text in question.texts]
     assert kept == [2, 1]  # the goal without its part, and no such goal, in this order
 
 
 def test_the_one_goal_there_is_can_lose_its_window_but_not_itself():
     (question,) = follow(ONE, "drop the peak window").intent.questions
 
-    assert question.options == ("P99 TTFT at most 2 s at all times.", "P99 TTFT at most 2 s at peak.")
+    assert question.texts == ("P99 TTFT at most 2 s at all times.", "P99 TTFT at most 2 s at peak.")
+    assert question.options == ("P99 TTFT at most 2 s at all times.", "leave everything as it is")
 
 
 def test_whom_a_goal_is_for_names_it_only_beside_the_word_goal():

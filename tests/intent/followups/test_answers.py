@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from intent.followups.answers import number_said, option_said
-from intent.models import NAMED_WINDOWS, Catalogue
+from intent.followups.answers import answered, number_said, option_said
+from intent.models import NAMED_WINDOWS, Catalogue, Question
 
 CATALOGUE = Catalogue(models=(), windows=NAMED_WINDOWS, now=datetime(2026, 1, 5, tzinfo=UTC), tz="UTC")
 METRICS = ("keep TTFT under 2 s", "keep TPOT under 2 s", "keep E2E under 2 s")
@@ -21,22 +21,66 @@ def test_a_number_is_one_alone_or_an_ordinal(text, number):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "expected"),
+    ("text", "options", "place"),
     [
-        ("TTFT", METRICS, METRICS[0]),
-        ("首字延迟", METRICS, METRICS[0]),
-        ("keep tpot under 2 s!", METRICS, METRICS[1]),
+        ("TTFT", METRICS, 0),
+        ("首字延迟", METRICS, 0),
+        ("keep tpot under 2 s!", METRICS, 1),
         ("2 s", METRICS, None),
         ("wibble", METRICS, None),
         ("", METRICS, None),
         ("TTFT TPOT", METRICS, None),
-        ("ms", ("TTFT < 2 s", "TTFT < 2 ms"), "TTFT < 2 ms"),
-        ("milliseconds", ("TTFT < 2 s", "TTFT < 2 ms"), "TTFT < 2 ms"),
-        ("at peak", ("TTFT < 2 s at peak", "TTFT < 2 s overnight"), "TTFT < 2 s at peak"),
-        ("夜间", ("TTFT < 2 s at peak", "TTFT < 2 s overnight"), "TTFT < 2 s overnight"),
-        ("leave it", ("TTFT < 2 s", "leave everything as it is"), "leave everything as it is"),
-        ("保持现状", ("TTFT < 2 s", "保持现状"), "保持现状"),
+        ("ms", ("TTFT < 2 s", "TTFT < 2 ms"), 1),
+        ("milliseconds", ("TTFT < 2 s", "TTFT < 2 ms"), 1),
+        ("at peak", ("TTFT < 2 s at peak", "TTFT < 2 s overnight"), 0),
+        ("夜间", ("TTFT < 2 s at peak", "TTFT < 2 s overnight"), 1),
+        ("leave it", ("TTFT < 2 s", "leave everything as it is"), 1),
+        ("保持现状", ("TTFT < 2 s", "保持现状"), 1),
     ],
 )
-def test_an_option_is_picked_by_what_only_it_says(text, options, expected):
-    assert option_said(text, options, CATALOGUE) == expected
+def test_an_option_is_picked_by_what_only_it_says(text, options, place):
+    assert option_said(text, options, CATALOGUE) == place
+
+
+SHORT = Question(
+    "Which latency?",
+    ("TTFT", "TPOT", "leave everything as it is"),
+    "TPOT",
+    ("keep TTFT under 2 s overnight", "keep TPOT under 2 s at peak", "leave everything as it is"),
+)
+
+
+@pytest.mark.parametrize("text", ["yes", "Yes!", "ok.", " sure ", "right", "是的", "好的。", "行"])
+def test_yes_is_the_default(text):
+    assert answered(text, SHORT, CATALOGUE) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("TTFT", 0),
+        ("tpot!", 1),
+        ("leave it", 2),
+        ("首字延迟", 0),
+        ("overnight", 0),
+        ("夜间", 0),
+        ("at peak", 1),
+        ("keep TPOT under 2 s at peak", 1),
+        ("under 2 s", None),
+        ("yes, at noon", None),
+        ("wibble", None),
+        ("", None),
+    ],
+)
+def test_an_answer_is_an_option_or_what_sets_its_text_apart(text, place):
+    assert answered(text, SHORT, CATALOGUE) == place
+
+
+def test_options_without_texts_are_their_own_texts():
+    plain = Question("Which latency?", METRICS, METRICS[2])
+
+    assert answered("yes", plain, CATALOGUE) == 2
+    assert answered("TPOT", plain, CATALOGUE) == 1
+    assert answered("overnight", plain, CATALOGUE) is None
+    assert [plain.stands_for(n) for n in range(3)] == list(METRICS)
+    assert [SHORT.stands_for(n) for n in range(3)] == list(SHORT.texts)

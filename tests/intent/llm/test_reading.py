@@ -192,7 +192,9 @@ def test_what_the_model_could_not_place_is_asked_about(words, here):
 def test_no_default_answer_drops_a_negation_a_time_or_a_limit(text, kept, here):
     (question,) = understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
     assert question.default == question.options[0] == "leave everything as it is"
-    assert any(kept not in option for option in question.options[1:])
+    assert question.stands_for(0) == question.default
+    assert any(kept in option for option in question.options[1:])  # says what goes
+    assert any(kept not in text for text in question.texts[1:])
 
 
 def test_a_wish_that_is_called_told_is_asked_about(here):

@@ -4,7 +4,7 @@ import pytest
 
 from intent.messages import say
 from intent.models import Config, Objective
-from intent.rules.draft import Draft
+from intent.rules.draft import Draft, Option
 from intent.rules.phrasing import tokenize
 
 NOTHING = say("intent", "en", "nothing")
@@ -22,16 +22,18 @@ def token(draft, words):
 
 
 def test_other_words_in_a_place_leave_the_rest_as_it_was(draft):
-    assert draft.instead(token(draft, "2.5"), "2") == "keep tp=2 at peak, for vibes or such"
-    assert draft.before(token(draft, "2.5"), "at most") == "keep tp=at most 2.5 at peak, for vibes or such"
-    assert draft.instead(token(draft, "="), "at most") == "keep tp at most 2.5 at peak, for vibes or such"
+    assert draft.instead(token(draft, "2.5"), "2") == Option("2", "keep tp=2 at peak, for vibes or such")
+    assert draft.before(token(draft, "2.5"), "at most") == Option(
+        "at most 2.5", "keep tp=at most 2.5 at peak, for vibes or such"
+    )
+    assert draft.instead(token(draft, "="), "at most") == Option(
+        "at most", "keep tp at most 2.5 at peak, for vibes or such"
+    )
 
 
 def test_leaving_words_out_leaves_no_preposition_and_no_comma_hanging(draft):
-    assert (
-        draft.without([token(draft, "vibes"), token(draft, "or"), token(draft, "such")])
-        == "keep tp=2.5 at peak"
-    )
+    words = [token(draft, "vibes"), token(draft, "or"), token(draft, "such")]
+    assert draft.without(words) == Option("go on without 'vibes', 'or', 'such'", "keep tp=2.5 at peak")
 
 
 def test_the_language_is_that_of_the_text(catalogue):
@@ -75,7 +77,7 @@ def test_a_question_points_at_the_words_it_is_about(draft):
 
 def test_an_assumption_points_at_the_goal_that_comes_next(draft):
     draft.assume("window", "assumed_window")
-    draft.add(Config("tp", "==", 2, "tp=2"))
+    draft.add(Config("tp", "==", 2, "tp=2"), (5, 9))
     draft.assume("stat", "assumed_stat", stat="P95")
     assert [one.pointer for one in draft.assumptions] == ["/goals/0/window", "/goals/1/stat"]
     assert "P95" in draft.assumptions[1].text
@@ -83,10 +85,11 @@ def test_an_assumption_points_at_the_goal_that_comes_next(draft):
 
 def test_a_goal_that_was_said_before_is_dropped_with_its_assumptions(draft):
     draft.assume("window", "assumed_window")
-    draft.add(Config("tp", "==", 2, "tp=2"))
+    draft.add(Config("tp", "==", 2, "tp=2"), (5, 9))
     draft.assume("window", "assumed_window")
-    draft.add(Config("tp", "==", 2, "tp 2"))
+    draft.add(Config("tp", "==", 2, "tp 2"), (12, 16))
     assert [goal.evidence for goal in draft.goals] == ["tp=2"]
+    assert draft.places == [(5, 9)]
     assert [one.pointer for one in draft.assumptions] == ["/goals/0/window"]
 
 
@@ -98,7 +101,8 @@ def test_words_without_a_place_are_out_of_scope_alone_and_a_question_beside_goal
     draft.goals.append(Config("tp", "==", 2, "tp=2"))
     draft.ask_about([vibes])
     assert (draft.findings[-1].code, draft.findings[-1].evidence) == ("words_not_understood", "vibes")
-    assert draft.questions[0].options == ("keep tp=2.5 at peak, for or such", NOTHING)
+    assert draft.questions[0].options == ("go on without 'vibes'", NOTHING)
+    assert draft.questions[0].texts == ("keep tp=2.5 at peak, for or such", NOTHING)
 
 
 def test_nothing_left_over_beside_goals_is_no_question(draft):
@@ -125,21 +129,24 @@ def test_either_of_two_is_asked_with_the_one_and_the_other_as_answers(catalogue)
     draft = Draft("TTFT < 2s, tp=2 or tp=4 at peak", catalogue)
     draft.goals += [Config("tp", "==", 2, "tp=2"), Config("tp", "==", 4, "tp=4 at peak")]
     draft.ask_about([token(draft, "or")])
-    assert draft.questions[0].options == ("TTFT < 2s, tp=2", "TTFT < 2s, tp=4 at peak", NOTHING)
+    assert draft.questions[0].options == ("tp=2", "tp=4 at peak", NOTHING)
+    assert draft.questions[0].texts == ("TTFT < 2s, tp=2", "TTFT < 2s, tp=4 at peak", NOTHING)
 
 
 def test_an_or_between_anything_else_is_left_out(catalogue):
     draft = Draft("TTFT or so < 2s", catalogue)
     draft.goals.append(Objective("ttft", "<=", "TTFT or so < 2s"))
     draft.ask_about([replace(token(draft, "or so"), value="or")])
-    assert draft.questions[0].options == ("TTFT < 2s", NOTHING)
+    assert draft.questions[0].options == (NOTHING, "go on without 'or so'")
+    assert draft.questions[0].texts == (NOTHING, "TTFT < 2s")
 
 
 def test_without_its_not_a_text_would_say_the_opposite_so_nothing_is_the_default(catalogue):
     draft = Draft("don't minimise cost", catalogue)
     draft.goals.append(Objective("cost", "minimize", "minimise cost"))
     draft.ask_about([tokenize(draft.text, catalogue)[0]])
-    assert draft.questions[0].options == (NOTHING, "minimise cost")
+    assert draft.questions[0].options == (NOTHING, 'go on without "don\'t"')
+    assert draft.questions[0].texts == (NOTHING, "minimise cost")
 
 
 def test_unknown_han_characters_are_shown_as_one_word(catalogue):

@@ -1,6 +1,9 @@
 import pytest
 
+from intent.messages import say
 from intent.rules import read
+
+NOTHING = say("intent", "en", "nothing")
 
 
 @pytest.mark.parametrize(
@@ -69,15 +72,16 @@ def test_each_workload_and_device_is_a_goal(text, expected, goals):
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("don't leave gpu-1 alone", ("use only gpu-1", "never use gpu-1")),
-        ("don't prefer A100", ("use only A100", "never use A100")),
+        ("don't leave gpu-1 alone", (NOTHING, "use only gpu-1", "never use gpu-1")),
+        ("don't prefer A100", (NOTHING, "use only A100", "never use A100")),
         ("A100 below 2", ("use only A100", "never use A100")),
-        ("never not on A100", ("use only A100", "never use A100")),
+        ("never not on A100", (NOTHING, "use only A100", "never use A100")),
         ("A100 低于 2", ("只用 A100", "禁止使用 A100")),
     ],
 )
-def test_what_could_be_more_than_one_rule_is_asked_about(text, options, asked):
+def test_what_could_be_more_than_one_rule_is_asked_about(text, options, asked, catalogue):
     assert asked(text) == ("placement_unclear", options)
+    assert read(text, catalogue).questions[0].texts == options
 
 
 @pytest.mark.parametrize(

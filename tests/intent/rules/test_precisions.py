@@ -1,6 +1,9 @@
 import pytest
 
+from intent.messages import say
 from intent.rules import read
+
+NOTHING = say("intent", "en", "nothing")
 
 
 @pytest.mark.parametrize(
@@ -63,16 +66,35 @@ def test_each_format_and_window_is_a_goal(text, expected, goals):
     ("text", "options"),
     [
         ("at most fp8", ("use only fp8", "allow fp8", "never use fp8")),
-        ("not at least fp8", ("use only fp8", "allow fp8", "never use fp8")),
-        ("don't never use int4", ("use only int4", "allow int4", "never use int4")),
+        ("not at least fp8", (NOTHING, "use only fp8", "allow fp8", "never use fp8")),
+        ("don't never use int4", (NOTHING, "use only int4", "allow int4", "never use int4")),
         ("quantise", ("use only int8", "allow int8", "never use int8")),
-        ("bf16 only at peak", ("use only bf16 at peak", "allow bf16 at peak", "never use bf16 at peak")),
+        ("bf16 only at peak", (NOTHING, "use only bf16", "allow bf16", "never use bf16")),
         ("at least fp8 and int8", ("use only fp8", "allow fp8", "never use fp8")),
         ("量化", ("只用 int8", "允许使用 int8", "禁止使用 int8")),
     ],
 )
 def test_what_could_be_more_than_one_rule_is_asked_about(text, options, asked):
     assert asked(text) == ("precision_unclear", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("at most fp8", ("use only fp8", "allow fp8", "never use fp8")),
+        ("not at least fp8", (NOTHING, "use only fp8", "allow fp8", "never use fp8")),
+        ("don't never use int4", (NOTHING, "use only int4", "allow int4", "never use int4")),
+        ("quantise", ("use only int8", "allow int8", "never use int8")),
+        (
+            "bf16 only at peak",
+            (NOTHING, "use only bf16 at peak", "allow bf16 at peak", "never use bf16 at peak"),
+        ),
+        ("at least fp8 and int8", ("use only fp8", "allow fp8", "never use fp8")),
+        ("量化", ("只用 int8", "允许使用 int8", "禁止使用 int8")),
+    ],
+)
+def test_an_answer_makes_a_text_that_keeps_when_and_for_whom(text, texts, catalogue):
+    assert read(text, catalogue).questions[0].texts == texts
 
 
 @pytest.mark.parametrize(

@@ -127,16 +127,13 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
         ("TTFT < 2s at peak during business hours", "business hours"),
         ("for gold users, run it with tp=2", "gold"),
         ("when reconfiguring, TTFT < 2s", "when reconfiguring"),
-        ("TTFT < 2s, vibes 3", "vibes"),
-        ("hello vibes 500 things, TTFT < 2s", "vibes"),
         ("首字延迟大约 2 秒", "大约"),
         ("every week 9:00 to 17:00 TTFT < 2s", "every week"),
         ("如果忙的话首字延迟不超过 2 秒", "如果"),
         ("in staging, so TTFT < 2s", "staging"),
         ("长文本请求昨晚首字p99飙到了4秒，拉回2秒以内", "长"),
-        ("TTFT < 2s, finance insists only for streaming", "streaming"),
-        ("a switch has to complete within 50 ms", "within"),
-        ("TTFT < 2s. Thanks with mistral", "mistral"),
+        ("a switch has to complete within 50 ms", "complete"),
+        ("TTFT ≠ 2s", "≠"),
         ("only for long prompts: we're running a demo, so TTFT < 2s", "long"),
         ("as many tokens per second as possible for prompts over 4k tokens", "4k"),
     ],
@@ -152,16 +149,16 @@ def test_a_number_that_tells_what_was_becomes_no_bound(text, catalogue):
     assert 3.0 not in {goal.value for goal in read(text, catalogue).goals}
 
 
-def test_unreadable_digits_end_the_reading(catalogue):
+def test_unreadable_digits_are_asked_about(catalogue):
     draft = read("TTFT < 1,5 s, TPOT < 50 ms", catalogue)
-    assert draft.goals == []
+    assert [goal.metric for goal in draft.goals] == ["tpot"]
     assert [finding.code for finding in draft.findings] == ["number_unreadable"]
 
 
 def test_another_deployment_has_other_windows(catalogue):
     draft = read("P99 TTFT < 2s overnight", replace(catalogue, windows=("always", "peak")))
     assert draft.findings[0].code == "unknown_window"
-    assert "P99 TTFT < 2s at all times" in draft.questions[0].options
+    assert "P99 TTFT < 2s at all times" in draft.questions[0].texts
 
 
 @pytest.mark.parametrize(

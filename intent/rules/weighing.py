@@ -8,15 +8,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from itertools import chain
-
-import yaml
+from itertools import chain, takewhile
 
 from intent.fold import fold
 from intent.models import Goal, Objective, Placement, Priority, SetAside
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
 from intent.rules.tokens import Token
+from intent.tables import table
+from intent.times.rest import REST
 
 Place = tuple[int, int]
 """Half-open, in the original text."""
@@ -34,7 +33,7 @@ _FEW = 2
 """Words of a clause that is no more than a heading: ``at peak``."""
 _ARTICLE = 5
 """Characters between a preposition and the goal that it leads to: ``with the``."""
-_PHRASE = 3
+_PHRASE = 5
 """Words between a scope and its goal: ``for long prompts keep``."""
 _COURTESY = re.compile(
     r"\b(?:appreciate it|great|nice|good|grateful|glad|happy|helpful|wonderful|lovely|love it|ok|okay|fine|mind|thankful) ?$"
@@ -56,8 +55,10 @@ class Taken:
 
     goals: tuple[Place, ...]
     """The evidence of each goal."""
+    held: tuple[Place, ...]
+    """Words that goals account for: their evidence, or what of it was read."""
     slots: tuple[Place, ...]
-    """Words that goals took from elsewhere."""
+    """Words that fill a slot, in the evidence of a goal or elsewhere."""
     told: tuple[Place, ...] = ()
     """What tells and wishes nothing."""
     orders: tuple[Place, ...] = ()
@@ -67,22 +68,38 @@ class Taken:
 def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:
     """The words that no goal took up and that may change a wish, in order."""
     found: dict[Place, Token] = {}
-    stamps = [match.span() for match in _STAMP.finditer(text)]
     for start, end in _clauses(text):
         here = [place for place in taken.goals if _overlap((start, end), place)]
         inside = [one for one in tokens if start <= one.start < end]
-        marks = _marks(text, (start, end), here)
-        for token in chain(_meaning(inside, goals, here), marks):
-            place = token.start, token.end
-            held = taken.slots if token.kind in _HELD_BY_SLOTS else taken.goals
-            told = () if token.value in _NEVER_TOLD else taken.told
-            if not any(
-                _overlap(place, other) for other in (*held, *taken.slots, *told, *taken.orders, *stamps)
-            ):
-                found.setdefault(place, token)
+        for token in chain(_meaning(inside, goals, here), _marks(text, (start, end), here)):
+            if not _is_held(text, token, tokens, taken):
+                found.setdefault((token.start, token.end), token)
     for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
         found.setdefault((token.start, token.end), token)
     return [found[place] for place in sorted(found)]
+
+
+def loose(text: str, tokens: Sequence[Token], taken: Taken) -> list[Token]:
+    """The same of words around the goals, which a reader without a model cannot tell from a scope or a condition."""
+    marks = chain.from_iterable(
+        (*_around(text, clause, taken.goals), *_trailing(text, clause, tokens, taken.goals))
+        for clause in _clauses(text)
+    )
+    return [token for token in marks if not _is_held(text, token, tokens, taken)]
+
+
+def _is_held(text: str, token: Token, tokens: Sequence[Token], taken: Taken) -> bool:
+    """Whether a goal takes up these words, or they stand where nothing is wished."""
+    place = token.start, token.end
+    taken_up = [*(taken.slots if token.kind in _HELD_BY_SLOTS else taken.held), *taken.slots]
+    told = () if token.value in _NEVER_TOLD else taken.told
+    stamps = [match.span() for match in _STAMP.finditer(text)]
+    if any(_overlap(place, other) for other in (*told, *taken.orders, *stamps)):
+        return True
+    if token.kind is Kind.LIMITING and _leads_to_held(text, token, tokens, taken_up):
+        return True
+    covers = _within if token.kind is Kind.LIMITING else _overlap
+    return any(covers(place, other) for other in taken_up)
 
 
 def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]:
@@ -97,7 +114,7 @@ def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]
 
 def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside, ...]:
     """Whole clauses that no goal took up and nobody is asked about, with their places."""
-    held = [*taken.goals, *taken.slots, *taken.orders, *((one.start, one.end) for one in asked)]
+    held = [*taken.goals, *taken.held, *taken.slots, *taken.orders, *((one.start, one.end) for one in asked)]
     found = []
     for start, end in _clauses(text):
         said = text[start:end].strip()
@@ -105,6 +122,16 @@ def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside
             first = text.index(said, start)
             found.append(SetAside(said, first, first + len(said)))
     return tuple(found)
+
+
+def taken_back(text: str) -> list[Token]:
+    """The words of a text that withdraw something."""
+    return list(_found(text, (0, len(text)), "taking back", _class()["anywhere"]["taking back"]))
+
+
+def takes_back(text: str) -> bool:
+    """Whether words withdraw something: what they say is no mere telling."""
+    return _class()["anywhere"]["taking back"].search(fold(text).text) is not None
 
 
 def _says_something(said: str) -> bool:
@@ -127,6 +154,74 @@ def _overlap(one: Place, other: Place) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
+def _leads_to_held(text: str, token: Token, tokens: Sequence[Token], held: Sequence[Place]) -> bool:
+    """A preposition to something that a goal holds: ``for enterprise``, ``during the evening peak``."""
+    place = token.start, token.end
+    around = [one for one in tokens if one.kind in _JOINTS and _within(place, (one.start, one.end))]
+    if any(one.kind is Kind.LIST or (one.start, one.end) != place for one in around):
+        return True
+    if token.value not in _LEADING:
+        return False
+    after = [
+        one for one in tokens if one.start >= token.start and one.kind not in {Kind.FILLER, Kind.AUDIENCE}
+    ]
+    while (
+        after
+        and after[0].start < token.end
+        and (after[0].kind in {Kind.ONLY, Kind.JOIN} or after[0].value in _PREPOSITIONS)
+    ):
+        after.pop(0)
+    if token.value == "conditions" and not (after and after[0].kind is Kind.WINDOW):
+        return False
+    if not after or after[0].kind not in _NAMING or _CLAUSE_END.search(text, token.end, after[0].start):
+        return False
+    return any(_overlap((after[0].start, after[0].end), place) for place in held)
+
+
+_NAMING = frozenset(
+    {
+        Kind.WINDOW,
+        Kind.TENANT,
+        Kind.MODEL,
+        Kind.SELECTOR,
+        Kind.WORKLOAD,
+        Kind.PRECISION,
+        Kind.QUANTITY,
+        Kind.RANGE,
+        Kind.METRIC,
+        Kind.STAT,
+        Kind.SETTING,
+        Kind.COUNTED,
+        Kind.COMPARISON,
+    }
+)
+_PREPOSITIONS = frozenset(
+    [
+        "during",
+        "after",
+        "before",
+        "until",
+        "while",
+        "if",
+        "when",
+        "whenever",
+        "once",
+        "within",
+        "across",
+        "仅",
+        "限",
+    ]
+)
+_JOINTS = frozenset({Kind.LIST, Kind.FILLER, Kind.PERIOD, Kind.UNIT})
+"""Kinds of what only joins, or says nothing: ``gpu-1 or gpu-2``, ``it suffices if``."""
+_LEADING = frozenset({"scopes", "frequency and phase", "conditions"})
+"""Parts of the class whose words may lead to a name or a time that a goal holds."""
+
+
+def _within(one: Place, other: Place) -> bool:
+    return other[0] <= one[0] and one[1] <= other[1]
+
+
 # -- tokens with a meaning -------------------------------------------------------------------------
 
 
@@ -135,8 +230,11 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
 
     A time in a clause of its own counts where hardly another word stands with it: else it is part of a story.
     """
-    told = not here and len(tokens) > _FEW and not any(one.kind in _BARE for one in tokens)
-    idle = not here and not any(one.kind in _BOUNDING for one in tokens)
+    unknown = sum(one.kind is Kind.UNKNOWN for one in tokens)
+    strange = unknown > _PHRASE
+    bare = any(one.kind is Kind.METRIC or (one.kind is Kind.COMPARISON and not strange) for one in tokens)
+    told = not here and (unknown > 0 or len(tokens) > _FEW) and not bare
+    idle = not here and (unknown > _FEW + 1 or not any(one.kind in _BOUNDING for one in tokens))
     story = idle and len(tokens) > _FEW
     for place, token in enumerate(tokens):
         beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
@@ -150,7 +248,8 @@ def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Plac
             ):
                 yield token
         elif (
-            (told and _is_time(token))
+            (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
+            or (told and (_is_time(token) or token.kind in {Kind.QUANTITY, Kind.STAT}))
             or (idle and token.kind is Kind.METRIC)
             or (story and token.kind in _NAMES)
         ):
@@ -237,33 +336,113 @@ def _named_sides(goal: Goal) -> tuple[str | None, ...]:
 @cache
 def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
     """Where a word counts to the patterns of each part of the class."""
-    data = yaml.safe_load(files(__package__).joinpath("weighty.yaml").read_text(encoding="utf-8"))
     return {
         where: {name: re.compile("|".join(part["words"])) for name, part in parts.items()}
-        for where, parts in data.items()
+        for where, parts in table(__package__, "weighty").items()
     }
 
 
 def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[Token]:
-    """The words of the class in a clause; what counts anywhere counts beside a goal too, a scope only right at it."""
-    parts = {**_class()["anywhere"], **(_class()["beside a goal"] if here else {})}
-    start, end = clause
-    folded = fold(text[start:end])
-    for name, pattern in parts.items():
-        for match in pattern.finditer(folded.text):
-            first, last = folded.span(*match.span())
-            token = Token(Kind.LIMITING, name, start + first, start + last)
+    """The words of the class in a clause; some count only where a goal stands in it."""
+    for name, pattern in [
+        *_class()["anywhere"].items(),
+        *(_class()["beside a goal"] if here else {}).items(),
+    ]:
+        for token in _found(text, clause, name, pattern):
             if _counts(text, token, clause, here):
                 yield token
+
+
+def _trailing(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
+    """What a clause behind a goal begins with, if it has a meaning, and the words of the class right behind that.
+
+    Such a clause belongs to the goal: ``..., 8pm to 8am once it is done``, ``..., minimum for gold users``.
+    """
+    inside = [one for one in tokens if clause[0] <= one.start < clause[1]]
+    here = any(_overlap(clause, place) for place in goals)
+    if here or not inside or not _is_beside(text, clause, goals):
+        return
+    yield from (one for one in inside if one.kind is Kind.MODEL and one.value is None)
+    behind = [place for place in goals if place[1] <= clause[0]]
+    begin = [
+        one
+        for one in takewhile(lambda one: one.kind is not Kind.UNKNOWN, inside)
+        if one.kind not in {Kind.FILLER, Kind.JOIN}
+    ]
+    if begin and begin[0].kind is Kind.RECONFIG:
+        yield begin[0]
+    if begin and begin[0].value != REST and behind:
+        yield from _belonging(text, clause, begin)
+
+
+def _belonging(text: str, clause: Place, begin: Sequence[Token]) -> Iterator[Token]:
+    """Of a clause that begins with words that have a meaning."""
+    first = begin[0]
+    if first.kind in _SCOPING and first.value != "always":
+        yield first
+    if first.kind in _BELONGING:
+        read = [(clause[0], one.end) for one in begin if one.kind in _BELONGING]
+        yield from (one for one in _marks(text, clause, read) if one.start >= first.end)
+
+
+_SCOPING = frozenset({Kind.WINDOW, Kind.TENANT, Kind.MODEL})
+_BELONGING = _SCOPING | {
+    Kind.QUANTITY,
+    Kind.RANGE,
+    Kind.COMPARISON,
+    Kind.FACTOR,
+    Kind.STAT,
+    Kind.EXCEPT,
+    Kind.PRIORITY,
+    Kind.BY,
+    Kind.SOFT,
+    Kind.NEGATION,
+    Kind.METRIC,
+    Kind.QUALITY,
+}
+
+
+def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]:
+    """The words of the class right before a goal, or in a clause that is nothing else and stands in the same sentence."""
+    here = [place for place in goals if _overlap(clause, place)]
+    for start, _ in here:
+        for name, pattern in _class()["right before a goal"].items():
+            yield from _found(text, (clause[0], max(clause[0], start)), name, pattern)
+    if not here and _is_beside(text, clause, goals):
+        first = clause[0] + len(text[slice(*clause)]) - len(text[slice(*clause)].lstrip())
+        for name, pattern in _class()["alone"].items():
+            yield from _found(text, (first, clause[1]), name, pattern)
+
+
+def _found(text: str, place: Place, name: str, pattern: re.Pattern[str]) -> Iterator[Token]:
+    folded = fold(text[slice(*place)])
+    for match in pattern.finditer(folded.text):
+        first, last = folded.span(*match.span())
+        yield Token(Kind.LIMITING, name, place[0] + first, place[0] + last)
+
+
+def _is_beside(text: str, clause: Place, goals: Sequence[Place]) -> bool:
+    """Whether a goal stands in the same sentence as a clause."""
+    gaps = (sorted((clause, goal)) for goal in goals)
+    return any(_are_beside(text, first[1], second[0]) for first, second in gaps)
+
+
+def _are_beside(text: str, end: int, start: int) -> bool:
+    sentence_end = _SENTENCE_END.search(text, end)
+    return sentence_end is None or sentence_end.start() >= start
+
+
+_SENTENCE_END = re.compile(r"[!?。！？]|(?<![:：])\n(?!\s*[-*•])|\.(?!\d)")
 
 
 def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:
     """Whether a scope belongs to a goal: it follows it, or opens its clause in a few words; and no courtesy's ``if``."""
     if token.value == "conditions":
-        return _COURTESY.search(fold(text[clause[0] : token.start]).text) is None
+        wished = any(place[0] < token.start for place in here)  # "int8 is fine if traffic doubles"
+        return wished or _COURTESY.search(fold(text[clause[0] : token.start]).text) is None
     if token.value != "scopes":
         return True
-    follows = any(0 <= token.start - place[1] <= _AFTER for place in here)
+    follows = any(token.end > place[1] and token.start - place[1] <= _AFTER for place in here)
     preposition = text[token.start : token.end].isascii()
     if preposition and any(0 <= place[0] - token.end <= _ARTICLE for place in here):
         return False  # "with TP 4": what it is about is a goal

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from intent.models import Objective
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
-from intent.weighing import Taken, set_aside, weighty
+from intent.rules.reader import read
+from intent.rules.weighing import Taken, loose, set_aside, weighty
 
 GOAL = "TTFT under 2s"
-CLASS = yaml.safe_load(files("intent").joinpath("weighty.yaml").read_text(encoding="utf-8"))
+CLASS = yaml.safe_load(files("intent.rules").joinpath("weighty.yaml").read_text(encoding="utf-8"))
 PARTS = [(where, name) for where, parts in CLASS.items() for name in parts]
 
 
@@ -32,7 +33,7 @@ def place_of(text, words):
 
 def weighed(text, here, evidence=GOAL, slots=("2s",), told=(), orders=(), **goal):
     """What is asked about of a text with one goal, and what is set aside."""
-    parts = ((evidence,), slots, told, orders)
+    parts = ((evidence,), (evidence,), slots, told, orders)
     taken = Taken(*(tuple(place_of(text, words) for words in part) for part in parts))
     bound = Objective("ttft", "<=", evidence, "p95", 2.0, "s", **goal)
     found = weighty(text, tokenize(text, here), [bound], taken)
@@ -59,8 +60,8 @@ def test_each_part_of_the_class_says_why_it_is_there_and_lists_its_words(where, 
     assert all(isinstance(one, str) and one for one in part["words"])
 
 
-def test_words_count_anywhere_beside_a_goal_or_within_one():
-    assert list(CLASS) == ["anywhere", "beside a goal", "within a goal"]
+def test_words_count_anywhere_beside_a_goal_around_one_or_within_one():
+    assert list(CLASS) == ["anywhere", "beside a goal", "right before a goal", "alone", "within a goal"]
 
 
 ASKED = [
@@ -82,10 +83,14 @@ ASKED = [
     ("beside a goal", "frequency and phase", "压测期间 TTFT under 2s", "期间"),
     ("beside a goal", "the past", "it used to be TTFT under 2s", "used to"),
     ("beside a goal", "the past", "they were told TTFT under 2s", "were"),
-    ("beside a goal", "scopes", "TTFT under 2s in Frankfurt", "in"),
-    ("beside a goal", "scopes", "for long prompts TTFT under 2s", "for"),
+    ("beside a goal", "scopes", "TTFT under 2s in Frankfurt", "in Frankfurt"),
+    ("beside a goal", "scopes", "for tedious prompts TTFT under 2s", "for tedious"),
     ("beside a goal", "scopes", "测试环境 TTFT under 2s", "测试环境"),
-    ("beside a goal", "scopes", "每个机房 TTFT under 2s", "每个"),
+    ("beside a goal", "scopes", "每个地区 TTFT under 2s", "每个"),
+    ("beside a goal", "kinds of requests", "streaming requests TTFT under 2s", "streaming requests"),
+    ("beside a goal", "other metrics", "bandwidth and TTFT under 2s", "bandwidth"),
+    ("beside a goal", "other zones", "at 9 berlin time TTFT under 2s", "berlin time"),
+    ("beside a goal", "other places", "上海机房 TTFT under 2s", "上海机房"),
 ]
 PASSED = [
     ("anywhere", "limiters", "TTFT under 2s, that is the only thing I want"),
@@ -107,6 +112,30 @@ PASSED = [
     ("beside a goal", "scopes", "with TTFT under 2s"),
     ("beside a goal", "scopes", "所有用户 TTFT under 2s"),
     ("beside a goal", "scopes", "每个请求 TTFT under 2s"),
+    ("beside a goal", "kinds of requests", "a longer story, TTFT under 2s"),
+    ("beside a goal", "other metrics", "save memory TTFT under 2s"),
+    ("beside a goal", "other zones", "this time TTFT under 2s"),
+    ("beside a goal", "other places", "所有模型 TTFT under 2s"),
+]
+AROUND = [
+    ("right before a goal", "taking back", "cancel the TTFT under 2s", "cancel the"),
+    ("right before a goal", "owners", "globex gets TTFT under 2s", "globex gets"),
+    ("alone", "limiters", "TTFT under 2s, without hurting the batch jobs", "without hurting"),
+    ("alone", "scopes", "TTFT under 2s, for the Berlin office", "for the Berlin office"),
+    ("alone", "conditions", "TTFT under 2s, if the queue is short", "if"),
+    ("alone", "hedges", "TTFT under 2s, more or less", "more or less"),
+    ("alone", "frequency and phase", "TTFT under 2s, after the migration", "after"),
+    ("alone", "the past", "TTFT under 2s, it used to be our rule", "used to be"),
+]
+PASSED_AROUND = [
+    ("right before a goal", "taking back", "I cancel my lunch, TTFT under 2s"),
+    ("right before a goal", "owners", "we get TTFT under 2s"),
+    ("alone", "limiters", "TTFT under 2s, without further ado"),
+    ("alone", "scopes", "TTFT under 2s, with best regards"),
+    ("alone", "conditions", "TTFT under 2s, if I remember correctly"),
+    ("alone", "hedges", "TTFT under 2s, or we lose the client"),
+    ("alone", "frequency and phase", "TTFT under 2s, after we spoke with Bob"),
+    ("alone", "the past", "TTFT under 2s, we are used to it"),
 ]
 WITHIN = [
     ("TTFT under 2s unless it rains", "unless"),
@@ -124,6 +153,20 @@ PASSED_WITHIN = [
 @pytest.mark.parametrize(("name", "text", "words"), [case[1:] for case in ASKED])
 def test_a_word_of_the_class_is_asked_about(name, text, words, here):
     assert asked(text, here) == [(name, words)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "for long prompts TTFT under 2s",
+            [("scopes", "for long"), ("kinds of requests", "long prompts")],
+        ),
+        ("每个机房 TTFT under 2s", [("scopes", "每个"), ("other places", "每个机房")]),
+    ],
+)
+def test_words_of_two_parts_of_the_class_are_asked_about_as_both(text, found, here):
+    assert sorted(asked(text, here)) == sorted(found)
 
 
 @pytest.mark.parametrize("text", [case[2] for case in PASSED])
@@ -148,8 +191,27 @@ def test_a_limiter_in_the_words_of_a_slot_belongs_to_that_slot(here):
 
 def test_each_part_of_the_class_has_words_that_are_asked_about_and_a_near_miss():
     within = {("within a goal", "limiters")}
-    assert {(where, name) for where, name, *_ in ASKED} | within == set(PARTS)
-    assert {(where, name) for where, name, _ in PASSED} | within == set(PARTS)
+    assert {(where, name) for where, name, *_ in (*ASKED, *AROUND)} | within == set(PARTS)
+    assert {(where, name) for where, name, _ in (*PASSED, *PASSED_AROUND)} | within == set(PARTS)
+
+
+@pytest.mark.parametrize(("name", "text", "words"), [case[1:] for case in AROUND])
+def test_a_word_around_a_goal_is_asked_about_by_the_rules(name, text, words, here):
+    place = (place_of(text, GOAL),)
+    found = loose(text, tokenize(text, here), Taken(place, place, place))
+    assert (name, words) in [(one.value, text[one.start : one.end].strip()) for one in found]
+
+    draft = read(text, here)
+    assert len(draft.goals) == 1
+    (question,) = draft.questions
+    assert words in question.text
+
+
+@pytest.mark.parametrize("text", [case[2] for case in PASSED_AROUND])
+def test_what_only_looks_like_such_a_word_around_a_goal_is_not(text, here):
+    draft = read(text, here)
+    assert len(draft.goals) == 1
+    assert draft.questions == []
 
 
 @pytest.mark.parametrize(
@@ -176,11 +238,11 @@ def test_a_word_that_hides_its_case_and_width_is_found_where_it_stands(here):
         ("TTFT under 2s, 50 ms", [("quantity", "50 ms")]),
         ("TTFT under 2s, TPOT under 50 ms", [("metric", "TPOT"), ("quantity", "50 ms")]),
         ("TTFT under 2s, p99", [("stat", "p99")]),
-        ("TTFT under 2s for acme", [("scopes", "for"), ("tenant", "acme")]),
+        ("TTFT under 2s for acme", [("scopes", "for acme"), ("tenant", "acme")]),
         ("付费用户 TTFT under 2s", [("tenant", "付费用户")]),
         ("at peak. TTFT under 2s", [("window", "at peak")]),
         ("TTFT under 2s, no int4", [("precision", "int4")]),
-        ("TTFT under 2s on the A100", [("scopes", "on"), ("selector", "A100")]),
+        ("TTFT under 2s on the A100", [("scopes", "on the"), ("selector", "A100")]),
         ("TTFT under 2s, tp=2", [("setting", "tp"), ("quantity", "2")]),
     ],
 )

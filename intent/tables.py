@@ -1,0 +1,21 @@
+"""The project's own tables: YAML files that stand beside the code that reads them."""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C where PyYAML has it: a tenth of the time."""
+
+
+@cache
+def table(package: str, name: str) -> Any:
+    """What the file ``NAME.yaml`` of a package holds, read once.
+
+    Raises:
+        FileNotFoundError: the package has no such file.
+    """
+    text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
