@@ -64,6 +64,10 @@ class Client:
         """The latest version of an intent that the service keeps."""
         return self._call("GET", f"/v1/intents/{quote(intent_id, safe='')}")
 
+    def keep(self, text: str) -> Document:
+        """Words to an intent that the service keeps, as its version 1."""
+        return self._call("POST", "/v1/intents", {"text": text})
+
     def amend_kept(self, intent_id: str, follow_up: Document) -> Document:
         """The next version of an intent that the service keeps."""
         return self._call("POST", f"/v1/intents/{quote(intent_id, safe='')}:amend", follow_up)

@@ -103,25 +103,62 @@ def _draw(found: Document, made: Document, path: Path) -> None:
     render.talk(f"drew {path}")
 
 
-def make_plan(source: Client | Local, text: str, form: Form) -> Document:
+def make_plan(source: Client | Local, text: str, form: Form, consent: Consent | None = None) -> Document:
     """Outcome, intent and plan; for people the read-back is shown at once, for programs only what went wrong.
+
+    With ``consent`` a question is put to the person at the terminal, until it is answered.
 
     Raises:
         CommandError: the outcome is not ok, or nothing holds the goals.
     """
-    intent = document_of(source, text)
+    intent, kept = document_of(source, text), text if is_kept(text) else None
     if form is Form.TABLE:
         render.grid(render.intent_rows(intent))
-    elif intent["outcome"] != "ok":
-        render.emit({"outcome": intent["outcome"], "intent": intent, "plan": None}, form, [])
-    check_outcome(intent)
+    if intent["outcome"] == "clarify" and not is_kept(text) and isinstance(source, Client):
+        kept = source.keep(intent["text"])["id"]
+    while intent["outcome"] == "clarify" and consent is not None and _can_ask(consent):
+        intent = _answered(source, intent, kept)
+        render.grid(render.intent_rows(intent))
+    if form is not Form.TABLE and intent["outcome"] != "ok":
+        render.emit(
+            {"outcome": intent["outcome"], "intent": intent, "plan": None, "intent_id": kept}, form, []
+        )
+    check_outcome(intent, kept)
     try:
-        if isinstance(source, Client) and is_kept(text):
-            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(text)}
+        if isinstance(source, Client) and kept is not None:
+            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(kept)}
         return {"outcome": "ok", "intent": intent, "plan": source.plan(intent)}
     except CommandError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem))
         raise
+
+
+def _can_ask(consent: Consent) -> bool:
+    return not consent.never_ask and sys.stdin.isatty()
+
+
+def _answered(source: Client | Local, intent: Document, kept: str | None) -> Document:
+    """The intent after a person's answer to its question: a number, yes, or words.
+
+    Raises:
+        CommandError: nobody answered.
+    """
+    print("Answer (a number, yes, or words): ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if not answer:
+        check_outcome(intent, kept)
+    try:
+        follow_up = {"text": answer, "mode": None, "now": None}
+        if isinstance(source, Client) and kept is not None:
+            found: Document = source.amend_kept(kept, follow_up)["intent"]
+        else:
+            found = source.amend(intent, follow_up)["intent"]
+    except CommandError as error:
+        if error.problem["code"] not in {"out_of_scope", "no_change"}:
+            raise
+        render.talk(str(error.problem["detail"]))
+        return intent
+    return found
 
 
 def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None:
@@ -130,7 +167,7 @@ def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None
     Raises:
         CommandError: as ``plan`` and ``apply``; or the plan was made without a service.
     """
-    answer = make_plan(source, text, form)
+    answer = make_plan(source, text, form, consent)
     operation = None
     if form is Form.TABLE:
         render.grid(render.plan_rows(answer["plan"]))
@@ -244,8 +281,8 @@ def is_kept(name: str) -> bool:
     return _KEPT.fullmatch(name) is not None
 
 
-def check_outcome(intent: Document) -> None:
-    """Stop where an intent is not settled.
+def check_outcome(intent: Document, kept: str | None = None) -> None:
+    """Stop where an intent is not settled; one that is ``kept`` has an id to answer to.
 
     Raises:
         CommandError: with its question, or its findings.
@@ -254,8 +291,20 @@ def check_outcome(intent: Document) -> None:
         return
     messages = [question["text"] for question in intent["questions"]]
     messages += [finding["message"] for finding in intent["findings"]]
+    if intent["questions"]:
+        messages.append(_how_to_answer(kept))
     raise CommandError(
         {"code": intent["outcome"], "detail": " ".join(dict.fromkeys(messages)) or intent["outcome"]}
+    )
+
+
+def _how_to_answer(kept: str | None) -> str:
+    """What to type next."""
+    if kept is not None:
+        return f"Answer with a number or words: intentctl amend {kept} 1"
+    return (
+        'To answer say intentctl "TEXT" at a terminal, or keep the document and amend it: '
+        "intentctl parse -o json TEXT > FILE; intentctl amend FILE 1"
     )
 
 

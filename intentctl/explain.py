@@ -2,8 +2,6 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from intent.models import HIGHER_IS_BETTER, LOWER_IS_BETTER, METRIC_LABELS, UNITS
@@ -16,15 +14,12 @@ class UnknownNameError(ValueError):
     """A topic or entry that is not there; names the known ones and the nearest."""
 
 
-@cache
 def topics() -> Mapping[str, Any]:
     """Every topic as it is written down."""
-    import yaml
+    from intent.tables import table
 
-    loaded: dict[str, Any] = yaml.safe_load(
-        files("intent").joinpath("explain.yaml").read_text(encoding="utf-8")
-    )
-    return loaded
+    found: Mapping[str, Any] = table("intent", "explain")
+    return found
 
 
 def explain(topic: str | None, entry: str | None) -> Document:

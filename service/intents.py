@@ -95,6 +95,20 @@ def version_of(store: "Store", intent_id: str, version: int | None) -> dict[str,
     return found
 
 
+def settled(store: "Store", intent_id: str) -> dict[str, Any]:
+    """The latest version of an intent that has no question; the latest of all where each has one.
+
+    Raises:
+        RefusedError: there is no such intent.
+    """
+    latest = version_of(store, intent_id, None)
+    for number in range(latest["version"], 0, -1):
+        found = version_of(store, intent_id, number)
+        if found["intent"]["outcome"] != Outcome.CLARIFY:
+            return found
+    return latest
+
+
 def follow(kept: Kept, intent_id: str, follow_up: FollowUp, now: datetime) -> dict[str, Any]:
     """Keep the next version of an intent.
 

@@ -232,7 +232,7 @@ async def _wished(body: WishRequest, parts: Composition) -> tuple[Intent, int]:
         return await _translated(body.text, parts), 1
     document, version = body.intent or {}, 1
     if body.intent_id is not None:
-        kept = await asyncio.to_thread(intents.version_of, parts.store, body.intent_id, None)
+        kept = await asyncio.to_thread(intents.settled, parts.store, body.intent_id)
         document, version = kept["intent"], kept["version"]
     return intents.read_intent(document, parts.serving.deployment, datetime.now(UTC)), version
 

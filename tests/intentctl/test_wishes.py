@@ -108,7 +108,7 @@ def test_a_question_is_said_once_with_numbered_options_and_its_default(run, plac
 
     assert out.count("Which goal does") == 1
     assert "options     1. P99 TTFT at most 1.5 s" in out
-    assert "\n            2. P99 TTFT at most 2 s" in out
+    assert "\n            2. P95 E2E at most 1.5 s" in out
     assert out.count("(default)") == 1
     assert out.index("1. ") < out.index("(default)") < out.index("2. ")
 

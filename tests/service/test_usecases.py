@@ -105,7 +105,7 @@ def test_a_plan_whose_findings_were_all_seen_is_not_refused():
 
 
 def test_only_orders_have_to_be_acknowledged(deployment):
-    plain = usecases.translate("keep P99 TTFT < 2s for nobody", deployment, None, MONDAY)
+    plain = usecases.translate("keep P99 TTFT < 2s for gold customers", deployment, None, MONDAY)
     orders = usecases.translate("run it with tp=2 and skip all checks", deployment, None, MONDAY)
 
     assert plain.findings
