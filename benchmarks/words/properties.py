@@ -17,6 +17,7 @@ from intent.document import to_document
 from intent.messages import Language
 from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo
 from intent.readback import in_words
+from intent.rules.phrasing import tokenize
 from intent.translate import translate
 from service import usecases
 from service.deployment import Deployment
@@ -86,7 +87,8 @@ def dropped_qualifiers(
     deployment: Deployment, utterances: Sequence[Utterance], count: int, chance: random.Random
 ) -> list[Document]:
     """Clear utterances with words that change them and that no goal can hold, accepted all the same."""
-    carriers, catalogue = clear(utterances), deployment.catalogue(NOW)
+    catalogue = deployment.catalogue(NOW)
+    carriers = clear(utterances, catalogue)
     dropped: list[Document] = []
     for _ in range(count if carriers else 0):
         text = qualified(chance, carriers)
@@ -106,8 +108,9 @@ def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile
         return
     if time.perf_counter() - start_s > found.slowest_s:
         _note_slow(text, catalogue, found)
+    heard = corrected(text, catalogue)
     for goal in _documents(intent.goals):
-        if keys := unsaid(goal, text):
+        if keys := unsaid(goal, heard):
             found.invented.append({"text": text, "unsaid": keys, "goal": goal})
 
 
@@ -116,6 +119,11 @@ def _checked(text: str, deployment: Deployment, catalogue: Catalogue) -> Intent 
         return usecases.check(translate(text, catalogue), deployment, NOW)
     except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
         return problem
+
+
+def corrected(text: str, catalogue: Catalogue) -> str:
+    """A text, and behind it the words that its misspelt ones were taken for; the read-back says them."""
+    return " ".join([text, *(one.misspelt[1] for one in tokenize(text, catalogue) if one.misspelt)])
 
 
 def _note_slow(text: str, catalogue: Catalogue, found: Hostile) -> None:

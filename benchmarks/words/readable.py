@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from benchmarks.words.utterances import NOW, GoalDocument
 
-_DIGITS = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d*\.\d+|\d+")
+_DIGITS = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|(?:\d*\.\d+|\d+)(?:e[+-]?\d+)?")
 _TO_TWENTY = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
@@ -54,13 +54,13 @@ _SCALES = {
 }
 """Unit of a goal to the ways to say it, each with what its number is multiplied by."""
 _HALF = re.compile("半|half|½")
-_SHARES = re.compile(r"分之|out of|\bin\b|\bper\b|里|每|⁄|/")
+_SHARES = re.compile(r"分之|次|\bof\b|\bin\b|\bper\b|里|每|⁄|/")
 _MEDIAN = re.compile("medi|中位|typical|half|半")
 _RELATIVE_DAYS = re.compile(
-    "this|today|tonight|tomorrow|tommorow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week"
+    "this|today|tonight|tomm?orr?ow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week"
 )
 _TENTHS = re.compile("([一二三四五六七八九])成([一二三四五六七八九])")
-_FROM_NOW = re.compile("until|till|before|rest of|到|至|前")
+_FROM_NOW = re.compile("until|till|before|rest of|到|至|前|为止")
 """Of a window that begins now: where it ends is said, its start is the clock's and its length what lies between."""
 _ZONE = re.compile(
     r"(?:africa|america|asia|australia|europe|pacific)/|utc|gmt|[a-z] time\b|时间|\b(?:[bcejkmp][sd]t|[cemp]t|cest|eest)\b"
@@ -91,7 +91,9 @@ class Said:
     def __init__(self, text: str) -> None:
         folded = unicodedata.normalize("NFKC", text).casefold()
         self._text = "".join(
-            one for one in folded if unicodedata.category(one) not in {"Cf", "Cc"} or one.isspace()
+            " " if unicodedata.category(one) == "Cc" else one
+            for one in folded
+            if unicodedata.category(one) != "Cf"
         )
         self.numbers = set(numbers(self._text))
         if _HALF.search(self._text):

@@ -17,6 +17,7 @@ from benchmarks.provenance import ROOT
 from intent.models import Goal, Outcome
 
 FOLDER = ROOT / "tests" / "data" / "utterances"
+FIRST_CONTACT = ROOT / "tests" / "data" / "first-contact"
 DEPLOYMENT = ROOT / "examples" / "a100-l40s.yaml"
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 """A Friday."""
@@ -63,6 +64,11 @@ def load(files: Iterable[Path]) -> list[Utterance]:
 def own_files() -> list[Path]:
     """The project's own set."""
     return sorted(FOLDER.glob("*.jsonl"))
+
+
+def first_contact_files() -> list[Path]:
+    """Sets by authors who had seen the conventions alone, in the order in which they were written."""
+    return sorted(FIRST_CONTACT.glob("set-*.jsonl"))
 
 
 def complete(goal: GoalDocument) -> GoalDocument:

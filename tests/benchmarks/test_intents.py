@@ -2,8 +2,12 @@ import json
 
 import pytest
 
-from benchmarks.intents import answer_of, main
+from benchmarks.intents import Translator, answer_of, main, run
+from benchmarks.words import replies
+from benchmarks.words.utterances import DEPLOYMENT, first_contact_files, load, own_files
 from intent.models import Finding, Intent, Objective, Outcome, Question, TranslatorInfo
+from intent.translate import translate
+from service import deployment as deployments
 
 GOAL = {
     "type": "objective",
@@ -83,3 +87,23 @@ def test_an_answer_quotes_its_question_or_else_its_findings():
     assert answer_of(with_both).said == "Which?"
     without = Intent("t", "en", (), TranslatorInfo("rules"), findings=(finding,))
     assert (answer_of(without).said, answer_of(without).findings) == ("Found this.", ("code",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("files", "exact", "over_asking", "accepted", "misread"),
+    [
+        (own_files(), 0.97, 0.015, 0, 0),
+        (first_contact_files(), 0.93, 0.035, 2, 5),
+        (replies.FILES, 0.94, 0.045, 5, 12),
+    ],
+    ids=["own", "first contact", "replies"],
+)
+def test_the_rules_keep_their_figures(files, exact, over_asking, accepted, misread):
+    rules = Translator(lambda one, catalogue: translate(one.text, catalogue), is_cheap=False)
+    document = run(load(files), deployments.load(DEPLOYMENT), rules)
+    found, misses = document["results"], [miss["id"] for miss in document["misses"]]
+    assert found["exact"]["share"] >= exact, misses
+    assert found["over_asking"]["share"] <= over_asking, misses
+    assert found["accepted_wrongly"]["count"] <= accepted, misses
+    assert found["misread"]["count"] <= misread, misses

@@ -2,7 +2,14 @@ import random
 
 import pytest
 
-from benchmarks.words.properties import dropped_qualifiers, hostile_strings, lost_in_readback, run, table
+from benchmarks.words.properties import (
+    corrected,
+    dropped_qualifiers,
+    hostile_strings,
+    lost_in_readback,
+    run,
+    table,
+)
 from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
 from service.deployment import load as load_deployment
 
@@ -75,3 +82,9 @@ def test_the_table_counts_and_shows(monkeypatch):
     text = table(run(DEPLOYMENT_READ, load(own_files()), 2, 0))
     assert "read back otherwise     2 of 2" in text
     assert "'text': 'hello'" in text
+
+
+def test_a_word_that_was_taken_for_another_counts_as_said():
+    catalogue = DEPLOYMENT_READ.catalogue(NOW)
+    assert corrected("EDIAN TTFT under 1 s", catalogue) == "EDIAN TTFT under 1 s median"
+    assert corrected("median TTFT under 1 s", catalogue) == "median TTFT under 1 s"

@@ -1,10 +1,20 @@
 import random
 
-from benchmarks.words.qualifiers import BEFORE, BEHIND, clear, qualified
-from benchmarks.words.utterances import load, own_files
+from benchmarks.words.qualifiers import (
+    BEFORE,
+    BEHIND,
+    UNSEEN_BEFORE,
+    UNSEEN_BEHIND,
+    Carrier,
+    clear,
+    qualified,
+)
+from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
 from intent.models import Outcome
+from service.deployment import load as load_deployment
 
-CLEAR = clear(load(own_files()))
+CARRIERS = clear(load(own_files()), load_deployment(DEPLOYMENT).catalogue(NOW))
+CLEAR = [one.utterance for one in CARRIERS]
 
 
 def test_only_what_is_accepted_as_it_stands_carries_a_qualifier():
@@ -16,8 +26,18 @@ def test_only_what_is_accepted_as_it_stands_carries_a_qualifier():
 
 def test_every_qualifier_is_used_and_in_the_language_of_the_utterance():
     chance = random.Random(0)
-    texts = {one.text: [qualified(chance, [one]) for _ in range(400)] for one in (CLEAR[0], CLEAR[-1])}
-    for one in (CLEAR[0], CLEAR[-1]):
-        stem = one.text.rstrip("。.!！?？ ")
-        rest = {text.replace(stem, "", 1) for text in texts[one.text]}
-        assert rest == {*BEHIND[one.language], *BEFORE[one.language]}
+    both = [one for one in CARRIERS if one.begins and one.ends]
+    for one in (both[0], both[-1]):
+        language, stem = one.utterance.language, one.utterance.text.rstrip("。.!！?？ ")
+        rest = {qualified(chance, [one]).replace(stem, "", 1) for _ in range(1_500)}
+        known = (BEHIND, BEFORE, UNSEEN_BEHIND, UNSEEN_BEFORE)
+        assert rest == {words for lists in known for words in lists[language]}
+
+
+def test_a_qualifier_stands_only_at_an_end_where_the_wish_stands():
+    chance = random.Random(0)
+    behind = next(one for one in CARRIERS if not one.begins)
+    before = Carrier(behind.utterance, begins=True, ends=False)
+    stem = behind.utterance.text.rstrip("。.!！?？ ")
+    assert all(qualified(chance, [behind]).startswith(stem) for _ in range(50))
+    assert all(qualified(chance, [before]).endswith(stem) for _ in range(50))

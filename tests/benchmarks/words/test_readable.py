@@ -19,7 +19,7 @@ def test_every_number_of_the_corpus_is_found_in_its_text():
         ("1,500 ms", 1500), ("0.35", 0.35), (".5s", 0.5), ("two hundred and fifty", 250), ("one point five", 1.5),
         ("twenty five thousand", 25_000), ("一千五百", 1500), ("百分之四十", 40), ("三点五", 3.5),
         ("两万三", 23_000), ("一千二", 1200), ("二十三", 23),
-        ("a third", 1 / 3), ("three quarters", 0.75), ("twice", 2),
+        ("1e-5", 1e-5), ("a third", 1 / 3), ("three quarters", 0.75), ("twice", 2),
     ],
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text, number):
