@@ -196,3 +196,10 @@ def test_evidence_leaves_out_what_was_left_over(catalogue):
 def test_the_extent_of_words_is_from_the_first_to_the_last(catalogue):
     tokens = tokenize("keep P99 TTFT < 2s", catalogue)
     assert extent(tokens[:0:-1]) == (5, 18)
+
+
+@pytest.mark.parametrize(
+    "text", ["设备越少越好", "as few devices as possible", "run it with as few GPUs as possible", "with the fewest GPUs"]
+)
+def test_few_devices_are_wished_for_in_many_words(text, goals):
+    assert goals(text) == ["gpu_count minimize"]
