@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
-from runtime.errors import EngineLostError, RuntimeFault, StreamError
+from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.text import TextStream
@@ -75,6 +75,10 @@ class Observer(Protocol):
 
     def next_token(self, itl_s: float) -> None:
         """One token to the next of the same stream."""
+        ...
+
+    def refused(self) -> None:
+        """A request that can never be served."""
         ...
 
     def finished(self, finish: Finish, usage: Usage) -> None:
@@ -235,6 +239,7 @@ class Router:
         text = TextStream(self.tokenizer.decode, params.stop)
         stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text)
         finish: Finish | None = None
+        is_refused = False
         try:
             await self._submit(stream, token_ids, params)
             while finish is None:
@@ -244,11 +249,14 @@ class Router:
                     yield delta
                     if finish is not None:
                         break
+        except RequestError:
+            is_refused = True
+            raise
         except RuntimeFault:
             finish = Finish.ERROR
             raise
         finally:
-            self._close(stream, finish or Finish.CANCELLED)
+            self._close(stream, None if is_refused else finish or Finish.CANCELLED)
 
     async def _submit(self, stream: _Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
         if self._lost is not None:
@@ -268,12 +276,15 @@ class Router:
         epoch = self._ledger.open(stream.request_id)
         await self._engine.submit(Request(stream.request_id, token_ids, sampling, epoch))
 
-    def _close(self, stream: _Stream, finish: Finish) -> None:
+    def _close(self, stream: _Stream, finish: Finish | None) -> None:
+        """Forget a stream; without a finish its request was refused."""
         if self._streams.pop(stream.request_id, None) is None:
             return
         self._ledger.close(stream.request_id)
-        if self._observer is not None:
+        if self._observer is not None and finish is not None:
             self._observer.finished(finish, stream.usage)
+        elif self._observer is not None:
+            self._observer.refused()
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))

@@ -29,7 +29,12 @@ class Metrics:
         self._requests = Counter(
             "intentctl_requests_total", "Requests by how they ended", ["finish"], registry=registry
         )
-        self._tokens = Counter("intentctl_tokens_total", "Tokens by kind", ["kind"], registry=registry)
+        self._refused = Counter(
+            "intentctl_refused_requests_total", "Requests that could never be served", registry=registry
+        )
+        self._tokens = Counter(
+            "intentctl_tokens_total", "Tokens served, by kind", ["kind"], registry=registry
+        )
         self._running = Gauge("intentctl_running_requests", "Requests in the batch", registry=registry)
         self._waiting = Gauge("intentctl_waiting_requests", "Requests in the queue", registry=registry)
         self._free_blocks = Gauge("intentctl_free_kv_blocks", "KV blocks not in use", registry=registry)
@@ -64,10 +69,14 @@ class Metrics:
         """A stream's next token came."""
         self._itl_s.observe(itl_s)
 
+    def refused(self) -> None:
+        """A request can never be served."""
+        self._refused.inc()
+
     def finished(self, finish: Finish, usage: Usage) -> None:
-        """A stream ended."""
+        """A stream ended; its prompt was served if a token came."""
         self._requests.labels(finish.value).inc()
-        self._tokens.labels("prompt").inc(usage.prompt_tokens)
+        self._tokens.labels("prompt").inc(usage.prompt_tokens if usage.completion_tokens else 0)
         self._tokens.labels("completion").inc(usage.completion_tokens)
 
     def switched(self, report: CutoverReport) -> None:

@@ -263,6 +263,7 @@ class Seen:
     ttft_s: list[float] = field(default_factory=list)
     itl_s: list[float] = field(default_factory=list)
     ends: list[tuple[Finish, Usage]] = field(default_factory=list)
+    refusals: int = 0
 
     def first_token(self, ttft_s: float) -> None:
         self.ttft_s.append(ttft_s)
@@ -272,6 +273,9 @@ class Seen:
 
     def finished(self, finish: Finish, usage: Usage) -> None:
         self.ends.append((finish, usage))
+
+    def refused(self) -> None:
+        self.refusals += 1
 
 
 async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
@@ -291,7 +295,7 @@ async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tok
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 
-async def test_an_observer_learns_of_clients_that_went_away_and_of_broken_streams(
+async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_requests(
     engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     seen = Seen()
@@ -300,7 +304,8 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_broken_stream
             await anext(deltas)
         with pytest.raises(RequestError):
             await collect(router, "ab", max_tokens=10_000)
-    assert [finish for finish, _ in seen.ends] == [Finish.CANCELLED, Finish.ERROR]
+    assert [finish for finish, _ in seen.ends] == [Finish.CANCELLED]
+    assert seen.refusals == 1
 
 
 async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEngine) -> None:
