@@ -1,11 +1,13 @@
 """The event-driven server against a slow one that counts every token, and the laws of queues."""
 
+import dataclasses
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selector.performance import simulator
 from selector.performance.perf import LayerCost, StageCost, Step
 from selector.performance.simulator import Arrival, Change, Served, Server, simulate
 
@@ -137,9 +139,9 @@ def test_a_change_waits_for_the_step_in_flight_and_stops_what_runs():
 
 def test_a_change_of_memory_alone_stops_nothing():
     arrivals = [Arrival(0.0, 10, 11)]
-    assert simulate(even(0.01), arrivals, [Change(0.055, even(0.01, 50), 9.9)]) == simulate(
-        even(0.01), arrivals
-    )
+    (changed,) = simulate(even(0.01), arrivals, [Change(0.055, even(0.01, 50), 9.9)])
+    (plain,) = simulate(even(0.01), arrivals)
+    assert dataclasses.astuple(changed) == pytest.approx(dataclasses.astuple(plain))
 
 
 def test_a_change_waits_until_what_runs_has_room_on_both_sides():
@@ -186,3 +188,22 @@ def test_every_request_is_served_whatever_the_stages_become(before, after, at_s,
     found = simulate(even(0.01, stages=before), arrivals, [Change(at_s, even(0.02, stages=after), 0.5)])
     for arrival, each in zip(arrivals, found, strict=True):
         assert each.e2e_s >= arrival.output_tokens * 0.01 * min(before, after) - 1e-9
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_steps_taken_together_last_as_long_as_one_by_one(
+    stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costly = Server((stage(1e-3, 1e-5, 1e-7),) * stages, 8, 10_000, 64)
+    arrivals = [Arrival(0.9 * number, 100, 200) for number in range(40)]
+    together = simulate(costly, arrivals)
+    monkeypatch.setattr(simulator, "_LEAP", 10**9)
+    for quick, slow in zip(together, simulate(costly, arrivals), strict=True):
+        assert dataclasses.astuple(quick) == pytest.approx(dataclasses.astuple(slow), rel=1e-6)
+
+
+def test_after_the_most_steps_what_is_not_served_stays_open() -> None:
+    arrivals = [Arrival(float(number), 10, 100) for number in range(100)]
+    found = simulate(even(0.001), arrivals, most_steps=200)
+    assert found[0] is not None
+    assert found[-1] is None
