@@ -3,11 +3,18 @@
 import math
 from collections.abc import Sequence
 
-from intent.models import UNITS, Config, Goal, Objective, Relative, TenantException
+from intent.models import (
+    UNITS,
+    Config,
+    Goal,
+    Objective,
+    TenantException,
+)
 from runtime.models import Topology
-from selector.models import Candidate, Margin, Switch
+from selector.models import Candidate, LeftOut, Margin, Problem, Switch
 from selector.objectives import WORKLOAD_RATE
 from selector.pipelines.optimum import Proof
+from selector.priorities import Balance
 
 LABELS = {
     "ttft": "TTFT",
@@ -23,13 +30,15 @@ LABELS = {
 }
 
 
+NOTHING_ASKED = "no goal here follows from a topology, so what runs stays as it is"
+
 DEFAULT_UNITS = {metric: units[0] for metric, units in UNITS.items()}
 
 
 def amount(value: float, unit: str | None) -> str:
     """A number with its unit, three significant digits: ``2 s``, ``350 ms``, ``40 %``."""
     if not math.isfinite(value):
-        return "unbounded"
+        return "without end"
     if unit == "s":
         return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
     if unit == "ratio":
@@ -53,7 +62,7 @@ def goal_words(goal: Goal) -> str:
             else f"{goal.key} {goal.op} {goal.value}"
         )
     if not isinstance(goal, Objective):
-        return f"{goal.type} ({goal.evidence!r})"
+        return repr(goal.evidence)
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
     if goal.op in {"minimize", "maximize"}:
         return f"{goal.op} {name}"
@@ -83,23 +92,46 @@ def optimises_less(goal: Goal, mine: float, best: float) -> str:
     return f"is worse for {goal_words(goal)}: {amount(mine, unit)} against {amount(best, unit)}"
 
 
-def more_devices(loser: Candidate, winner: Candidate) -> str:
-    """Why more devices lose."""
+def dearer(loser: Candidate, winner: Candidate, *, priced: bool) -> str:
+    """Why what costs more loses; devices stand for cost where some have no price."""
+    if priced:
+        costs = (amount(one.prediction.usd_per_hour, "USD/h") for one in (loser, winner))
+        return "costs {} where {} hold every goal".format(*costs)
     fewer = winner.prediction.devices
     return f"needs {_devices(loser)} where {fewer} hold{'s' if fewer == 1 else ''} every goal"
 
 
+def balances_less(balance: Balance, mine: tuple[float, float], best: tuple[float, float]) -> str:
+    """Why a worse reading for its cost loses."""
+    name = goal_words(balance.better).split(maxsplit=1)[1]
+    unit = balance.better.unit or DEFAULT_UNITS[balance.better.metric]
+    readings = (f"{amount(one[0], unit)} at {one[1]:.3g}" for one in (mine, best))
+    return "weighs less, {} against cost: {} against {}".format(name, *readings)
+
+
+def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
+    """What a change could save that nobody asked for."""
+    money = amount(today.prediction.usd_per_hour - best.prediction.usd_per_hour, "USD/h")
+    saved = money if priced else _devices(best, of=today)
+    return f"{topology_words(best.topology)} would hold every goal too and save {saved}; ask for the lowest cost to get it"
+
+
+def offer_to_keep_up(today: Candidate, best: Candidate, rate: str) -> str:
+    """That what stays does not keep up with its load, where nobody asked for that."""
+    return f"{topology_words(today.topology)} does not keep up with {rate}; {topology_words(best.topology)} would"
+
+
 def slower(loser: Candidate, winner: Candidate) -> str:
     """Why a higher TTFT loses, whatever it is when the batch is not full."""
-    if loser.prediction.ttft_s["mean"] <= winner.prediction.ttft_s["mean"]:
-        return "has a higher mean TTFT in a full batch"
-    return f"has a mean TTFT of {_ttft(loser)} where the same number of devices gives {_ttft(winner)}"
+    if loser.prediction.ttft_s["p95"] <= winner.prediction.ttft_s["p95"]:
+        return "has a higher P95 TTFT in a full batch, or has more to move"
+    return f"has a P95 TTFT of {_ttft(loser)} where the same cost gives {_ttft(winner)}"
 
 
 def not_worth_it(loser: Candidate, winner: Candidate) -> str:
     """Why a small gain does not justify a switch."""
     band = f"{winner.prediction.error_band:.0%}"
-    return f"gains nothing sure: a mean TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
+    return f"gains nothing sure: a P95 TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
 
 
 def not_paid(today: Candidate, best: Candidate, found: Switch) -> str:
@@ -124,7 +156,7 @@ def summary(candidate: Candidate) -> str:
     prediction = candidate.prediction
     readings = ", ".join(
         [
-            f"mean TTFT {_ttft(candidate)}",
+            f"mean TTFT {amount(prediction.ttft_s['mean'], 's')}",
             f"TPOT {amount(prediction.tpot_s['mean'], 's')}",
             f"up to {amount(prediction.throughput_tok_s, 'tokens/s')}",
         ]
@@ -167,23 +199,40 @@ def not_needed(goal: TenantException) -> str:
     return f"the exception for {goal.tenant} is not needed: the bound on {label} is held for everyone"
 
 
-def not_evaluated(goal: Goal) -> str:
-    """That a goal plays no part in the choice, and why."""
-    if isinstance(goal, Objective) and goal.metric == "reconfig_pause":
-        return (
-            f"not evaluated: {goal_words(goal)} bounds the switch itself; it is measured there, not searched"
-        )
-    if isinstance(goal, Objective) and goal.metric == "quality_loss":
-        return (
-            f"not evaluated: {goal_words(goal)}; the deployment states no limits.quality_loss per precision"
-        )
-    if isinstance(goal, Objective) and goal.metric in {"availability", "error_rate"}:
-        return (
-            f"not evaluated: {goal_words(goal)} does not follow from a topology; it is watched while serving"
-        )
-    if isinstance(goal, Relative):
-        return f"not evaluated: {goal_words(goal)} is relative to today, and nothing runs that could be predicted"
-    return f"not evaluated: the selector does not weigh {goal_words(goal)}"
+def left_out(goal: Goal, problem: Problem) -> LeftOut:
+    """Why a goal plays no part in the choice."""
+    return LeftOut(goal_words(goal), _why_left_out(goal, problem))
+
+
+def _why_left_out(goal: Goal, problem: Problem) -> str:
+    other = getattr(goal, "model", None)
+    if other not in {None, problem.model.name}:
+        return f"is for {other}; this plan is for {problem.model.name}"
+    if isinstance(goal, Objective):
+        return _UNWEIGHED.get(goal.metric, "does not say how much").format(kinds=listed(problem.unpriced))
+    reasons = {
+        "relative": "is relative to today, and nothing runs that could be predicted",
+        "reconfig": "limits how often the service is switched, not what runs",
+        "placement": f"is for the workload {getattr(goal, 'workload', None)!r}; one topology serves every workload",
+        "priority": "all tenants are served alike",
+        "exception": "no goal here bounds what it is an exception to",
+    }
+    return reasons.get(goal.type, "is not weighed")
+
+
+_UNWEIGHED = {
+    "reconfig_pause": "bounds the switch, not what runs; a switch that moves layers one by one is ruled out",
+    "quality_loss": "the deployment states no limits.quality_loss per precision",
+    "cost": "the deployment states no usd_per_hour for {kinds}",
+    "availability": "does not follow from a topology",
+    "error_rate": "does not follow from a topology",
+}
+"""Metric to why a goal for it is left out."""
+
+
+def devices_for_cost(problem: Problem) -> str:
+    """That devices are counted instead of money."""
+    return f"{listed(problem.unpriced)} has no price, so the fewest devices stand for the lowest cost"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -191,10 +240,12 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def _devices(candidate: Candidate) -> str:
+def _devices(candidate: Candidate, of: Candidate | None = None) -> str:
+    """How many it occupies, or how many fewer than another."""
     count = candidate.prediction.devices
+    count = of.prediction.devices - count if of else count
     return f"{count} device{'' if count == 1 else 's'}"
 
 
 def _ttft(candidate: Candidate) -> str:
-    return amount(candidate.prediction.ttft_s["mean"], "s")
+    return amount(candidate.prediction.ttft_s["p95"], "s")

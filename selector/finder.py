@@ -16,8 +16,8 @@ from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BLOCK_TOKENS, Setting
 from selector.pipelines.optimum import Metric, Proof, Threshold, device_costs, most_held, solve
 from selector.pipelines.pools import dealt, pools_of
-from selector.prediction import candidates
-from selector.priorities import Trade
+from selector.prediction import candidate
+from selector.priorities import Balance, Trade
 from selector.ranking import Ranking
 from selector.space import (
     blocks_needed,
@@ -29,8 +29,7 @@ from selector.space import (
     stage_kinds,
 )
 
-FEWEST = (Threshold("devices", 0.0), Threshold("ttft", 0.0))
-"""What decides after all that was asked for."""
+_SOONEST = Threshold("ttft", 0.0, "p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +67,17 @@ class Finder:
         goals: Sequence[Bound],
         objectives: Sequence[Bound],
         other_than: Topology | None = None,
-        then: Sequence[Threshold] = FEWEST,
+        then: Sequence[Threshold] | None = None,
     ) -> Answer | None:
-        """The topology that holds the goals and has the objectives best, in their order, and ``then`` what decides among equals.
+        """The topology that holds the goals and has the objectives best, in their order, and ``then`` what decides among equals:
+        unless said, the lowest cost and then the lowest P95 TTFT.
 
         ``other_than`` leaves out all pipelines with as many stages on as many devices of each kind. Of what cannot stand
         together (an engine with one TP degree, machines without a network) each part is searched, and the best of all taken.
         """
-        workload = self.problem.workload
-        bounds = [*thresholds(goals, workload), *self._limits]
-        wanted = thresholds(objectives, workload) or then[:1]
+        then = (*self.cheapest, _SOONEST) if then is None else then
+        bounds = [*thresholds(goals, self.problem), *self._limits]
+        wanted = thresholds(objectives, self.problem) or then[:1]
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         grids = self.grids(wishes)
         answers = [
@@ -91,12 +91,15 @@ class Finder:
         best = next(answer for answer in answers if answer.best is order[0])
         return replace(best, considered=sum(answer.considered for answer in answers))
 
-    def traded(
-        self, goals: Sequence[Bound], better: Objective, weights: tuple[float, float]
-    ) -> Answer | None:
+    @property
+    def cheapest(self) -> tuple[Threshold]:
+        """The lowest cost, or the fewest devices where some have no price: what decides after all that was asked for."""
+        return (Threshold("devices" if self.problem.unpriced else "usd_per_hour", 0.0),)
+
+    def traded(self, goals: Sequence[Bound], balance: Balance) -> Answer | None:
         """The topology that holds the goals and is best for latency or throughput and cost together (``selector.priorities``)."""
-        problem, workload = self.problem, self.problem.workload
-        priced = any(gpu.usd_per_hour for gpu in problem.cluster.gpus)
+        problem, workload, better = self.problem, self.problem.workload, balance.better
+        priced = not problem.unpriced
         metric, unit = ("cost", "USD/h") if priced else ("gpu_count", "gpus")
 
         def buys(most: float) -> tuple[Answer, float, float] | None:
@@ -110,7 +113,7 @@ class Finder:
 
         pools = pools_of(problem.cluster, problem.cluster.kinds)
         costs = device_costs(pools)["usd_per_hour" if priced else "devices"]
-        return Trade(buys, weights).best(np.unique(costs)[1:].tolist())
+        return Trade(buys, balance.score).best(np.unique(costs)[1:].tolist())
 
     @property
     def holds(self) -> int | None:
@@ -164,9 +167,9 @@ class Finder:
 
         def answer(topology: Topology) -> Answer:
             here = replace(self.problem, cluster=grid.setting.cluster)
-            found = candidates(topology, here, self.profiles)
-            limited = [one for one in found if one.prediction.batch <= pipeline.batch]
-            return Answer(limited[-1], lambda: self._proven(prove(grids) if grids else ()), grid.size)
+            found = candidate(topology, here, self.profiles)
+            assert found is not None, "the search holds the KV of the load"
+            return Answer(found, lambda: self._proven(prove(grids) if grids else ()), grid.size)
 
         if topology := self._bound(pipeline, grid, no_room_beside):
             return answer(topology)

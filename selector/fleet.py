@@ -14,7 +14,7 @@ import numpy as np
 
 from intent.models import Config
 from runtime.models import Cluster, Topology
-from selector.finder import FEWEST, Answer, Finder
+from selector.finder import Answer, Finder
 from selector.models import Candidate, Prediction, Problem
 from selector.objectives import Bound, thresholds
 from selector.pipelines.optimum import device_costs, feasible_counts
@@ -71,7 +71,9 @@ class Fleets:
             return
         counted = not objectives or _metric(objectives[0]) in {"cost", "gpu_count"}
         if counted:
-            by = "devices" if not objectives or _metric(objectives[0]) == "gpu_count" else "usd_per_hour"
+            by = "usd_per_hour"
+            if self.finder.problem.unpriced or (objectives and _metric(objectives[0]) == "gpu_count"):
+                by = "devices"
             limit = getattr(alone.prediction, by) if alone else math.inf
             parts = self._cheapest(count, goals, (by, limit))
             yield from [parts] if parts else []
@@ -93,7 +95,7 @@ class Fleets:
         if count * min(pool.usd_per_hour if by == "usd_per_hour" else 1.0 for pool in self._pools) >= limit:
             return []
         finder = self._sharing(count)
-        bounds = thresholds(_of_one(goals, count), finder.problem.workload)
+        bounds = thresholds(_of_one(goals, count), finder.problem)
         fits = [feasible_counts(grid, bounds) for grid in finder.grids(_wishes(goals))]
         if not fits:
             return []
@@ -104,7 +106,7 @@ class Fleets:
         problem = self.finder.problem
         load = problem.workload
         share = replace(load, rate_rps=load.rate_rps / count, concurrency=math.ceil(load.concurrency / count))
-        return self._finder(replace(problem, workload=share))
+        return self._finder(replace(problem, workload=share, observed={}))
 
     def _finder(self, problem: Problem) -> Finder:
         return replace(self.finder, ranking=replace(self.finder.ranking, problem=problem))
@@ -121,7 +123,7 @@ class Fleets:
             if part in answers and (again := _moved(answers[part].best, own.problem)):
                 found.append(again)  # on devices that are alike there is nothing to search
                 continue
-            answer = own.best(_of_one(goals, len(parts)), objectives, then=FEWEST[:1])
+            answer = own.best(_of_one(goals, len(parts)), objectives, then=own.cheapest)
             if answer is None:
                 return None
             answers[part] = answer

@@ -8,6 +8,7 @@ from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
 from runtime.models import Cluster, ModelSpec, Topology
 from selector.errors import ProfileError
 
+Corrections = Mapping[tuple[str, str], float]
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
 
 
@@ -223,6 +224,8 @@ class Prediction:
     devices: int
     """It occupies so many, all replicas together."""
     replicas: int = 1
+    simulated: tuple[str, ...] = ()
+    """The latencies that are a simulation's, from which the closed form is further off than ``error_band``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,19 @@ class Problem:
     limits: Limits = field(default_factory=Limits)
     capabilities: Capabilities | None = None
     """What the engine can run; None does not narrow."""
+    observed: Mapping[Topology, Prediction] = field(default_factory=dict)
+    """What some topologies do under this workload, where that is known better than by prediction."""
+    corrections: Corrections = field(default_factory=dict)
+    """What predictions are multiplied by, by metric and statistic: what was seen by what was predicted. 1 where none is given."""
+
+    def correction(self, metric: str, stat: str) -> float:
+        """What a predicted latency is multiplied by, or (``rate``) a throughput."""
+        return self.corrections.get((metric, stat), 1.0)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Device kinds of which some device has no price."""
+        return tuple(dict.fromkeys(gpu.kind for gpu in self.cluster.gpus if not gpu.usd_per_hour))
 
     @property
     def batching(self) -> Batching:
@@ -283,6 +299,15 @@ class Margin:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A goal that a plan does not weigh."""
+
+    goal: str
+    """In words."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """What it takes to get from one topology to another, as predicted."""
 
@@ -313,6 +338,12 @@ class Plan:
     reasons: tuple[str, ...]
     """Why the target, why today's topology loses or stays, what was not weighed; the runner-up has its own."""
     margins: tuple[Margin, ...] = ()
+    rules: tuple[str, ...] = ()
+    """The other goals that were weighed, in words: they narrowed the space, or say what comes first."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The goals of the text that were not, each with the reason."""
+    offers: tuple[str, ...] = ()
+    """What a change could save that nobody asked for; never taken."""
     considered: int = 0
     """Operating points and device counts examined; each stands for every split of the layers."""
     switch: Switch | None = None

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, TenantException
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector.models import Candidate, Margin, Prediction, Problem, Workload
 from selector.pipelines.optimum import Metric, Threshold
 from selector.placement import concerns
-from selector.priorities import sides, weighed
+from selector.priorities import Balance, balance, objective, sides, weighed
 
 EVALUATED = frozenset(
     {
@@ -46,9 +46,14 @@ class Demands:
     optimised: tuple[Bound, ...]
     """To minimise or maximise, the first one first."""
     rules: tuple[PrecisionRule, ...]
-    sides: tuple[str, ...]
-    """What was said to come first, in that order."""
+    balance: Balance | None
+    """Latency or throughput weighed against cost, where a priority says so and nothing is to be minimised or maximised."""
     not_evaluated: tuple[Goal, ...]
+
+    @property
+    def optimise(self) -> bool:
+        """Whether something is to be as good as it can be, beyond what has to hold."""
+        return bool(self.optimised or self.balance)
 
     @property
     def most_quality_loss(self) -> float | None:
@@ -73,12 +78,18 @@ def sort_goals(goals: Sequence[Goal], problem: Problem) -> Demands:
     soft = [goal for goal in bounds if isinstance(goal, Objective) and goal.soft]
     latency = any(isinstance(goal, Objective) and goal.metric in LATENCIES for goal in hard)
     (hard if latency else soft).append(_keep_up(workload))
+    optimised = [
+        _priced(goal, problem) for goal in readable if isinstance(goal, Bound) and goal not in bounds
+    ]
+    weighed_up = None if optimised else balance(mine, hard)
+    if weighed_up is None:
+        optimised += [_priced(objective(side, hard), problem) for side in sides(mine)]
     return Demands(
         bounds=tuple(hard),
         wishes=tuple(soft),
-        optimised=tuple(goal for goal in readable if isinstance(goal, Bound) and goal not in bounds),
+        optimised=tuple(optimised),
         rules=tuple(goal for goal in readable if isinstance(goal, PrecisionRule)),
-        sides=sides(mine),
+        balance=weighed_up,
         not_evaluated=tuple(
             goal for goal in goals if goal not in readable and not _weighed(goal, mine, model)
         ),
@@ -89,8 +100,17 @@ def _readable(goal: Goal, problem: Problem) -> bool:
     if isinstance(goal, Objective):
         if goal.metric == "quality_loss" and not problem.limits.quality_loss:
             return False  # nobody said what a precision costs
+        if goal.metric == "cost" and goal.op not in {"minimize", "maximize"} and problem.unpriced:
+            return False  # nor a device
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
     return isinstance(goal, Config | PrecisionRule)
+
+
+def _priced(goal: Bound, problem: Problem) -> Bound:
+    """Devices stand for cost where some have no price."""
+    if isinstance(goal, Objective) and goal.metric == "cost" and problem.unpriced:
+        return replace(goal, metric="gpu_count", unit="gpus")
+    return goal
 
 
 def _weighed(goal: Goal, mine: Sequence[Goal], model: str) -> bool:
@@ -163,26 +183,30 @@ def usd_per(unit: str | None, workload: Workload) -> float:
     return {"USD/day": 24.0, "USD/month": 730.0}.get(unit or "", 1.0)
 
 
-def thresholds(goals: Sequence[Bound], workload: Workload) -> list[Threshold]:
+def thresholds(goals: Sequence[Bound], problem: Problem) -> list[Threshold]:
     """Goals as the search takes them; those that have no place there (TP, PP, a lower bound on utilisation) are left out."""
     return [
-        _threshold(goal, metric, workload)
+        _threshold(goal, metric, problem)
         for goal in goals
         if isinstance(goal, Objective)
         for metric in _SEARCHED[goal.metric].get(goal.op, ())
     ]
 
 
-def _threshold(goal: Objective, metric: Metric, workload: Workload) -> Threshold:
-    value = goal.value or 0.0
+def _threshold(goal: Objective, metric: Metric, problem: Problem) -> Threshold:
+    """On what the search predicts, before corrections."""
+    value, workload = goal.value or 0.0, problem.workload
     if goal.metric in LATENCIES:
-        return Threshold(metric, value, goal.stat or "mean")
+        stat = goal.stat or "mean"
+        return Threshold(metric, value / problem.correction(metric, stat), stat)
+    sustained = problem.correction("rate", "mean")
+    if goal.metric == "gpu_util":
+        return Threshold(metric, workload.rate_rps / value / sustained if value else 0.0)
+    value /= sustained if metric == "rate" else 1.0
     scale = {
         "throughput_tok": 1 / max(1, workload.output_tokens),
         "cost": 1 / usd_per(goal.unit, workload),
     }.get(goal.metric, 1.0)
-    if goal.metric == "gpu_util":
-        return Threshold(metric, workload.rate_rps / value if value else 0.0)
     return Threshold(metric, value * scale)
 
 

@@ -1,10 +1,9 @@
 """What a topology will do under a workload: its server, bound to model and devices, and the SLIs of that. Pure."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
-
-import numpy as np
 
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
@@ -14,7 +13,7 @@ from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import stage_costs
 from selector.performance.simulator import Server
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import BLOCK_TOKENS, STEPS, Setting, StageKind
+from selector.pipelines.operating import BLOCK_TOKENS, Setting, StageKind
 from selector.pipelines.optimum import Metric, Threshold, latencies_s
 from selector.pipelines.pools import pools_of
 from selector.pipelines.queueing import STATISTICS
@@ -43,18 +42,40 @@ def server_of(
     )
 
 
-def candidates(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> list[Candidate]:
-    """A topology at every batch limit with which its KV fits.
+def candidate(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
+    """A topology with as many sequences at once as the engine runs and its KV holds; None if it does not hold the load.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
     """
+    if topology in problem.observed:
+        return Candidate(topology, problem.observed[topology], "")
     pools = pools_of(problem.cluster, dict.fromkeys(stage.kind for stage in topology.stages))
     places = {device: place for place, pool in enumerate(pools) for node in pool.nodes for device in node}
     stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
     kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
-    grid = Grid.of(kinds, [topology.pp_size], pools, Setting.of(problem, profiles, STEPS))
-    return [Candidate(topology, one, "") for one in _predictions(topology, running(grid, stages), grid)]
+    grid = Grid.of(kinds, [topology.pp_size], pools, Setting.of(problem, profiles))
+    found = _prediction(topology, running(grid, stages), grid)
+    return Candidate(topology, corrected(found, problem), "") if found else None
+
+
+def corrected(prediction: Prediction, problem: Problem) -> Prediction:
+    """A prediction times what predictions are known to be off by."""
+    if not problem.corrections:
+        return prediction
+
+    def scaled(metric: str, reading: Mapping[str, float]) -> dict[str, float]:
+        return {stat: value * problem.correction(metric, stat) for stat, value in reading.items()}
+
+    sustained = problem.correction("rate", "mean")
+    return replace(
+        prediction,
+        ttft_s=scaled("ttft", prediction.ttft_s),
+        tpot_s=scaled("tpot", prediction.tpot_s),
+        e2e_s=scaled("e2e", prediction.e2e_s),
+        throughput_tok_s=prediction.throughput_tok_s * sustained,
+        gpu_util=min(1.0, prediction.gpu_util / sustained),
+    )
 
 
 def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
@@ -68,35 +89,32 @@ def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
     ]
 
 
-def _predictions(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Iterator[Prediction]:
-    """The SLIs at each batch limit, which rise; each statistic at the batch that is enough for it."""
+def _prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Prediction | None:
+    """The SLIs at the largest of some batch limits, which rise; each statistic at the batch that is enough for it."""
     if not pipelines:
-        return
-    load, cluster = grid.setting.load, grid.setting.cluster
+        return None
+    load, cluster, most = grid.setting.load, grid.setting.cluster, pipelines[-1]
     source, error_band = confidence(topology, grid.setting.profiles)
-    metrics: tuple[Metric, ...] = ("ttft", "tpot", "e2e")
-    best = {
-        (metric, stat): np.minimum.accumulate(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid))
-        for metric in metrics
-        for stat in STATISTICS
-    }
-    for number, pipeline in enumerate(pipelines):
-        ttft_s, tpot_s, e2e_s = (
-            {stat: float(best[metric, stat][number]) for stat in STATISTICS} for metric in metrics
-        )
-        yield Prediction(
-            ttft_s=ttft_s,
-            tpot_s=tpot_s,
-            e2e_s=e2e_s,
-            throughput_tok_s=load.output_tokens / pipeline.busy_s,
-            gpu_util=min(1.0, load.rate_rps * pipeline.busy_s),
-            usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
-            batch=pipeline.batch,
-            quality_loss=_quality_loss(topology, grid.setting.quality_loss),
-            error_band=error_band,
-            source=source,
-            devices=len(topology.devices),
-        )
+
+    def lowest(metric: Metric) -> dict[str, float]:
+        return {
+            stat: float(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid).min())
+            for stat in STATISTICS
+        }
+
+    return Prediction(
+        ttft_s=lowest("ttft"),
+        tpot_s=lowest("tpot"),
+        e2e_s=lowest("e2e"),
+        throughput_tok_s=load.output_tokens / most.busy_s,
+        gpu_util=min(1.0, load.rate_rps * most.busy_s),
+        usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
+        batch=most.batch,
+        quality_loss=_quality_loss(topology, grid.setting.quality_loss),
+        error_band=error_band,
+        source=source,
+        devices=len(topology.devices),
+    )
 
 
 def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:

@@ -39,6 +39,14 @@ def sides(goals: Sequence[Goal]) -> tuple[str, ...]:
     return tuple(order)
 
 
+def above_cost(goals: Sequence[Goal]) -> bool:
+    """Whether latency or throughput is put before everything else, cost included: ``throughput first``."""
+    return any(
+        isinstance(goal, Priority) and weighed(goal) and goal.lower is None and goal.higher != "cost"
+        for goal in goals
+    )
+
+
 def objective(side: str, bounds: Sequence[Goal]) -> Objective:
     """What making a side good means; latency is the one that a goal bounds, else the mean TTFT."""
     if side == "throughput":
@@ -55,37 +63,57 @@ def objective(side: str, bounds: Sequence[Goal]) -> Objective:
 
 
 @dataclass(frozen=True, slots=True)
+class Balance:
+    """A side that costs money to make better, weighed against the cost."""
+
+    better: Objective
+    exponents: tuple[float, float]
+    """Of what it reads, and of the cost."""
+
+    def score(self, reading: float, cost: float) -> float:
+        """Smaller is better; ``reading`` is smaller where it is better, too."""
+        if not math.isfinite(reading):
+            return math.inf
+        return self.exponents[0] * math.log(max(reading, 1e-12)) + self.exponents[1] * math.log(
+            max(cost, 1e-12)
+        )
+
+
+def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
+    """Latency or throughput against cost, where one of them is put before the other."""
+    order = sides(goals)
+    better = next((side for side in order if side != "cost"), None)
+    if better is None or not ("cost" in order or above_cost(goals)):
+        return None
+    first = order[0] != "cost"
+    return Balance(objective(better, bounds), (FIRST, SECOND) if first else (SECOND, FIRST))
+
+
+@dataclass(frozen=True, slots=True)
 class Trade(Generic[Choice]):
     """The best choice for a product of powers of a cost and of what it buys, which falls as the cost may rise."""
 
     buys: Callable[[float], tuple[Choice, float, float] | None]
     """The best choice for at most a cost, what it reads (smaller is better) and what it really costs; None if there is none."""
-    exponents: tuple[float, float]
-    """Of what it reads, and of the cost."""
+    score: Callable[[float, float], float]
+    """Of what it reads and what it costs; smaller is better."""
 
     def best(self, costs: Sequence[float]) -> Choice | None:
         """Branch and bound over the costs, which rise: between two, nothing beats the lower cost with the upper one's reading."""
         found = self.buys(costs[-1])
         if found is None:
             return None
-        best, score = found[0], self._score(*found[1:])
+        best, score = found[0], self.score(*found[1:])
         open_ranges = [(0, len(costs) - 1, found[1])]
         while open_ranges:
             low, high, reading = open_ranges.pop()
-            if low >= high or self._score(reading, costs[low]) >= score - _NEAR:
+            if low >= high or self.score(reading, costs[low]) >= score - _NEAR:
                 continue
             middle = (low + high) // 2
             tried = self.buys(costs[middle])
             if tried is not None:
-                if self._score(*tried[1:]) < score:
-                    best, score = tried[0], self._score(*tried[1:])
+                if self.score(*tried[1:]) < score:
+                    best, score = tried[0], self.score(*tried[1:])
                 open_ranges.append((low, middle, tried[1]))
             open_ranges.append((middle + 1, high, reading))
         return best
-
-    def _score(self, reading: float, cost: float) -> float:
-        if not math.isfinite(reading):
-            return math.inf
-        return self.exponents[0] * math.log(max(reading, 1e-12)) + self.exponents[1] * math.log(
-            max(cost, 1e-12)
-        )

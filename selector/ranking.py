@@ -1,7 +1,8 @@
 """How candidates compare, and the words for it. Pure and deterministic.
 
-The first difference decides: goals missed, soft goals missed, the objectives named (in their order), fewest
-devices, no switch for a gain within the error band, lowest predicted TTFT.
+The first difference decides: goals missed, soft goals missed, the objectives named (in their order), the lowest cost
+(the fewest devices where some have no price), no switch for a gain within the error band, the lowest P95 TTFT, the fewest
+bytes to move.
 """
 
 import math
@@ -11,6 +12,7 @@ from functools import cached_property
 
 from selector import explain
 from selector.models import Candidate, Problem
+from selector.moves import bytes_to_move
 from selector.objectives import Bound, Demands, holds, margin_of, value_of
 
 
@@ -49,26 +51,28 @@ class Ranking:
             mine, best = self._signed(goal, loser), self._signed(goal, winner)
             if mine != best:
                 return explain.optimises_less(goal, abs(mine), abs(best))
-        if loser.prediction.devices != winner.prediction.devices:
-            return explain.more_devices(loser, winner)
+        if self.demands.balance and self._weighed_up(loser) != self._weighed_up(winner):
+            return explain.balances_less(self.demands.balance, self._balanced(loser), self._balanced(winner))
+        if self.cost(loser) != self.cost(winner):
+            return explain.dearer(loser, winner, priced=not self.problem.unpriced)
         if self._needless(loser) and not self._needless(winner):
             return explain.not_worth_it(loser, winner)
         return explain.slower(loser, winner)
 
     def _key(self, candidate: Candidate) -> tuple[float, ...]:
         *worth, ttft_s, throughput, batch = self._worth(candidate)
-        return (*worth, self._needless(candidate), ttft_s, throughput, batch)
+        moved = bytes_to_move(self.problem.now, candidate.topology, self.problem.model)
+        return (*worth, self._needless(candidate), ttft_s, throughput, sum(moved.values()), batch)
 
     def _worth(self, candidate: Candidate) -> tuple[float, ...]:
         return (
             len(self.missed(self.demands.bounds, candidate)),
             len(self.missed(self.demands.wishes, candidate)),
             *(self._signed(goal, candidate) for goal in self.demands.optimised),
-            candidate.prediction.devices,
-            float(f"{candidate.prediction.ttft_s['mean']:.6g}"),
-            -candidate.prediction.throughput_tok_s
-            if math.isinf(candidate.prediction.ttft_s["mean"])
-            else 0.0,
+            self._weighed_up(candidate),
+            self.cost(candidate),
+            float(f"{candidate.prediction.ttft_s['p95']:.6g}"),
+            -candidate.prediction.throughput_tok_s if math.isinf(candidate.prediction.ttft_s["p95"]) else 0.0,
             candidate.prediction.batch,
         )
 
@@ -77,11 +81,32 @@ class Ranking:
         value = value_of(goal, candidate.topology, candidate.prediction, self.problem.workload)
         return float(f"{value if goal.op == 'minimize' else -value:.6g}")
 
+    def cost(self, candidate: Candidate) -> float:
+        """By the hour, or in devices where some have no price."""
+        prediction = candidate.prediction
+        return float(prediction.devices if self.problem.unpriced else f"{prediction.usd_per_hour:.6g}")
+
+    def _balanced(self, candidate: Candidate) -> tuple[float, float]:
+        """What the side that is weighed against cost reads, and the cost."""
+        assert self.demands.balance is not None, "asked for only where there is one"
+        better = self.demands.balance.better
+        value = value_of(better, candidate.topology, candidate.prediction, self.problem.workload)
+        return value, self.cost(candidate)
+
+    def _weighed_up(self, candidate: Candidate) -> float:
+        """The two together, smaller is better; 0 where nothing is weighed."""
+        balance = self.demands.balance
+        if balance is None:
+            return 0.0
+        value, cost = self._balanced(candidate)
+        reading = 1 / value if balance.better.op == "maximize" else value
+        return float(f"{balance.score(reading, cost):.6g}")
+
     def _needless(self, candidate: Candidate) -> bool:
         """A switch whose gain in TTFT the error band swallows."""
         today = self.today
         if today is None or candidate.topology == today.topology:
             return False
-        return candidate.prediction.ttft_s["mean"] > today.prediction.ttft_s["mean"] * (
+        return candidate.prediction.ttft_s["p95"] > today.prediction.ttft_s["p95"] * (
             1 - today.prediction.error_band
         )

@@ -1,24 +1,32 @@
 """The choice: the best topology for the goals, or why there is none. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from intent.models import Goal, Objective, Relative, TenantException
+from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
 from selector.errors import ProfileError
-from selector.finder import FEWEST, Answer, Finder
+from selector.finder import Answer, Finder
 from selector.fleet import Fleets
 from selector.infeasible import why_infeasible
-from selector.models import Candidate, Infeasible, Plan, Problem, Profile, Switch, Ticket
+from selector.models import Candidate, Infeasible, LeftOut, Plan, Problem, Profile, Switch, Ticket
 from selector.moves import bytes_to_move, switch
-from selector.objectives import FULL, Bound, Demands, margin_of, precisions_for, sort_goals, value_of
-from selector.placement import places
-from selector.prediction import candidates
-from selector.priorities import FIRST, SECOND, objective
+from selector.objectives import (
+    FULL,
+    WORKLOAD_RATE,
+    Bound,
+    Demands,
+    margin_of,
+    precisions_for,
+    sort_goals,
+    value_of,
+)
+from selector.placement import Places, places
+from selector.prediction import candidate
 from selector.ranking import Ranking
 from selector.relatives import absolute
 from selector.space import obstacle, weights_of
@@ -28,14 +36,54 @@ LONGEST_PAYBACK_S = 3600.0
 """A switch that takes longer to pay for itself is not made: by then the load is another."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a plan repeats of what it was asked, beside what was found."""
+
+    ticket: Ticket
+    notes: tuple[str, ...]
+    rules: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    preferred: frozenset[int] = frozenset()
+    """Devices to run on where that is possible."""
+
+    def noting(self, *notes: str) -> "_Asked":
+        """With more notes, before the others."""
+        return replace(self, notes=(*notes, *self.notes))
+
+
 def select(
     goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
 ) -> Plan | Infeasible:
     """The best topology for the goals in force, or why there is none.
 
     ``goals`` are those of the window that ``ticket`` names (choosing them is the caller's), ``profiles`` go
-    by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s.
+    by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s. What runs
+    stays where it holds as much as any and nothing is to be minimised or maximised.
     """
+    where, finder, asked = _opened(goals, problem, profiles, ticket)
+    today = _today(finder)
+    if where.frozen or (problem.now and _forbids_a_switch(goals)):
+        return _stays(finder, today, asked, _why_it_stays(where.frozen, goals))
+    if today and len(asked.left_out) == len(goals):
+        return _plan(finder, Answer(today, tuple, 1), today, asked.noting(explain.NOTHING_ASKED))
+    return _searched(finder, where, today, asked)
+
+
+def choose(
+    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+) -> Plan | Infeasible:
+    """The best of what was observed, or why none of it holds the goals; as ``select`` otherwise."""
+    _, finder, asked = _opened(goals, problem, profiles, ticket)
+    allowed = (one for one in problem.observed if not obstacle(one, finder.problem, finder.precisions))
+    found = [one for one in (candidate(topology, finder.problem, profiles) for topology in allowed) if one]
+    return _best_of(found, finder, _today(finder), asked)
+
+
+def _opened(
+    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+) -> tuple[Places, Finder, _Asked]:
+    """Where to search, with what, and what is to be repeated of the goals."""
     where = places(goals, problem)
     here = replace(problem, cluster=where.allowed, capabilities=_for_goals(goals, problem.capabilities))
     relative = [goal for goal in goals if isinstance(goal, Relative)]
@@ -46,26 +94,66 @@ def select(
     )
     beside_today = [new for old, new in zip(goals, settled, strict=True) if new is not old]
     notes = (*where.notes, *map(explain.relative_to_today, beside_today), *_notes(finder, goals))
-    today = _today(finder)
-    if where.frozen:
-        return _stays(finder, today, (notes, ticket), where.frozen)
-    answer = _with_wishes(finder.on(where.preferred) if where.preferred else finder)
-    if answer is None and where.preferred:
-        answer, notes = (
-            _with_wishes(finder),
-            (*notes, "no topology on the preferred devices alone holds the goals"),
+    return where, finder, _Asked(ticket, notes, *_accounted(settled, finder))
+
+
+def _searched(finder: Finder, where: Places, today: Candidate | None, asked: _Asked) -> Plan | Infeasible:
+    """The best there is, on preferred devices if some hold the goals."""
+    if where.preferred:
+        if answer := _with_wishes(finder.on(where.preferred)):
+            devices = frozenset(gpu.index for gpu in where.preferred.gpus)
+            return _plan(finder, answer, today, replace(asked, preferred=devices))
+        asked = replace(
+            asked, notes=(*asked.notes, "no topology on the preferred devices alone holds the goals")
         )
-    if answer:
-        return _plan(finder, answer, today, (notes, ticket))
-    near = replace(finder.ranking, candidates=_nearest(finder, today))
-    if near.candidates and not near.missed(demands.bounds, near.best_first[0]):
-        # each goal is held at a batch of its own, where the search asks for one that holds all of them
-        return _plan(finder, Answer(near.best_first[0], tuple, len(near.candidates)), today, (notes, ticket))
-    found = why_infeasible(near, finder)
+    if answer := _with_wishes(finder):
+        return _plan(finder, answer, today, asked)
+    return _best_of(_nearest(finder, today), finder, today, asked)
+
+
+def _best_of(
+    found: Sequence[Candidate], finder: Finder, today: Candidate | None, asked: _Asked
+) -> Plan | Infeasible:
+    """The best of what comes near if it holds every goal: the search asks for one batch that holds all of them."""
+    near = replace(finder.ranking, candidates=found)
+    if found and not near.missed(near.demands.bounds, near.best_first[0]):
+        return _plan(finder, Answer(near.best_first[0], tuple, len(found)), today, asked)
+    refusal = why_infeasible(near, finder)
     offer = _other_precision(finder)
     return replace(
-        found, reasons=(*found.reasons, *notes), feasible_targets=(*found.feasible_targets, *offer)
+        refusal,
+        reasons=(*refusal.reasons, *asked.notes),
+        feasible_targets=(*refusal.feasible_targets, *offer),
     )
+
+
+def _cost_by_devices(goals: Sequence[Goal], problem: Problem) -> bool:
+    """Whether cost is to be minimised where some devices have no price."""
+    optimised = [
+        goal for goal in goals if isinstance(goal, Objective) and goal.op in {"minimize", "maximize"}
+    ]
+    return bool(problem.unpriced) and any(goal.metric == "cost" for goal in optimised)
+
+
+def _accounted(goals: Sequence[Goal], finder: Finder) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
+    """The goals that are no bounds: those that narrowed the space or order it, and those left out."""
+    demands, problem = finder.ranking.demands, finder.problem
+    stated = (*demands.bounds, *demands.wishes)
+    rules = [goal for goal in goals if goal not in stated and goal not in demands.not_evaluated]
+    left_out = tuple(explain.left_out(goal, problem) for goal in demands.not_evaluated)
+    return tuple(map(explain.goal_words, rules)), left_out
+
+
+def _forbids_a_switch(goals: Sequence[Goal]) -> bool:
+    return any(isinstance(goal, ReconfigRule) and goal.rule == "forbid" for goal in goals)
+
+
+def _why_it_stays(frozen: Sequence[int], goals: Sequence[Goal]) -> str:
+    if not frozen:
+        bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
+        return f"{bans[0].evidence!r} forbids a switch, so what runs stays as it is"
+    devices = f"device{'s' if len(frozen) > 1 else ''} {', '.join(map(str, frozen))}"
+    return f"{devices} may not be touched, so what runs there stays as it is"
 
 
 def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabilities | None:
@@ -75,31 +163,25 @@ def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabiliti
 
 
 def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """Today's topology with all the batch that fits, whether or not it may go on."""
+    """Today's topology, whether or not it may go on."""
     if problem.now is None:
         return None
     try:
-        found = candidates(problem.now, problem, profiles)
+        return candidate(problem.now, problem, profiles)
     except (KeyError, ProfileError, TopologyError):
         return None
-    return found[-1] if found else None
 
 
-def _stays(
-    finder: Finder, today: Sequence[Candidate], said: tuple[tuple[str, ...], Ticket], frozen: Sequence[int]
-) -> Plan | Infeasible:
-    """What runs goes on, for devices of it may not be touched; or that it misses a goal."""
-    devices = f"device{'s' if len(frozen) > 1 else ''} {', '.join(map(str, frozen))}"
-    note = f"{devices} may not be touched, so what runs there stays as it is"
-    best = replace(finder.ranking, candidates=today).today
-    if best is None:
-        return Infeasible((f"{note}, but it may not go on: {_barred(finder)}", *said[0]), None)
-    missed = finder.ranking.missed(finder.ranking.demands.bounds, best)
+def _stays(finder: Finder, today: Candidate | None, asked: _Asked, note: str) -> Plan | Infeasible:
+    """What runs goes on, for it may not be touched; or that it misses a goal."""
+    if today is None:
+        return Infeasible((f"{note}, but it may not go on: {_barred(finder)}", *asked.notes), None)
+    missed = finder.ranking.missed(finder.ranking.demands.bounds, today)
     if missed:
         words = explain.listed([explain.goal_words(goal) for goal in missed])
-        nearest = replace(best, reason=f"is all that may run; misses {words}")
-        return Infeasible((f"{note}, but it misses {words}", *said[0]), nearest)
-    return _plan(finder, Answer(best, tuple, len(today)), today, ((note, *said[0]), said[1]))
+        nearest = replace(today, reason=f"is all that may run; misses {words}")
+        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest)
+    return _plan(finder, Answer(today, tuple, 1), today, asked.noting(note))
 
 
 def _barred(finder: Finder) -> str:
@@ -136,7 +218,7 @@ def _with_wishes(finder: Finder) -> Answer | None:
     for count in range(len(demands.wishes), -1, -1):
         for wishes in combinations(demands.wishes, count):
             goals = (*demands.bounds, *wishes)
-            answer = _by_priority(finder, goals)
+            answer = _by_objectives(finder, goals)
             if answer and finder.ranking.missed(goals, answer.best):
                 answer = None  # a goal that the search does not bound
             if found := _or_fleet(finder, goals, answer):
@@ -153,29 +235,26 @@ def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: Answer | None) -> A
     return alone if ranking.best_first[0] is alone.best else fleet
 
 
-def _by_priority(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
-    """The best by the objectives that were named, then by the order of priority."""
+def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
+    """The best by what was to be minimised or maximised, or by the balance that a priority asks for."""
     demands = finder.ranking.demands
-    order = [objective(side, demands.bounds) for side in demands.sides]
-    better = next((one for one in order if one.metric != "cost"), None)
-    if demands.optimised or better is None or "cost" not in demands.sides:
-        return finder.best(goals, (*demands.optimised, *order))
-    first = order[0].metric != "cost"
-    return finder.traded(goals, better, (FIRST, SECOND) if first else (SECOND, FIRST))
+    if demands.balance:
+        return finder.traded(goals, demands.balance)
+    return finder.best(goals, demands.optimised)
 
 
-def _today(finder: Finder) -> list[Candidate]:
-    """What runs now at each of its batch limits, if it may go on."""
+def _today(finder: Finder) -> Candidate | None:
+    """What runs now, if it may go on."""
     problem, now = finder.problem, finder.problem.now
     if now is None or obstacle(now, problem, finder.precisions):
-        return []
+        return None
     try:
-        return candidates(now, problem, finder.profiles)
+        return candidate(now, problem, finder.profiles)
     except (ProfileError, TopologyError):
-        return []
+        return None
 
 
-def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
+def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
     """What comes near: the best there is for each goal that nothing near holds yet, and the best for it beside the others.
 
     If each goal is held by something, pairs of them are looked at as well.
@@ -184,13 +263,13 @@ def _nearest(finder: Finder, today: Sequence[Candidate]) -> list[Candidate]:
     others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
 
     def best(place: int, held: Sequence[Bound]) -> list[Candidate]:
-        answer = finder.best(held, (bounds[place],), then=FEWEST[:1])
+        answer = finder.best(held, (bounds[place],), then=finder.cheapest)
         return [answer.best] if answer else []
 
     def missed(place: int) -> bool:
         return all(finder.ranking.missed([bounds[place]], one) for one in found)
 
-    found = list(today)
+    found = [today] if today else []
     for place in others:
         if missed(place):
             found += best(place, ())
@@ -232,22 +311,20 @@ def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
             if kind not in finder.profiles
         ),
         *map(explain.for_everyone, said),
+        *([explain.devices_for_cost(problem)] if _cost_by_devices(goals, problem) else ()),
         *(explain.not_needed(goal) for goal in exceptions),
-        *map(explain.not_evaluated, demands.not_evaluated),
     )
 
 
-def _plan(
-    finder: Finder, answer: Answer, today: Sequence[Candidate], said: tuple[tuple[str, ...], Ticket]
-) -> Plan:
-    """The plan: what was found, unless what runs now is as good."""
-    (notes, ticket), problem, demands = said, finder.problem, finder.ranking.demands
-    ranking = replace(finder.ranking, candidates=[answer.best, *today])
-    best, unpaid = _worth_it(finder, ranking)
+def _plan(finder: Finder, answer: Answer, today: Candidate | None, asked: _Asked) -> Plan:
+    """The plan: what was found, unless what runs now does as well."""
+    problem, demands, ticket = finder.problem, finder.ranking.demands, asked.ticket
+    ranking = replace(finder.ranking, candidates=[answer.best, *([today] if today else [])])
+    best, unpaid = _worth_it(finder, ranking, answer, asked.preferred)
     second = _runner_up(finder, best, answer)
     stated = (*demands.bounds, *demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
-    found = _switch(finder, ranking.today, best)
+    found = _switch(finder, today, best)
     waits = [explain.streams(found)] if found and found.strategy == "stream" else []
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
@@ -260,16 +337,19 @@ def _plan(
         target=best.topology,
         replicas=best.replicas,
         prediction=best.prediction,
-        now_prediction=ranking.today.prediction if ranking.today else None,
+        now_prediction=today.prediction if today else None,
         runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,
         reasons=(
             f"chosen: {explain.summary(best)}",
-            *(unpaid or _becomes_of_today(ranking, finder)),
+            *(unpaid or _becomes_of_today(ranking, best, finder)),
             *waits,
             *missed,
-            *notes,
+            *asked.notes,
         ),
         margins=margins,
+        rules=asked.rules,
+        left_out=asked.left_out,
+        offers=_offers(ranking, best, answer),
         considered=answer.considered,
         bytes_to_move={} if best.replicas else bytes_to_move(problem.now, best.topology, problem.model),
         switch=found,
@@ -277,16 +357,44 @@ def _plan(
     )
 
 
+def _offers(ranking: Ranking, best: Candidate, answer: Answer) -> tuple[str, ...]:
+    """What a change could save beside what stays, or that it would keep up."""
+    if best is answer.best:
+        return ()
+    unsaid = [goal for goal in ranking.demands.wishes if goal.evidence == WORKLOAD_RATE]
+    if unsaid and ranking.missed(unsaid, best):
+        rate = explain.amount(unsaid[0].value or 0.0, "requests/s")
+        return (
+            ()
+            if ranking.missed(unsaid, answer.best)
+            else (explain.offer_to_keep_up(best, answer.best, rate),)
+        )
+    if ranking.cost(answer.best) >= ranking.cost(best):
+        return ()
+    return (explain.offer(best, answer.best, priced=not ranking.problem.unpriced),)
+
+
 def _certificate(answer: Answer, problem: Problem) -> tuple[str, ...]:
     return tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs())
 
 
-def _worth_it(finder: Finder, ranking: Ranking) -> tuple[Candidate, list[str]]:
-    """What comes first, unless getting there from a topology that holds as much costs more than it wins back in time."""
-    best, today = ranking.best_first[0], ranking.today
-    stated = (*ranking.demands.bounds, *ranking.demands.wishes)
-    if today is None or ranking.missed(stated, today) != ranking.missed(stated, best):
+def _worth_it(
+    finder: Finder, ranking: Ranking, answer: Answer, preferred: Collection[int]
+) -> tuple[Candidate, list[str]]:
+    """What was found, unless what runs holds as much and nothing is to be better still, or the switch would not pay."""
+    today, demands = ranking.today, ranking.demands
+    if today is None or (preferred and not set(today.topology.devices) <= set(preferred)):
+        return answer.best, []
+    best = ranking.best_first[0]
+    said = [
+        goal
+        for goal in (*demands.bounds, *demands.wishes)
+        if demands.optimise or goal.evidence != WORKLOAD_RATE
+    ]
+    if ranking.missed(said, today) != ranking.missed(said, best):
         return best, []
+    if not demands.optimise:
+        return today, []
     found = _switch(finder, today, best)
     if found is None or found.payback_s is None or found.payback_s <= LONGEST_PAYBACK_S:
         return best, []
@@ -322,14 +430,15 @@ def _about(goal: Bound, best: Candidate, problem: Problem) -> Objective | None:
     return replace(goal, op=op, value=value)  # type: ignore[arg-type]  # one of two
 
 
-def _becomes_of_today(ranking: Ranking, finder: Finder) -> list[str]:
+def _becomes_of_today(ranking: Ranking, best: Candidate, finder: Finder) -> list[str]:
     """What becomes of today's topology, and why."""
-    now, best, today = ranking.problem.now, ranking.best_first[0], ranking.today
+    now, today = ranking.problem.now, ranking.today
     if now is None:
         return []
     name = explain.topology_words(now)
     if best is today:
-        return [f"{name} stays: it is already the best for these goals, nothing has to move"]
+        stands = "is already the best for these goals" if ranking.demands.optimise else "holds what was asked"
+        return [f"{name} stays: it {stands}, nothing has to move"]
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
     return [f"today's {name} is out: {_barred(finder) or 'its device kind has no profile'}"]

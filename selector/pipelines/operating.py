@@ -30,10 +30,8 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 BLOCK_TOKENS = 16
 """Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
-BATCHES = tuple(2**power for power in range(12))
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 """Sequences that run at once: the batch limits to choose from. A micro-batch takes half a step at most, for prompts to get on."""
-STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-"""The batches at which what was chosen is predicted."""
 _PARTS = 8
 """Places in a long prompt at which its chunks are costed."""
 _CLOSE = 1e-10
@@ -190,12 +188,10 @@ class Setting:
     batching: Batching = USUAL_BATCHING
 
     @classmethod
-    def of(
-        cls, problem: Problem, profiles: Mapping[str, Profile], batches: tuple[int, ...] = BATCHES
-    ) -> "Setting":
+    def of(cls, problem: Problem, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
         losses, load = problem.limits.quality_loss, Load.of(problem.workload)
-        return cls(problem.model, problem.cluster, profiles, load, losses, batches, problem.batching)
+        return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:

@@ -11,11 +11,19 @@ import yaml
 from selector.errors import ProfileError
 from selector.models import Profile
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def available() -> tuple[str, ...]:
     """The names of the shipped profiles."""
     files = resources.files(__name__).iterdir()
     return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """The device kinds of the shipped profiles."""
+    return tuple(sorted({_shipped(name).kind for name in available()}))
 
 
 def is_file(name: str) -> bool:
@@ -42,7 +50,7 @@ def load(name: str) -> Profile:
 @cache
 def _shipped(name: str) -> Profile:
     text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return _parsed(yaml.safe_load(text))
+    return _parsed(yaml.load(text, Loader=_LOADER))  # noqa: S506 - both are safe loaders
 
 
 def _from_file(file: Path) -> Profile:

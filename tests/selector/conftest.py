@@ -1,11 +1,18 @@
 """The two clusters of the examples, the models they serve, and a calibrated CPU."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
+from intent.models import Goal
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from selector import profiles
-from selector.models import CpuSamples, Profile, Ticket, Workload
+from selector.models import CpuSamples, Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.performance.calibrate import fit_cpu
+from selector.search import select
+
+Choose = Callable[..., Plan | Infeasible]
 
 GB = 10**9
 
@@ -14,6 +21,16 @@ GB = 10**9
 def laptop() -> Cluster:
     slots = tuple(Gpu(index, "CPU", 2 * GB) for index in range(4))
     return Cluster((Node("local", slots, Link("shared-memory", 5e9, 30e-6)),))
+
+
+@pytest.fixture(scope="session")
+def priced(laptop: Cluster) -> Cluster:
+    """The laptop at 2 USD/h a slot."""
+    nodes = (
+        replace(node, gpus=tuple(replace(gpu, usd_per_hour=2.0) for gpu in node.gpus))
+        for node in laptop.nodes
+    )
+    return replace(laptop, nodes=tuple(nodes))
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +87,23 @@ def peak() -> Workload:
 @pytest.fixture(scope="session")
 def ticket() -> Ticket:
     return Ticket("plan-1", "intent-1", 3, "peak")
+
+
+@pytest.fixture
+def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
+    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
+        return select(goals, problem, known, ticket)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def small(laptop: Cluster, counting: ModelSpec, streams: Workload) -> Problem:
+    """The counting model on the laptop, as PP2."""
+    return Problem(laptop, counting, streams, uniform(laptop, "CPU", 1, 2, counting.num_layers, "fp32"))
+
+
+@pytest.fixture
+def large(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
+    """Llama-3-70B on the mixed cluster, nothing running."""
+    return Problem(mixed, llama, peak, None)

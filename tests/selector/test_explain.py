@@ -22,7 +22,7 @@ from selector.pipelines.optimum import Proof, Threshold
         (2.0, "", "2"),
         (12345.6, "tokens/s", "12,346 tokens/s"),
         (4.4, "USD/h", "4.4 USD/h"),
-        (float("inf"), "USD/Mtok", "unbounded"),
+        (float("inf"), "USD/Mtok", "without end"),
     ],
 )
 def test_amounts_have_three_digits_and_their_unit(value: float, unit: str, words: str) -> None:
@@ -37,7 +37,7 @@ def test_amounts_have_three_digits_and_their_unit(value: float, unit: str, words
         (Objective("tpot", "minimize", "x", stat="mean"), "minimize mean TPOT"),
         (Config("tp", "==", 2, "x"), "tp == 2"),
         (Config("pp", "minimize", 0, "x"), "minimize pp"),
-        (Placement("forbid", "node:a", "not on node a"), "placement ('not on node a')"),
+        (Placement("forbid", "node:a", "not on node a"), "'not on node a'"),
     ],
 )
 def test_goals_read_as_they_were_meant(goal: Goal, words: str) -> None:

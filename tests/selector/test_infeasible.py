@@ -19,8 +19,8 @@ CHEAP = Objective("cost", "<=", "x", value=2.0, unit="USD/h")
 
 
 @pytest.fixture
-def ask(laptop: Cluster, counting: ModelSpec, known: dict[str, Profile]) -> "Ask":
-    return Ask(laptop, counting, known)
+def ask(priced: Cluster, counting: ModelSpec, known: dict[str, Profile]) -> "Ask":
+    return Ask(priced, counting, known)
 
 
 class Ask:

@@ -92,8 +92,10 @@ def test_config_goals_read_the_topology(candidate: Candidate, key: str, reading:
         (Config("tp", "==", 2, "x"), []),
     ],
 )
-def test_the_search_takes_goals_in_its_own_units(goal: Objective | Config, expected: list[Threshold]) -> None:
-    found = thresholds([goal], WORKLOAD)
+def test_the_search_takes_goals_in_its_own_units(
+    problem: Problem, goal: Objective | Config, expected: list[Threshold]
+) -> None:
+    found = thresholds([goal], problem)
     assert [(one.metric, one.stat) for one in found] == [(one.metric, one.stat) for one in expected]
     assert [one.value for one in found] == pytest.approx([one.value for one in expected])
 
@@ -153,9 +155,9 @@ def test_goals_are_sorted_by_what_the_search_does_with_them(problem: Problem) ->
     assert demands.bounds[:2] == (hard, shape)
     assert demands.bounds[2].evidence == WORKLOAD_RATE
     assert demands.wishes == (soft,)
-    assert demands.optimised == (wish,)
+    assert demands.optimised[0] == replace(wish, metric="gpu_count", unit="gpus"), "nothing has a price"
     assert demands.rules == (rule,)
-    assert demands.sides == ("latency",)
+    assert [goal.metric for goal in demands.optimised][-1:] == ["ttft"]
     assert demands.not_evaluated == (tenant, unknown, other)
 
 

@@ -9,7 +9,7 @@ from runtime.capabilities import Limits
 from runtime.models import Cluster, ModelSpec, uniform
 from selector.models import Problem, Profile, Workload
 from selector.outlook import frontier, simulated
-from selector.prediction import candidates
+from selector.prediction import candidate
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def test_the_simulation_is_the_same_every_time_and_near_the_estimate(
     problem: Problem, known: dict[str, Profile]
 ) -> None:
     topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    found = simulated(topology, 64, problem, known)
+    found = simulated(topology, problem, known)
     assert found is not None
-    assert found == simulated(topology, 64, problem, known)
+    assert found == simulated(topology, problem, known)
     assert found.requests == 3600
     assert 0.2 < found.ttft_s["mean"] < found.ttft_s["p99"] < 1.0
     assert found.e2e_s["mean"] == pytest.approx(found.ttft_s["mean"] + 249 * found.tpot_s["mean"], rel=0.01)
@@ -35,7 +35,8 @@ def test_a_batch_limit_below_the_load_makes_requests_wait(
     problem: Problem, known: dict[str, Profile]
 ) -> None:
     topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    few, many = (simulated(topology, batch, problem, known) for batch in (4, 64))
+    limited = (replace(problem, limits=Limits(max_sequences=batch)) for batch in (4, 64))
+    few, many = (simulated(topology, one, known) for one in limited)
     assert few is not None
     assert many is not None
     assert few.ttft_s["mean"] > 10 * many.ttft_s["mean"]
@@ -47,18 +48,20 @@ def test_shorter_steps_cut_prompts_into_more_chunks_in_plans_and_in_the_simulato
 ) -> None:
     short = replace(problem, limits=Limits(max_sequences=64, max_step_tokens=256))
     topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    usual, cut = (simulated(topology, 32, one, known) for one in (problem, short))
-    planned, planned_cut = (candidates(topology, one, known) for one in (problem, short))
+    usual, cut = (simulated(topology, one, known) for one in (problem, short))
+    wide = replace(problem, limits=Limits(max_sequences=64))
+    planned, planned_cut = (candidate(topology, one, known) for one in (wide, short))
     assert usual is not None
     assert cut is not None
     assert cut.ttft_s["mean"] > 1.2 * usual.ttft_s["mean"]
-    assert planned_cut[-1].prediction.batch == 64 < planned[-1].prediction.batch
-    at_64 = next(one.prediction for one in planned if one.prediction.batch == 64)
-    assert planned_cut[-1].prediction.ttft_s["mean"] > 1.2 * at_64.ttft_s["mean"]
+    assert planned is not None
+    assert planned_cut is not None
+    assert planned_cut.prediction.batch == 64 == planned.prediction.batch
+    assert planned_cut.prediction.ttft_s["mean"] > 1.2 * planned.prediction.ttft_s["mean"]
 
 
 def test_what_no_request_fits_into_is_not_simulated(problem: Problem, known: dict[str, Profile]) -> None:
-    assert simulated(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), 8, problem, known) is None
+    assert simulated(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known) is None
 
 
 def test_a_frontier_rises_up_to_saturation(problem: Problem, known: dict[str, Profile]) -> None:

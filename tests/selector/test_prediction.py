@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.capabilities import Limits
 from runtime.footprint import blocks
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology, uniform
 from selector.models import Candidate, Problem, Profile, Workload
 from selector.pipelines.operating import BLOCK_TOKENS
-from selector.prediction import candidates, confidence, server_of
+from selector.prediction import candidate, confidence, server_of
 
 
 @pytest.fixture
@@ -18,7 +19,9 @@ def problem(mixed: Cluster, llama: ModelSpec) -> Problem:
 
 
 def of_batch(problem: Problem, topology: Topology, batch: int, known: dict[str, Profile]) -> Candidate:
-    return next(one for one in candidates(topology, problem, known) if one.prediction.batch == batch)
+    found = candidate(topology, replace(problem, limits=Limits(max_sequences=batch)), known)
+    assert found is not None
+    return found
 
 
 def test_a_server_has_the_kv_that_the_footprint_leaves(
@@ -37,15 +40,17 @@ def test_a_mixed_pipeline_is_as_sure_as_its_least_sure_stage(known: dict[str, Pr
     assert confidence(Topology((a100, l40s)), known) == ("extrapolated", 2 * known["A100"].error_band)
 
 
-def test_what_never_fits_has_no_batch_limit(problem: Problem, known: dict[str, Profile]) -> None:
-    assert candidates(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known) == []
+def test_what_never_fits_is_no_candidate(problem: Problem, known: dict[str, Profile]) -> None:
+    assert candidate(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known) is None
 
 
-def test_batch_limits_end_where_the_kv_of_so_many_no_longer_fits(
+def test_the_batch_ends_where_the_kv_of_so_many_no_longer_fits(
     problem: Problem, known: dict[str, Profile]
 ) -> None:
     topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    largest = max(one.prediction.batch for one in candidates(topology, problem, known))
+    found = candidate(topology, problem, known)
+    assert found is not None
+    largest = found.prediction.batch
     held = blocks(topology, problem.model, problem.cluster, BLOCK_TOKENS) // math.ceil(1000 / BLOCK_TOKENS)
     assert largest <= held < 2 * largest
 
@@ -67,7 +72,9 @@ def test_latencies_have_no_end_where_the_batch_is_too_small_for_the_rate(
     enough = of_batch(problem, topology, 8, known).prediction
     assert math.isfinite(enough.tpot_s["mean"])
     busier = replace(problem, workload=replace(problem.workload, rate_rps=50.0))
-    assert all(math.isinf(one.prediction.tpot_s["mean"]) for one in candidates(topology, busier, known))
+    flooded = candidate(topology, busier, known)
+    assert flooded is not None
+    assert math.isinf(flooded.prediction.tpot_s["mean"])
 
 
 def test_a_layer_in_another_format_counts_as_that(problem: Problem, known: dict[str, Profile]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Objective, Priority
-from selector.priorities import Trade, objective, sides, weighed
+from selector.priorities import Balance, Trade, balance, objective, sides, weighed
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,30 @@ def test_tenants_and_quality_are_not_weighed() -> None:
     assert weighed(Priority("latency", "x"))
     assert not weighed(Priority("tenant:acme", "x"))
     assert not weighed(Priority("latency", "x", "quality"))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "metric", "exponents"),
+    [
+        ([("latency", "cost")], "ttft", (2.0, 1.0)),
+        ([("latency", None)], "ttft", (2.0, 1.0)),
+        ([("throughput", None)], "throughput_tok", (2.0, 1.0)),
+        ([("throughput", "cost")], "throughput_tok", (2.0, 1.0)),
+        ([("latency", "throughput"), ("throughput", "cost")], "ttft", (2.0, 1.0)),
+        ([("cost", "throughput")], "throughput_tok", (1.0, 2.0)),
+    ],
+)
+def test_every_form_of_a_priority_weighs_against_cost_alike(
+    pairs: list[tuple[str, str | None]], metric: str, exponents: tuple[float, float]
+) -> None:
+    found = balance([Priority(higher, "x", lower) for higher, lower in pairs], [])
+    assert found is not None
+    assert (found.better.metric, found.exponents) == (metric, exponents)
+
+
+def test_cost_first_and_latency_over_throughput_weigh_nothing_against_cost() -> None:
+    assert balance([Priority("cost", "x")], []) is None
+    assert balance([Priority("latency", "x", "throughput")], []) is None
 
 
 def test_latency_is_the_one_that_a_goal_bounds() -> None:
@@ -62,7 +86,8 @@ def test_a_trade_is_within_a_thousandth_of_the_best(
     def score(place: int) -> float:
         return weights[0] * math.log(readings[place]) + weights[1] * math.log(costs[place])
 
-    found = Trade(buys, weights).best(costs)
+    weighed_up = Balance(Objective("ttft", "minimize", "x"), weights)
+    found = Trade(buys, weighed_up.score).best(costs)
     possible = range(min(missing, len(drops)), len(drops))
     if not possible:
         assert found is None

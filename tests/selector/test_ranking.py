@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from intent.models import Goal, Objective
+from intent.models import Goal, Objective, Priority
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Workload
@@ -92,9 +92,9 @@ def test_a_missed_soft_goal_comes_before_objectives(
 
 
 def test_objectives_come_before_devices(
-    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
+    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
 ) -> None:
-    why = settle(laptop, counting, [CAP, CHEAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
+    why = settle(priced, counting, [CAP, CHEAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
     assert why == "is worse for minimize cost: 2 USD/h against 1.5 USD/h"
 
 
@@ -103,11 +103,43 @@ def test_devices_come_before_ttft(laptop: Cluster, counting: ModelSpec, one: Top
     assert why == "needs 2 devices where 1 holds every goal"
 
 
+def test_the_lowest_cost_comes_before_fewer_devices(
+    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    why = settle(priced, counting, [CAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
+    assert why == "costs 2 USD/h where 1.5 USD/h hold every goal"
+
+
+def test_devices_stand_for_cost_where_some_have_no_price(
+    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    why = settle(laptop, counting, [CAP, CHEAP], predicted(one, usd=2.0), predicted(two, usd=1.5))
+    assert why == "is worse for minimize GPUs: 2 against 1"
+
+
+def test_what_a_priority_puts_first_counts_double_against_cost(
+    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
+) -> None:
+    first, last = Priority("latency", "x"), Priority("cost", "x", "latency")
+    fast, cheap = predicted(two, 0.4, usd=4.0), predicted(one, 0.9, usd=2.0)
+    why = settle(priced, counting, [CAP, first], fast, cheap)
+    assert why == "weighs less, mean TTFT against cost: 900 ms at 2 against 400 ms at 4"
+    settle(priced, counting, [CAP, last], cheap, fast)
+
+
+def test_the_fewest_bytes_to_move_decide_between_equals(
+    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology
+) -> None:
+    two_stages = parse_topology("CPU[2]:0-4 > CPU[3]:4-8", laptop, 8, "fp32")
+    order = ranking(laptop, counting, [CAP], two_stages, [predicted(one), predicted(other)])
+    assert order.best_first == [predicted(other), predicted(one)]
+
+
 def test_ttft_decides_between_equals(
     laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology
 ) -> None:
     why = settle(laptop, counting, [CAP], predicted(other, 0.2), predicted(one, 0.3))
-    assert why == "has a mean TTFT of 300 ms where the same number of devices gives 200 ms"
+    assert why == "has a P95 TTFT of 300 ms where the same cost gives 200 ms"
 
 
 @pytest.mark.parametrize(("gain", "stays"), [(0.95, True), (0.89, False)])

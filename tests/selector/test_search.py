@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.models import (
-    Config,
-    Goal,
     Objective,
     Placement,
     PrecisionRule,
@@ -20,64 +18,24 @@ from intent.models import (
 from runtime.capabilities import Capabilities, Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.notation import parse_topology
-from selector import moves, search
+from selector import search
 from selector.finder import Finder
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.objectives import holds, sort_goals, thresholds
 from selector.pipelines.optimum import Threshold, most_held
-from selector.prediction import candidates
+from selector.prediction import candidate
 from selector.ranking import Ranking
 from selector.search import select
+from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
 
 Choose = Callable[..., Plan | Infeasible]
 
 
-@pytest.fixture
-def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
-    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
-        return select(goals, problem, known, ticket)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def small(laptop: Cluster, counting: ModelSpec, streams: Workload) -> Problem:
-    """The counting model on the laptop, as PP2."""
-    return Problem(laptop, counting, streams, uniform(laptop, "CPU", 1, 2, counting.num_layers, "fp32"))
-
-
-@pytest.fixture
-def large(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
-    """Llama-3-70B on the mixed cluster, nothing running."""
-    return Problem(mixed, llama, peak, None)
-
-
-def ttft(value: float, **more: object) -> Objective:
-    return Objective("ttft", "<=", "keep p99 TTFT", stat="p99", value=value, unit="s", **more)  # type: ignore[arg-type]  # keywords vary by test
-
-
-def cost(value: float) -> Objective:
-    return Objective("cost", "<=", "cheap", value=value, unit="USD/h")
-
-
-def config(key: str, op: str, value: int) -> Config:
-    return Config(key, op, value, "run it so")  # type: ignore[arg-type]  # literals vary by test
-
-
-def plan_of(answer: Plan | Infeasible) -> Plan:
-    assert isinstance(answer, Plan), answer
-    return answer
-
-
-def infeasible(answer: Plan | Infeasible) -> Infeasible:
-    assert isinstance(answer, Infeasible), answer
-    return answer
-
-
-def test_a_goal_that_one_device_holds_frees_the_second(choose: Choose, small: Problem) -> None:
-    plan = plan_of(choose(small, ttft(2.0)))
+def test_what_is_to_be_as_cheap_as_possible_frees_the_second_device(choose: Choose, small: Problem) -> None:
+    plan = plan_of(choose(small, ttft(2.0), CHEAPEST))
     assert str(plan.target) == "CPU[0]:0-8@fp32"
-    assert "today's CPU PP2@fp32 loses: it needs 2 devices where 1 holds every goal" in plan.reasons
+    assert plan.offers == ()
+    assert "today's CPU PP2@fp32 loses: it is worse for minimize GPUs: 2 against 1" in plan.reasons
     assert plan.now == small.now
     assert plan.now_prediction is not None
     assert plan.margins[0].goal == "p99 TTFT <= 2 s"
@@ -92,9 +50,9 @@ def test_a_wish_for_tp2_is_met_with_as_few_devices_as_it_takes(choose: Choose, s
 
 def test_llama_70b_at_peak_has_a_plan_in_full_precision(choose: Choose, large: Problem) -> None:
     plan = plan_of(choose(large, ttft(2.0)))
-    assert [(stage.kind, stage.tp_size) for stage in plan.target.stages] == [("A100", 4)]
+    assert plan.prediction.usd_per_hour < 8.8, "four A100 cost more"
     assert all(margin.margin >= 0 for margin in plan.margins)
-    assert plan.certificate[0] == "on fewer than 4 devices at most 75 of 80 layers fit"
+    assert plan.certificate[0].startswith(f"for less than {plan.prediction.usd_per_hour:.4g} USD/h at most")
     assert plan.bytes_to_move["kv_per_token"] == 0
     assert plan.bytes_to_move["weights"] == pytest.approx(137e9, rel=0.01)
 
@@ -112,19 +70,6 @@ def test_the_feasible_target_really_is_feasible_and_a_tenth_less_is_not(
 ) -> None:
     assert isinstance(choose(large, ttft(0.53)), Plan)
     assert isinstance(choose(large, ttft(0.53 * 0.9)), Infeasible)
-
-
-def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:
-    one = uniform(small.cluster, "CPU", 1, 1, 8, "fp32")
-    plan = plan_of(choose(replace(small, now=one), ttft(2.0)))
-    assert plan.target == plan.now
-    assert any("CPU 1x1@fp32 stays" in reason for reason in plan.reasons)
-    assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
-
-
-def test_today_stays_where_it_is_even_on_other_devices(choose: Choose, small: Problem) -> None:
-    third = parse_topology("CPU[3]", small.cluster, 8, "fp32")
-    assert plan_of(choose(replace(small, now=third), ttft(2.0))).target == third
 
 
 def test_devices_of_today_are_used_again(choose: Choose, small: Problem) -> None:
@@ -151,40 +96,6 @@ def test_an_uneven_split_that_runs_is_judged_too(choose: Choose, small: Problem)
     assert plan.target.pp_size == 2
 
 
-def test_a_gain_within_the_error_band_is_not_worth_a_switch(
-    laptop: Cluster, counting: ModelSpec, streams: Workload, known: dict[str, Profile], ticket: Ticket
-) -> None:
-    tp2 = uniform(laptop, "CPU", 2, 1, 8, "fp32")
-    problem = Problem(laptop, counting, streams, tp2)
-    two = (config("tp", ">=", 1), Objective("gpu_count", ">=", "two", value=2, unit="gpus"))
-    doubtful = select(two, problem, known | {"CPU": replace(known["CPU"], error_band=10.0)}, ticket)
-    assert plan_of(doubtful).target == tp2
-    sure = replace(known["CPU"], error_band=0.0)
-    answer = plan_of(
-        select(two, replace(problem, now=uniform(laptop, "CPU", 1, 2, 8, "fp32")), {"CPU": sure}, ticket)
-    )
-    other = plan_of(select(two, problem, {"CPU": sure}, ticket))
-    assert answer.target.shape == other.target.shape, "without doubt, today's topology does not matter"
-
-
-def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(
-    choose: Choose, large: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = replace(
-        large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8)
-    )
-    goals = (PrecisionRule("allow", "int4", "x"), config("pp", "==", 1))
-    monkeypatch.setitem(moves.LOAD_BYTES_S, "nvlink", 20e9)
-    plan = plan_of(choose(running, *goals))
-    assert plan.switch is not None
-    assert len(plan.target.devices) < 4
-    monkeypatch.setattr(moves, "BUILD_S", 1e6)
-    slow = plan_of(choose(running, *goals))
-    if set(plan.target.devices) - set(running.now.devices if running.now else ()):
-        assert slow.target == running.now
-        assert any("h to pay for itself" in reason for reason in slow.reasons)
-
-
 def test_the_running_precision_is_kept_and_that_is_said(choose: Choose, large: Problem) -> None:
     now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
     plan = plan_of(choose(replace(large, now=now), ttft(2.0)))
@@ -196,9 +107,10 @@ def test_a_precision_that_would_do_is_offered_never_taken(choose: Choose, large:
     large = replace(large, workload=replace(large.workload, rate_rps=1.0))
     goals = (ttft(4.0), Objective("gpu_count", "<=", "two", value=2, unit="gpus"))
     answer = infeasible(choose(large, *goals))
-    assert any("every goal would hold with A100 TP2@" in target for target in answer.feasible_targets)
+    assert any("every goal would hold with " in target for target in answer.feasible_targets)
     allowed = plan_of(choose(large, *goals, PrecisionRule("allow", "int8", "may use int8")))
-    assert str(allowed.target) == "A100[0,1]:0-80@int8"
+    assert len(allowed.target.devices) == 2
+    assert {stage.precision.weights for stage in allowed.target.stages} == {"int8"}
 
 
 def test_soft_goals_give_way_but_are_reported(choose: Choose, large: Problem) -> None:
@@ -220,10 +132,7 @@ def test_minimising_cost_finds_the_cheapest_that_keeps_up(choose: Choose, large:
     plan = plan_of(choose(quiet, Objective("cost", "minimize", "as cheap as possible")))
     assert plan.runner_up is not None
     assert plan.prediction.usd_per_hour <= plan.runner_up.prediction.usd_per_hour
-    assert (
-        plan.certificate[0]
-        == f"for less than {plan.prediction.usd_per_hour:.4g} USD/h at most 67 of 80 layers fit"
-    )
+    assert plan.certificate[0].startswith(f"for less than {plan.prediction.usd_per_hour:.4g} USD/h at most")
 
 
 def test_a_latency_goal_does_not_hold_where_requests_pile_up(choose: Choose, small: Problem) -> None:
@@ -240,23 +149,18 @@ def test_overload_without_a_latency_goal_is_said_and_does_not_forbid(choose: Cho
     assert any("the workload's rate" in reason and reason.startswith("misses") for reason in plan.reasons)
 
 
-@pytest.mark.parametrize(
-    ("goal", "words"),
-    [
-        (Objective("reconfig_pause", "<=", "50 ms", value=0.05, unit="s"), "bounds the switch itself"),
-        (Objective("quality_loss", "<=", "1 %", value=0.01, unit="ratio"), "states no limits.quality_loss"),
-        (Objective("availability", ">=", "x", value=0.99, unit="ratio"), "watched while serving"),
-        (Placement("prefer", "gpu_type:CPU", "batch there", workload="batch"), "placement ('batch there')"),
-        (TenantException("acme", "ttft", "acme may exceed"), "exception ('acme may exceed')"),
-        (Priority("tenant:acme", "acme first"), "priority ('acme first')"),
-        (replace(ttft(1.0), model="another"), "p99 TTFT <= 1 s"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_reported_never_dropped(
-    choose: Choose, small: Problem, goal: Goal, words: str
-) -> None:
-    reasons = plan_of(choose(small, goal)).reasons
-    assert any(reason.startswith("not evaluated: ") and words in reason for reason in reasons)
+def test_every_goal_has_a_margin_is_a_rule_or_is_left_out(choose: Choose, large: Problem) -> None:
+    goals = (
+        ttft(4.0), ttft(9.0, soft=True), CHEAPEST, PrecisionRule("forbid", "int4", "no int4"), config("pp", "<=", 4),
+        Priority("latency", "latency first"), Placement("forbid", "gpu:gpu-0", "not gpu-0"),
+        TenantException("acme", "ttft", "acme"),
+        Objective("availability", ">=", "x", value=0.99, unit="ratio"),
+    )  # fmt: skip
+    plan = plan_of(choose(large, *goals))
+    assert len(plan.margins) - 1 + len(plan.rules) + len(plan.left_out) == len(goals), (
+        "one margin is the rate's"
+    )
+    assert [one.goal for one in plan.left_out] == ["availability >= 99 %"]
 
 
 def test_placements_are_kept_and_said(choose: Choose, large: Problem) -> None:
@@ -278,27 +182,6 @@ def test_preferred_devices_are_tried_first(choose: Choose, large: Problem) -> No
     plan = plan_of(choose(large, ttft(0.6), rather))
     assert {stage.kind for stage in plan.target.stages} == {"A100"}
     assert "no topology on the preferred devices alone holds the goals" in plan.reasons
-
-
-def test_what_serves_on_a_frozen_device_stays(choose: Choose, large: Problem) -> None:
-    now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
-    frozen = Placement("freeze", "gpu:gpu-1", "do not touch gpu-1")
-    plan = plan_of(choose(replace(large, now=now), ttft(2.0), frozen))
-    assert plan.target == now
-    assert "device 1 may not be touched, so what runs there stays as it is" in plan.reasons
-    answer = infeasible(choose(replace(large, now=now), ttft(0.1), frozen))
-    assert answer.reasons[0] == (
-        "device 1 may not be touched, so what runs there stays as it is, but it misses p99 TTFT <= 100 ms"
-    )
-    idle = plan_of(
-        choose(
-            replace(large, now=now),
-            cost(4.4),
-            PrecisionRule("allow", "int4", "x"),
-            Placement("freeze", "gpu:5", "y"),
-        )
-    )
-    assert 5 not in idle.target.devices
 
 
 def test_what_runs_where_it_may_not_is_left(choose: Choose, large: Problem) -> None:
@@ -358,8 +241,8 @@ def test_a_certificate_speaks_of_all_that_an_engine_runs(large: Problem, known: 
     )
     answer = finder.best(goals, ())
     assert answer is not None
-    fewer = Threshold("devices", len(answer.best.topology.devices) - 1)
-    held = [most_held(grid, [*thresholds(goals, problem.workload), fewer]) for grid in finder.grids(())]
+    cheaper = Threshold("usd_per_hour", answer.best.prediction.usd_per_hour * (1 - 1e-8))
+    held = [most_held(grid, [*thresholds(goals, problem), cheaper]) for grid in finder.grids(())]
     assert answer.proofs()[0].layers == max(held) > min(held)
 
 
@@ -379,7 +262,9 @@ def test_a_relative_throughput_is_beside_all_that_today_can_do(
     plan = plan_of(choose(running, Relative("throughput_tok", ">=", "as much", factor=1.0)))
     (bound,) = [margin.bound for margin in plan.margins if margin.unit == "tokens/s"]
     assert running.now is not None
-    assert bound == max(one.prediction.throughput_tok_s for one in candidates(running.now, running, known))
+    today = candidate(running.now, running, known)
+    assert today is not None
+    assert bound == today.prediction.throughput_tok_s
 
 
 def test_goals_relative_to_today_are_bounds_on_it(choose: Choose, large: Problem) -> None:
@@ -431,7 +316,7 @@ def test_today_outside_the_limits_is_left_and_the_limit_named(choose: Choose, sm
 
 
 def test_the_plan_carries_its_ticket(choose: Choose, small: Problem) -> None:
-    plan = plan_of(choose(small, ttft(2.0)))
+    plan = plan_of(choose(small, ttft(2.0), CHEAPEST))
     assert (plan.id, plan.intent_id, plan.generation, plan.window) == ("plan-1", "intent-1", 3, "peak")
     assert plan.considered > 100
     assert plan.certificate == ("on fewer than 1 devices at most 0 of 8 layers fit",)
