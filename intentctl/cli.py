@@ -65,18 +65,21 @@ NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(version("intentctl"))
+        raise typer.Exit
+
+
 @app.callback()
-def version(
-    show: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """Print the version when asked."""
-    if show:
-        from importlib.metadata import version as installed
-
-        print(installed("intentctl"))
-        raise typer.Exit
+    """What holds for every command."""
 
 
 @app.command(SAY, hidden=True)
@@ -191,8 +194,8 @@ def explain(
 
 
 @dataclass(frozen=True)
-class Closer:
-    """A closer look at a plan."""
+class Look:
+    """For which time to plan, and how closely to look at the plan."""
 
     verify: Annotated[
         bool, typer.Option("--verify", help="Serve the workload on the target in a simulator, too.")
@@ -200,13 +203,22 @@ class Closer:
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
         None
     )
+    at: Annotated[str | None, typer.Option("--at", help="Plan for that moment, as 2026-01-05T09:30.")] = None
+    window: Annotated[str | None, typer.Option("--window", help="Plan for that window, as peak.")] = None
+    now: Now = None
+
+    @property
+    def when(self) -> dict[str, str]:
+        """What was said of the time."""
+        said = {"at": self.at, "window": self.window, "now": self.now}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 @app.command()
 @spread
 def plan(
     text: Text,
-    closer: Closer,
+    look: Look,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     server: Server = None,
@@ -217,7 +229,7 @@ def plan(
     """Find the best topology for TEXT; changes nothing."""
     from intentctl import commands
 
-    made = commands.plan(commands.source(server, deployment), text, output, closer)
+    made = commands.plan(commands.source(server, deployment), text, output, look)
     if detailed_exitcode and made["plan"]["changes"]:
         raise typer.Exit(Exit.CHANGES_PENDING)
 

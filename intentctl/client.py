@@ -80,14 +80,14 @@ class Client:
         """The intent of OpenSLO documents, and what it leaves out of them."""
         return self._call("POST", "/v1/openslo:import", {"documents": documents})
 
-    def plan(self, intent: Document) -> Document:
-        """A plan for an intent document; applies nothing."""
-        answer: Document = self._call("POST", "/v1/plans", {"intent": intent})["plan"]
+    def plan(self, intent: Document, when: Document) -> Document:
+        """A plan for an intent document and a time (``at``, ``window``, ``now``; or nothing); applies nothing."""
+        answer: Document = self._call("POST", "/v1/plans", {"intent": intent, **when})["plan"]
         return answer
 
-    def plan_kept(self, intent_id: str) -> Document:
-        """A plan for the latest version of an intent that the service keeps."""
-        answer: Document = self._call("POST", "/v1/plans", {"intent_id": intent_id})["plan"]
+    def plan_kept(self, intent_id: str, when: Document) -> Document:
+        """The same for the latest version of an intent that the service keeps."""
+        answer: Document = self._call("POST", "/v1/plans", {"intent_id": intent_id, **when})["plan"]
         return answer
 
     def export_openslo(self, intent: Document) -> Document:

@@ -63,8 +63,12 @@ def parse(source: Client | Local, text: str, form: Form, now: str | None) -> Non
     check_outcome(intent)
 
 
-class Closer(Protocol):
-    """How closely a plan is looked at."""
+class Look(Protocol):
+    """For which time a plan is made, and how closely it is looked at."""
+
+    @property
+    def when(self) -> Document:
+        """``at``, ``window`` and ``now``, where they were said."""
 
     @property
     def verify(self) -> bool:
@@ -75,23 +79,23 @@ class Closer(Protocol):
         """Where latency against load is drawn."""
 
 
-def plan(source: Client | Local, text: str, form: Form, closer: Closer) -> Document:
+def plan(source: Client | Local, text: str, form: Form, look: Look) -> Document:
     """Read back, plan, and show the plan; simulated or drawn where that was asked for.
 
     Raises:
         CommandError: the outcome is not ok, nothing holds the goals, or the picture cannot be written.
     """
-    if closer.plot:
+    if look.plot:
         from intentctl.plots import check_name
 
-        check_name(closer.plot)
-    answer = make_plan(source, text, form)
+        check_name(look.plot)
+    answer = make_plan(source, text, form, when=look.when)
     made = answer["plan"]
-    if closer.verify:
+    if look.verify:
         made["simulation"] = source.simulation(made)
     render.emit(answer, form, render.plan_rows(made))
-    if closer.plot:
-        _draw(source.frontiers(made), made, closer.plot)
+    if look.plot:
+        _draw(source.frontiers(made), made, look.plot)
     return answer
 
 
@@ -103,7 +107,13 @@ def _draw(found: Document, made: Document, path: Path) -> None:
     render.talk(f"drew {path}")
 
 
-def make_plan(source: Client | Local, text: str, form: Form, consent: Consent | None = None) -> Document:
+def make_plan(
+    source: Client | Local,
+    text: str,
+    form: Form,
+    consent: Consent | None = None,
+    when: Document | None = None,
+) -> Document:
     """Outcome, intent and plan; for people the read-back is shown at once, for programs only what went wrong.
 
     With ``consent`` a question is put to the person at the terminal, until it is answered.
@@ -111,7 +121,8 @@ def make_plan(source: Client | Local, text: str, form: Form, consent: Consent | 
     Raises:
         CommandError: the outcome is not ok, or nothing holds the goals.
     """
-    intent, kept = document_of(source, text), text if is_kept(text) else None
+    when = when or {}
+    intent, kept = document_of(source, text, when.get("now")), text if is_kept(text) else None
     if form is Form.TABLE:
         render.grid(render.intent_rows(intent))
     if intent["outcome"] == "clarify" and not is_kept(text) and isinstance(source, Client):
@@ -126,8 +137,8 @@ def make_plan(source: Client | Local, text: str, form: Form, consent: Consent | 
     check_outcome(intent, kept)
     try:
         if isinstance(source, Client) and kept is not None:
-            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(kept)}
-        return {"outcome": "ok", "intent": intent, "plan": source.plan(intent)}
+            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(kept, when)}
+        return {"outcome": "ok", "intent": intent, "plan": source.plan(intent, when)}
     except CommandError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem))
         raise
@@ -268,12 +279,12 @@ def _read(text: str) -> str:
     return sys.stdin.buffer.read(MAX_LINE_BYTES).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
-def document_of(source: Client | Local, text: str) -> Document:
-    """The intent document of words, or of the id of an intent that the service keeps."""
+def document_of(source: Client | Local, text: str, now: str | None = None) -> Document:
+    """The intent document of words, at the present or the clock given, or of the id of an intent that the service keeps."""
     if is_kept(text) and isinstance(source, Client):
         document: Document = source.intent(text)["intent"]
         return document
-    return source.translate(_read(text))
+    return source.translate(_read(text), now)
 
 
 def is_kept(name: str) -> bool:

@@ -24,7 +24,7 @@ from intentctl.streams import Load, Recording
 
 Document = dict[str, Any]
 
-INTENTS = ("keep P99 TTFT < 2s at peak", "run it with tp=2")
+INTENTS = ("keep P99 TTFT < 2s at peak, as cheap as possible", "run it with tp=2")
 PROMPTS = tuple(
     f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True)
 )
@@ -167,7 +167,7 @@ def _change(client: Client, text: str) -> Switched:
     render.talk_rows(render.intent_rows(intent))
     if intent["outcome"] != "ok":
         raise failure(intent["outcome"], f"{text!r} was not understood: {intent['readback']}")
-    plan = client.plan(intent)
+    plan = client.plan(intent, {})
     render.talk_rows(render.plan_rows(plan))
     if not plan["changes"]:
         return Switched(text, plan, None)

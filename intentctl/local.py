@@ -62,31 +62,34 @@ class Local:
         with as_problems():
             return openslo.imported(documents, self._deployment, datetime.now(UTC))
 
-    def plan(self, intent: Document) -> Document:
+    def plan(self, intent: Document, when: Document) -> Document:
         """A plan from the deployment's ``start`` topology; applies nothing and is kept nowhere."""
         from intent.document import from_document
-        from service import usecases
+        from service import engines, usecases
         from service.documents import plan_document
 
         with as_problems():
-            situation = usecases.Situation(self._deployment.model.start, generation=0)
-            now = datetime.now(UTC)
-            made = usecases.plan(from_document(intent), self._deployment, situation, self._profiles, now)
+            can = engines.capabilities(self._deployment)
+            situation = usecases.Situation(self._deployment.model.start, 0, can)
+            time = usecases.When(**when)
+            made = usecases.plan(from_document(intent), self._deployment, situation, self._profiles, time)
             return plan_document(made)
 
     def simulation(self, plan: Document) -> Document:
         """A plan's target in the simulator."""
-        from service import outlook
+        from service import engines, outlook
 
         with as_problems():
-            return outlook.simulation(plan, self._deployment, self._profiles)
+            can = engines.capabilities(self._deployment)
+            return outlook.simulation(plan, self._deployment, self._profiles, can)
 
     def frontiers(self, plan: Document) -> Document:
         """Latency against load of what a plan compares."""
-        from service import outlook
+        from service import engines, outlook
 
         with as_problems():
-            return outlook.frontiers(plan, self._deployment, self._profiles)
+            can = engines.capabilities(self._deployment)
+            return outlook.frontiers(plan, self._deployment, self._profiles, can)
 
     @cached_property
     def _profiles(self) -> Any:

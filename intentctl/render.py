@@ -177,10 +177,12 @@ def plan_rows(plan: Document) -> list[Row]:
     ]
     if "intent_version" in plan:
         rows.append(("intent", f"{plan['intent_id']} version {plan['intent_version']}"))
+    rows += [("left out", f"{item['goal']}: {item['reason']}") for item in plan["left_out"]]
     rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
     rows += [("and beside it", _topology(one)) for one in plan["replicas"]]
     if not plan["changes"]:
-        rows.append(("change", "none: the target is what runs"))
+        rows.append(("change", "nothing to change: the target is what runs"))
+    rows += [("could save", offer) for offer in plan["offers"]]
     rows.append(("predicted", _prediction(plan["prediction"])))
     if plan["now_prediction"] and plan["changes"]:
         rows.append(("today", _prediction(plan["now_prediction"])))
@@ -188,6 +190,7 @@ def plan_rows(plan: Document) -> list[Row]:
         words = f"TTFT {_latency(found['ttft_s'])}, TPOT {_latency(found['tpot_s'])}"
         rows.append(("simulated", f"{words} over {found['requests']} requests in virtual time"))
     rows += [("goal", _margin(margin)) for margin in plan["margins"]]
+    rows += [("weighed", rule) for rule in plan["rules"]]
     if runner := plan["runner_up"]:
         rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))
     rows += [("why", reason) for reason in plan["reasons"]]
@@ -211,6 +214,8 @@ def _prediction(prediction: Document) -> str:
         f"{prediction['usd_per_hour']:.2f} USD/h" if prediction["usd_per_hour"] else "",
     ]
     band = f"±{prediction['error_band']:.0%}, {prediction['source']}"
+    if names := prediction["simulated"]:
+        band += f"; {', '.join(name.upper() for name in names)} simulated"
     return f"{', '.join(filter(None, parts))} ({band})"
 
 
@@ -225,15 +230,28 @@ def _latency(reading: Mapping[str, float | None]) -> str:
 def _margin(margin: Document) -> str:
     if margin["predicted"] is None:
         return f"{margin['goal']}: without end, missed"
-    figures = f"{margin['predicted']:.3g} against {margin['bound']:.3g} {margin['unit']}".rstrip()
+    figures = " against ".join(_amount(margin[key], margin) for key in ("predicted", "bound"))
     verdict = (
-        f"held, {margin['margin']:.0%} to spare"
+        f"held, {margin['margin'] * 100:.0f} % to spare"
         if margin["margin"] > 0
         else "held"
         if margin["margin"] == 0
         else "missed"
     )
     return f"{margin['goal']}: {figures}, {verdict}"
+
+
+def _amount(value: float, margin: Document) -> str:
+    """A reading or a bound in the unit that suits the bound."""
+    match margin["unit"]:
+        case "s":
+            return f"{value * 1000:.3g} ms" if margin["bound"] < 1 else f"{value:.3g} s"
+        case "ratio":
+            return f"{value * 100:.3g} %"
+        case "gpus" | "":
+            return f"{value:.3g}"
+        case unit:
+            return f"{value:.4g} {unit}"
 
 
 STRATEGIES = {
@@ -250,7 +268,7 @@ def _switch(switch: Document) -> str:
         "payback_s": "until it has paid for itself",
     }
     known = ((switch[key], words) for key, words in parts.items())
-    figures = ", ".join(f"{seconds(value)} {words}" for value, words in known if value is not None)
+    figures = ", ".join(f"{seconds(value)} {words}" for value, words in known if value)
     return f"{STRATEGIES[switch['strategy']]}: {figures} (predicted)"
 
 

@@ -24,6 +24,8 @@ def amend(source: Client | Local, which: str, follow_up: Document, form: Form) -
         if isinstance(source, Local):
             raise failure("unreachable", f"{which} is kept by a service; name its --server, or give a file")
         answer = source.amend_kept(which, follow_up)
+    elif which.startswith("intent-") and not Path(which).exists():
+        raise failure("not_found", f"there is no intent and no file {which}; ids are as intent-0123456789ab")
     else:
         answer = source.amend(read_intent(which), follow_up)
     render.emit(answer, form, render.amendment_rows(answer))

@@ -106,6 +106,16 @@ class WishRequest(BaseModel):
         return self
 
 
+class PlanRequest(WishRequest):
+    """A wish, and the time to plan for."""
+
+    now: str | None = Field(None, description=f"the clock, instead of the present: {MOMENT}")
+    at: str | None = Field(None, description=f"plan for that moment: {MOMENT}")
+    window: str | None = Field(
+        None, description="plan for that window; unless said, the one in force or the first that a goal names"
+    )
+
+
 class LossBody(BaseModel):
     """What one form says that the other cannot."""
 
@@ -143,6 +153,13 @@ class TopologyBody(BaseModel):
     devices: list[int]
 
 
+class LeftOutBody(BaseModel):
+    """A goal that a plan does not weigh."""
+
+    goal: str
+    reason: str
+
+
 class PlanBody(BaseModel):
     """A plan; more keys than these carry predictions, margins and reasons."""
 
@@ -157,6 +174,9 @@ class PlanBody(BaseModel):
     target: TopologyBody
     changes: bool
     reasons: list[str]
+    rules: list[str] = Field(default=[], description="goals that narrowed the space or say what comes first")
+    left_out: list[LeftOutBody] = Field(default=[], description="goals that the plan does not weigh")
+    offers: list[str] = Field(default=[], description="what a change could save that nobody asked for")
     to_acknowledge: list[FindingBody] = Field(
         default=[], description="findings that apply wants acknowledged, by code"
     )
@@ -168,6 +188,7 @@ class SimulationBody(BaseModel):
     plan_id: str
     topology: str
     requests: int = Field(description="served, the first ones left out")
+    waits_grow: bool = Field(description="later requests waited longer: the load exceeds what is sustained")
     ttft_s: dict[str, float]
     tpot_s: dict[str, float]
     e2e_s: dict[str, float]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
-from runtime.models import Topology, uniform
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
+from service import engines
 from service.deployment import Deployment
 from service.events import EventBus
 from service.lock import take_lock
@@ -47,7 +47,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     lock = take_lock(settings.folder)
     try:
         profiles = load_profiles(deployment, settings.folder)
-        engine = await start_engine(deployment)
+        engine = await engines.start(deployment)
         try:
             async with assemble(deployment, engine, tokenizer, store) as (serving, events, metrics):
                 yield Composition(serving, store, events, metrics, profiles, llm)
@@ -71,25 +71,3 @@ async def assemble(
         finally:
             await serving.close()
             events.close()
-
-
-async def start_engine(deployment: Deployment) -> Engine:
-    """The deployment's engine in its start topology; one device when it names none."""
-    place = deployment.checkpoint(), deployment.model.start or smallest(deployment), deployment.cluster
-    match deployment.engine:
-        case "vllm":
-            from runtime.vllm_engine.engine import VllmEngine
-
-            return await VllmEngine.start(*place, deployment.vllm)
-        case "torch":
-            from runtime.torch_engine.engine import TorchEngine
-
-            return await TorchEngine.start(*place)
-
-
-def smallest(deployment: Deployment) -> Topology:
-    """The model on the first device, in the precision its checkpoint has."""
-    cluster = deployment.cluster
-    return uniform(
-        cluster, cluster.kinds[0], 1, 1, deployment.model.spec.num_layers, deployment.model.precision
-    )

@@ -18,14 +18,20 @@ from zoneinfo import ZoneInfo
 from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
 from runtime.capabilities import Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
+from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload
-from selector.profiles import is_file
+from selector.profiles import is_file, kinds
 from service.errors import Code, RefusedError
 from service.located_yaml import LocatedYaml, read
 from service.windows import DAYS, in_force
+
+BLOCK_TOKENS = 16
+"""Of a KV block, to see whether one fits."""
+CPU = "CPU"
+"""The kind whose figures are measured on the machine itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,8 @@ class Deployment:
     workload: Mapping[str, Workload]
     limits: Limits
     approval: Literal["person", "nobody"]
-    engine: Literal["torch", "vllm"]
+    engine: Literal["torch", "vllm"] | None
+    """The one that the file names; plans keep to what it can run."""
     vllm: VllmSettings
     """What holds where the engine is vLLM."""
     llm: LlmEndpoint | None
@@ -125,6 +132,7 @@ def load(file: Path) -> Deployment:
         raise source.error(["models"], "one model per deployment is served for now; leave one")
     timezone = data.get("timezone", "UTC")
     _check_zone(source, ["timezone"], timezone)
+    _check_nodes(source)
     cluster = _cluster(data["cluster"])
     limits = data.get("limits", {})
     return Deployment(
@@ -136,7 +144,7 @@ def load(file: Path) -> Deployment:
         workload=_workloads(source),
         limits=_limits(limits),
         approval=limits.get("approval", "person"),
-        engine=data.get("engine", "torch"),
+        engine=data.get("engine"),
         vllm=_vllm(source),
         llm=_llm(data.get("llm")),
         profiles=_profiles(source, cluster),
@@ -161,6 +169,24 @@ def _cluster(data: Mapping[str, Any]) -> Cluster:
         Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"]
     )
     return Cluster(nodes, _link(data["network"]) if "network" in data else None)
+
+
+def _check_nodes(source: LocatedYaml) -> None:
+    """Every node has a name of its own, and every device a kind that there are figures for."""
+    known, named = {CPU, *kinds(), *source.data.get("profiles", {})}, set[str]()
+    for place, node in enumerate(source.data["cluster"]["nodes"]):
+        path: list[str | int] = ["cluster", "nodes", place]
+        if node["name"] in named:
+            raise source.error(
+                [*path, "name"], f"a node called {node['name']!r} is there already; name this one otherwise"
+            )
+        named.add(node["name"])
+        for number, group in enumerate(node["gpus"]):
+            if group["kind"] not in known:
+                words = f"no figures for {group['kind']!r}; known are {', '.join(sorted(known))}"
+                raise source.error(
+                    [*path, "gpus", number, "kind"], f"{words}, or name a profile of it under profiles"
+                )
 
 
 def _gpus(node: Mapping[str, Any], index: Iterator[int]) -> Iterator[Gpu]:
@@ -191,6 +217,12 @@ def _start(data: Mapping[str, Any], cluster: Cluster, spec: ModelSpec) -> Topolo
         return None
     topology = parse_topology(data["start"], cluster, spec.num_layers, _precision(data))
     topology.check(cluster, spec)
+    if not blocks(topology, spec, cluster, BLOCK_TOKENS):
+        device, size = max(weight_bytes(topology, spec).items(), key=lambda item: item[1])
+        raise TopologyError(
+            f"{topology} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
+            f"{cluster.gpu(device).memory_bytes / 1e9:.3g} GB of device {device}; give it more devices"
+        )
     return topology
 
 

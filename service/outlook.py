@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from runtime.notation import parse_topology
 from selector.models import Problem, Profile
@@ -13,7 +14,12 @@ from service.errors import Code, RefusedError
 Document = dict[str, Any]
 
 
-def simulation(plan: Mapping[str, Any], deployment: Deployment, profiles: Mapping[str, Profile]) -> Document:
+def simulation(
+    plan: Mapping[str, Any],
+    deployment: Deployment,
+    profiles: Mapping[str, Profile],
+    engine: Capabilities | None,
+) -> Document:
     """Percentiles of a plan's target under its window's workload, from an event-driven simulation.
 
     Raises:
@@ -22,13 +28,18 @@ def simulation(plan: Mapping[str, Any], deployment: Deployment, profiles: Mappin
     from selector.outlook import simulated  # here, for a service that starts need not wait for numpy
 
     topology = _topology(plan["target"]["text"], deployment)
-    found = simulated(topology, plan["prediction"]["batch"], _problem(plan, deployment), profiles)
+    found = simulated(topology, _problem(plan, deployment, engine), profiles)
     if found is None:
         raise RefusedError(Code.INFEASIBLE, f"{plan['id']}: no request fits into {topology}")
     return {"plan_id": plan["id"], "topology": str(topology), **dataclasses.asdict(found)}
 
 
-def frontiers(plan: Mapping[str, Any], deployment: Deployment, profiles: Mapping[str, Profile]) -> Document:
+def frontiers(
+    plan: Mapping[str, Any],
+    deployment: Deployment,
+    profiles: Mapping[str, Profile],
+    engine: Capabilities | None,
+) -> Document:
     """P99 TTFT and TPOT against the rate, up to saturation, of target, runner-up and today's topology.
 
     Raises:
@@ -36,7 +47,7 @@ def frontiers(plan: Mapping[str, Any], deployment: Deployment, profiles: Mapping
     """
     from selector.outlook import frontier  # here, for a service that starts need not wait for numpy
 
-    problem = _problem(plan, deployment)
+    problem = _problem(plan, deployment, engine)
     runner_up = (plan.get("runner_up") or {}).get("topology")
     named = {
         "target": plan["target"],
@@ -57,11 +68,12 @@ def _topology(text: str, deployment: Deployment) -> Topology:
     return parse_topology(text, deployment.cluster, spec.num_layers, deployment.model.precision)
 
 
-def _problem(plan: Mapping[str, Any], deployment: Deployment) -> Problem:
+def _problem(plan: Mapping[str, Any], deployment: Deployment, engine: Capabilities | None) -> Problem:
     return Problem(
         deployment.cluster,
         deployment.model.spec,
         deployment.workload_in(plan["window"]),
         None,
         deployment.limits,
+        engine,
     )

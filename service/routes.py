@@ -25,6 +25,7 @@ from service.api_models import (
     OperationBody,
     PlanAnswer,
     PlanBody,
+    PlanRequest,
     ProfilesAnswer,
     SimulationBody,
     TopologyAnswer,
@@ -98,16 +99,16 @@ async def amend_intent(
     response_model=PlanAnswer,
     responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
 )
-async def make_plan(body: WishRequest, response: Response, parts: Parts) -> dict[str, Any]:
+async def make_plan(body: PlanRequest, response: Response, parts: Parts) -> dict[str, Any]:
     """The best topology for words or an intent document. Changes nothing that runs."""
-    intent, version = await _wished(body, parts)
+    intent, version = await _wished(body, parts, body.now)
     document = to_document(intent)
     if intent.outcome is Outcome.CLARIFY:
         response.status_code = 200
         return {"outcome": "clarify", "intent": document, "plan": None}
-    serving, now = parts.serving, datetime.now(UTC)
+    serving, when = parts.serving, usecases.When(body.at, body.window, body.now)
     plan = await asyncio.to_thread(
-        usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, now, body.intent_id
+        usecases.plan, intent, serving.deployment, serving.situation(), parts.profiles, when, body.intent_id
     )
     seen = usecases.to_acknowledge(intent)
     answer = {**plan_document(plan), "intent_version": version, "to_acknowledge": seen}
@@ -140,14 +141,16 @@ async def plan(plan_id: str, parts: Parts) -> dict[str, Any]:
 async def simulation(plan_id: str, parts: Parts) -> dict[str, Any]:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     made = await parts.serving.plan(plan_id)
-    return await asyncio.to_thread(outlook.simulation, made, parts.serving.deployment, parts.profiles)
+    engine = parts.serving.situation().capabilities
+    return await asyncio.to_thread(outlook.simulation, made, parts.serving.deployment, parts.profiles, engine)
 
 
 @routes.get("/v1/plans/{plan_id}/frontiers", tags=["plans"], response_model=FrontiersBody)
 async def frontiers(plan_id: str, parts: Parts) -> dict[str, Any]:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     made = await parts.serving.plan(plan_id)
-    return await asyncio.to_thread(outlook.frontiers, made, parts.serving.deployment, parts.profiles)
+    engine = parts.serving.situation().capabilities
+    return await asyncio.to_thread(outlook.frontiers, made, parts.serving.deployment, parts.profiles, engine)
 
 
 @routes.post(
@@ -226,15 +229,16 @@ async def _translated(text: str, parts: Composition, now: str | None = None) -> 
     return await asyncio.to_thread(usecases.translate, text, deployment, parts.llm, moment)
 
 
-async def _wished(body: WishRequest, parts: Composition) -> tuple[Intent, int]:
-    """The checked intent of a wish, and its version."""
+async def _wished(body: WishRequest, parts: Composition, now: str | None = None) -> tuple[Intent, int]:
+    """The checked intent of a wish at the present or the clock given, and its version."""
+    moment = usecases.clock(now, parts.serving.deployment)
     if body.text is not None:
-        return await _translated(body.text, parts), 1
+        return await _translated(body.text, parts, now), 1
     document, version = body.intent or {}, 1
     if body.intent_id is not None:
         kept = await asyncio.to_thread(intents.settled, parts.store, body.intent_id)
         document, version = kept["intent"], kept["version"]
-    return intents.read_intent(document, parts.serving.deployment, datetime.now(UTC)), version
+    return intents.read_intent(document, parts.serving.deployment, moment), version
 
 
 def _located(version: dict[str, Any], response: Response) -> dict[str, Any]:

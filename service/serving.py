@@ -72,7 +72,7 @@ class Serving:
         self._events = events
         self._metrics = metrics
         self._coordinator = Coordinator(
-            engine, router, StoreJournal(store), SWITCH_SETTINGS[deployment.engine]
+            engine, router, StoreJournal(store), SWITCH_SETTINGS[deployment.engine or "torch"]
         )
         self._generation = store.next_generation(str(engine.topology))
         self._operation: Operation | None = None

@@ -19,7 +19,8 @@ from runtime.testing import Script, ScriptedEngine
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
-from service.composition import Composition, assemble, smallest
+from service import engines
+from service.composition import Composition, assemble
 from service.deployment import load
 from service.server import Server, bind
 from service.store import Store
@@ -135,7 +136,7 @@ class ScriptedService:
         deployment = self._deployment
         store = Store.open(self._folder)
         stack.callback(store.close)
-        start = deployment.model.start or smallest(deployment)
+        start = deployment.model.start or engines.smallest(deployment)
         self.engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
         stack.push_async_callback(self.engine.close)
         pieces = await stack.enter_async_context(

@@ -6,25 +6,25 @@ The routes call them, and so does the command line when no service is reachable.
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from intent.document import to_document
 from intent.fold import is_chinese
 from intent.messages import Language, say
-from intent.models import Finding, Goal, Intent, LlmSettings, Outcome, TranslatorInfo
+from intent.models import Finding, Intent, LlmSettings, Outcome, TranslatorInfo, Window
 from intent.translate import INJECTION, MAX_CHARACTERS, flagged
 from intent.translate import translate as translate_text
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
-from selector.models import Infeasible, Plan, Problem, Profile, Ticket
+from selector.models import Infeasible, LeftOut, Plan, Problem, Profile, Ticket
 from service.deployment import Deployment
 from service.documents import infeasible_document
 from service.errors import Code, Detail, RefusedError
 from service.profiles import speeds
-from service.windows import covers, moment
+from service.windows import covers, in_words, moment
 from validator.models import Site
 from validator.validate import validate
 
@@ -51,8 +51,8 @@ def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: d
     return check(translate_text(text, deployment.catalogue(now), llm), deployment, now)
 
 
-def clock(said: str | None, deployment: Deployment) -> datetime:
-    """The moment that counts as now: the one that was said, or the present.
+def clock(said: str | None, deployment: Deployment, name: str = "now") -> datetime:
+    """The moment that counts as now: the one that was said, or the present. ``name`` is that of the option.
 
     Raises:
         RefusedError: what was said is no moment; the message shows the form.
@@ -60,8 +60,8 @@ def clock(said: str | None, deployment: Deployment) -> datetime:
     try:
         return moment(said, deployment.timezone) if said is not None else datetime.now(UTC)
     except ValueError as error:
-        detail = Detail("/now", str(error), "no_moment")
-        raise RefusedError(Code.INVALID_REQUEST, f"now: {error}", [detail]) from None
+        detail = Detail(f"/{name}", str(error), "no_moment")
+        raise RefusedError(Code.INVALID_REQUEST, f"{name}: {error}", [detail]) from None
 
 
 def refuse_damaged(text: str) -> None:
@@ -110,36 +110,101 @@ def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
     return validate(intent, site)
 
 
+@dataclass(frozen=True, slots=True)
+class When:
+    """The time to plan for: the present, and the window in force or the first that a goal names, unless said."""
+
+    at: str | None = None
+    """A moment as people write it."""
+    window: str | None = None
+    """A name of the deployment's windows."""
+    now: str | None = None
+    """The clock, instead of the present."""
+
+
 def plan(
     intent: Intent,
     deployment: Deployment,
     situation: Situation,
     profiles: Mapping[str, Profile],
-    now: datetime,
+    when: When,
     intent_id: str | None = None,
 ) -> Plan:
     """The best topology for a checked intent; one that is kept has an id.
 
     Raises:
-        RefusedError: the intent's outcome is not ok, or nothing holds its goals.
+        RefusedError: the intent's outcome is not ok, nothing holds its goals, or the time to plan for is none.
     """
     refuse_unless_ok(intent)
-    window = _window_of(intent, deployment, now)
+    now = clock(when.now, deployment)
+    segment = _segment(intent, deployment, when, now)
     problem = Problem(
         cluster=deployment.cluster,
         model=deployment.model.spec,
-        workload=deployment.workload_in(window),
+        workload=deployment.workload_in(segment.window),
         now=situation.topology,
         limits=deployment.limits,
         capabilities=situation.capabilities,
     )
-    ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, window)
-    from selector.search import select  # here, for a service that starts need not wait for numpy
+    ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
+    from selector.explain import goal_words
+    from selector.planning import planned  # here, for a service that starts need not wait for numpy
 
-    answer = select(goals_in(window, intent.goals, now), problem, profiles, ticket)
+    held = [goal for goal in intent.goals if segment.holds(goal.window, now)]
+    answer = planned(held, problem, profiles, ticket)
     if isinstance(answer, Infeasible):
         raise _infeasible(intent, answer)
-    return answer
+    others = (goal for goal in intent.goals if goal not in held)
+    elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
+    return replace(answer, left_out=(*elsewhere, *answer.left_out))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A time to plan for: a window, and the moment in it if there is one."""
+
+    window: str
+    at: datetime | None
+    """None where the window is not the one in force at the moment in question."""
+    defined: Mapping[str, Window]
+    """The deployment's windows."""
+    is_now: bool
+
+    def holds(self, window: Window, now: datetime) -> bool:
+        """Whether a goal's window holds then; ``now`` is when it was said."""
+        if window in {"always", self.window}:
+            return True
+        if self.at is None:
+            return False
+        return covers(self.defined.get(window, window) if isinstance(window, str) else window, self.at, now)
+
+    def why_not(self, window: Window) -> str:
+        """That a goal's window does not hold then."""
+        if self.at is None:
+            return f"holds {in_words(window)}; this plan is for {self.window}"
+        return f"holds {in_words(window)}, not {'now' if self.is_now else f'at {self.at:%Y-%m-%d %H:%M}'}"
+
+
+def _segment(intent: Intent, deployment: Deployment, when: When, now: datetime) -> Segment:
+    """What was asked for; else the window in force if a goal speaks of it or none names one, else the first one named.
+
+    Raises:
+        RefusedError: the moment is none, or nobody knows the window.
+    """
+    at = now if when.at is None else clock(when.at, deployment, "at")
+    in_force = deployment.window_in_force(at)
+    named = [goal.window for goal in intent.goals if isinstance(goal.window, str) and goal.window != "always"]
+    window = in_force if when.at or in_force in named or not named else named[0]
+    if when.window is not None:
+        known = dict.fromkeys(("always", *deployment.windows, *named))
+        if when.window not in known:
+            message = (
+                f"window: {when.window!r} is not known; the deployment and the goals have {', '.join(known)}"
+            )
+            raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/window", message, "unknown_window")])
+        window = when.window
+    moment = at if window == in_force else None
+    return Segment(window, moment, deployment.windows, is_now=when.at is None)
 
 
 def refuse_unless_ok(intent: Intent) -> None:
@@ -208,18 +273,6 @@ def approve(
         raise RefusedError(Code.STALE_PLAN, message)
     if not plan_document["changes"]:
         raise RefusedError(Code.NO_CHANGE, f"{name} asks for what runs already; there is nothing to apply")
-
-
-def goals_in(window: str, goals: Sequence[Goal], now: datetime) -> tuple[Goal, ...]:
-    """The goals that hold in a window: its own, those of every hour, and those of hours said that are now."""
-    return tuple(goal for goal in goals if goal.window == window or covers(goal.window, now))
-
-
-def _window_of(intent: Intent, deployment: Deployment, now: datetime) -> str:
-    """The window to plan for: the one in force if a goal speaks of it, else the first one a goal names."""
-    in_force = deployment.window_in_force(now)
-    named = [goal.window for goal in intent.goals if isinstance(goal.window, str) and goal.window != "always"]
-    return in_force if in_force in named or not named else named[0]
 
 
 def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from intent.models import DatedWindow, RecurringWindow, Window
+from intent.models import DatedWindow, FromNowWindow, RecurringWindow, Window
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -28,19 +28,36 @@ def moment(said: str, tz: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=ZoneInfo(tz))
 
 
-def covers(window: Window, now: datetime) -> bool:
-    """Whether a window holds at ``now`` (aware); a name says nothing by itself, except ``always``."""
+def covers(window: Window, now: datetime, said: datetime | None = None) -> bool:
+    """Whether a window holds at ``now`` (aware); a name says nothing by itself, except ``always``.
+
+    ``said``: when it was said, for a time from then on; that is ``now`` where it is not given.
+    """
     match window:
         case str():
             return window == "always"
+        case FromNowWindow(duration_s):
+            return timedelta(0) <= now - (said or now) <= timedelta(seconds=duration_s)
         case RecurringWindow(days, start, end, tz):
             return _within(now.astimezone(ZoneInfo(tz)), start, end, lambda day: DAYS[day.weekday()] in days)
         case DatedWindow(date, start, end, tz):
             return _within(
                 now.astimezone(ZoneInfo(tz)), start, end, lambda day: day.date().isoformat() == date
             )
-        case _:
-            return True  # from now on: it was said about now
+
+
+def in_words(window: Window) -> str:
+    """When a window holds: ``at peak``, ``from 14:00 to 15:00 on sat, sun``."""
+    match window:
+        case str():
+            return window if window == "always" else f"at {window}"
+        case RecurringWindow(days, start, end):
+            on = "" if set(days) == set(DAYS) else f" on {', '.join(days)}"
+            return f"from {start} to {end}{on}"
+        case DatedWindow(date, start, end):
+            return f"on {date} from {start} to {end}"
+        case FromNowWindow(duration_s):
+            return f"for {duration_s / 60:g} min from when it was said"
 
 
 def in_force(windows: Mapping[str, Window], now: datetime) -> str:

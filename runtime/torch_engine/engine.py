@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime import footprint
-from runtime.capabilities import Batching, Capabilities
+from runtime.capabilities import Capabilities
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RuntimeFault, SwitchError, TopologyError
@@ -23,7 +23,7 @@ from runtime.torch_engine.messages import (
     KvDigests,
     Started,
 )
-from runtime.torch_engine.models import EngineSettings, Resized
+from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.places import precision_of
 
 log = logging.getLogger(__name__)
@@ -70,19 +70,8 @@ class TorchEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """TP degrees that divide the heads and the MLP; any number of stages up to the layers; the precision that runs."""
-        model, settings = self.model, self._config.settings
-        degrees = range(1, model.num_kv_heads + 1)
-        divides = tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n)
-        return Capabilities(
-            divides,
-            model.num_layers,
-            (precision_of(self._config.topology),),
-            tp_per_stage=True,
-            replicated_kv_heads=False,
-            batching=Batching(settings.max_running, settings.max_batch_tokens),
-            streams=True,
-        )
+        """What it runs, in the precision that it runs now."""
+        return capabilities(self.model, precision_of(self._config.topology), self._config.settings)
 
     @property
     def model(self) -> ModelSpec:

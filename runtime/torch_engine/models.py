@@ -1,7 +1,10 @@
-"""Settings and nouns of the torch engine. A leaf: imports no torch, so that pure parts and the service can use it."""
+"""Settings and nouns of the torch engine. Imports no torch, so that pure parts and the service can use it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from runtime.capabilities import Batching, Capabilities
+from runtime.models import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,17 @@ class Sampled(NamedTuple):
     token_id: int
     logprob: float
     alternatives: tuple[tuple[int, float], ...]
+
+
+def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
+    """TP degrees that divide the heads and the MLP; any number of stages up to the layers; the precision that runs."""
+    degrees = range(1, model.num_kv_heads + 1)
+    return Capabilities(
+        tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n),
+        model.num_layers,
+        (precision,),
+        tp_per_stage=True,
+        replicated_kv_heads=False,
+        batching=Batching(settings.max_running, settings.max_batch_tokens),
+        streams=True,
+    )

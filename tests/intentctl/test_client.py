@@ -62,7 +62,7 @@ def test_a_name_never_leads_elsewhere(service, name):
 @pytest.mark.slow
 def test_an_operation_is_followed_to_its_end(service):
     client = Client(service.url + "/")
-    operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
+    operation = client.apply(client.plan(client.translate("run it with tp=2"), {})["id"])
     *_, end = client.follow(operation["id"], timeout_s=30)
 
     assert end["result"]["phase"] == "done"
@@ -71,7 +71,7 @@ def test_an_operation_is_followed_to_its_end(service):
 @pytest.mark.slow
 def test_an_infeasible_plan_carries_what_comes_closest(service):
     client = Client(service.url)
-    error = failed(client.plan, client.translate("keep P99 TTFT < 1 ms"))
+    error = failed(client.plan, client.translate("keep P99 TTFT < 1 ms"), {})
 
     assert error.exit is Exit.REJECTED
     assert error.problem["infeasible"]["nearest"]

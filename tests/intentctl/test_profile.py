@@ -173,6 +173,7 @@ def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, at, tim
 @pytest.mark.slow
 def test_a_kind_without_a_profile_asks_for_a_similar_one(run, timed, tmp_path):
     text = DEPLOYMENT.replace("kind: CPU", "kind: Abacus")
+    text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
     with ScriptedService(tmp_path, text) as service:
         code, _, err = run("profile", "--server", service.url)
 
@@ -186,6 +187,7 @@ def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
         "count: 4, memory_gb: 1}", "count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}"
     )
     text = text.replace("start: pp2", "start: 'CPU[0]:0-4@fp32 > Abacus[4]:4-8@fp32'")
+    text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
     with ScriptedService(tmp_path, text) as service:
         code, _, err = run("profile", "--server", service.url)
 

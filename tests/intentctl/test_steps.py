@@ -191,7 +191,7 @@ async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
 async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):
     await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
     client = Client(service.url)
-    operation = client.apply(client.plan(client.translate("run it with tp=2"))["id"])
+    operation = client.apply(client.plan(client.translate("run it with tp=2"), {})["id"])
     assert [*client.follow(operation["id"], timeout_s=30)][-1]["result"]["phase"] == "done"
 
     with pytest.raises(CommandError, match="the topology changed while it was measured"):

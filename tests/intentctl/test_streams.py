@@ -37,7 +37,7 @@ async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
 @pytest.mark.slow
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
     client = Client(service.url)
-    plan = client.plan(client.translate("run it with tp=2"))["id"]  # streams would not outlast this
+    plan = client.plan(client.translate("run it with tp=2"), {})["id"]  # streams would not outlast this
     load = Load(openai, "counting", PROMPTS, 12_000)
     await load.grow(100)
     operation = client.apply(plan)

@@ -5,7 +5,7 @@ import pytest
 
 from intentctl.arguments import SWITCH_TIMEOUT_S
 from runtime.vllm_engine.models import VllmSettings
-from service.composition import start_engine
+from service import engines
 from service.deployment import load
 from service.serving import SWITCH_SETTINGS
 from service.testing import write_deployment
@@ -34,7 +34,7 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
             started.append((name, checkpoint, topology.shape, cluster, *settings))
 
         monkeypatch.setattr(place, start)
-    await start_engine(deployment)
+    await engines.start(deployment)
 
     settings = [deployment.vllm] if named == "vllm" else []
     assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, *settings)]

@@ -136,7 +136,7 @@ def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
 
 def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
     assert load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).vllm == VllmSettings()
-    assert load(write_deployment(tmp_path)).engine == "torch"
+    assert load(write_deployment(tmp_path)).engine is None
 
 
 @pytest.mark.parametrize(
@@ -195,3 +195,30 @@ def test_a_broken_checkpoint_config_is_named(tmp_path, content, said):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DeploymentError, match="no such file"):
         load(tmp_path / "nowhere.yaml")
+
+
+def test_two_nodes_of_one_name_are_refused(tmp_path):
+    node = "{name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 2}]}"
+    text = DEPLOYMENT.replace("nodes:\n", f"nodes:\n    - {node}\n", 1)
+    with pytest.raises(
+        DeploymentError, match=r"yaml:\d+: cluster.nodes\[1\].name: a node called 'local' is there already"
+    ):
+        load(write_deployment(tmp_path, text))
+
+
+def test_a_kind_without_figures_is_refused_with_those_that_have_some(tmp_path):
+    text = DEPLOYMENT.replace("kind: CPU", "kind: V100")
+    with pytest.raises(
+        DeploymentError, match=r"yaml:\d+: .*kind: no figures for 'V100'; known are A10, A100"
+    ):
+        load(write_deployment(tmp_path, text))
+
+
+def test_a_start_that_does_not_fit_is_refused(tmp_path):
+    config = EXAMPLES / "llama-3-70b" / "config.json"
+    text = (EXAMPLES / "a100-l40s.yaml").read_text().replace("llama-3-70b/config.json", str(config))
+    with pytest.raises(
+        DeploymentError,
+        match=r"yaml:\d+: models\[0\].start: L40S\[4\].* does not fit: 141 GB of weights leave",
+    ):
+        load(write_deployment(tmp_path, text.replace("start: L40Sx4", "start: L40Sx1")))

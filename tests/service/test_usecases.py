@@ -21,11 +21,11 @@ def deployment(tmp_path):
     return load(write_deployment(tmp_path, text))
 
 
-def made(deployment, text, *, hour=12):
+def made(deployment, text, *, hour=12, **when):
     now = MONDAY + timedelta(hours=hour)
     intent = usecases.translate(text, deployment, None, now)
     situation = usecases.Situation(deployment.model.start, generation=4)
-    return usecases.plan(intent, deployment, situation, PROFILES, now)
+    return usecases.plan(intent, deployment, situation, PROFILES, usecases.When(now=now.isoformat(), **when))
 
 
 def test_a_goal_for_peak_is_planned_for_peak_at_any_hour(deployment):
@@ -43,6 +43,58 @@ def test_goals_of_another_window_do_not_bind(deployment):
 
     assert plan.window == "peak"
     assert plan.target.shape == "TP2"
+    assert [(one.goal, one.reason) for one in plan.left_out] == [("tp == 4", "holds at overnight, not now")]
+
+
+@pytest.mark.parametrize(
+    ("when", "shape", "reason"),
+    [
+        ({}, "PP2", "holds from 14:00 to 15:00, not now"),
+        ({"at": "2026-01-06T11:00"}, "PP2", "holds from 14:00 to 15:00, not at 2026-01-06 11:00"),
+        ({"at": "2026-01-06T14:30"}, "TP2", None),
+        ({"window": "always"}, "PP2", "holds from 14:00 to 15:00; this plan is for always"),
+    ],
+)
+def test_goals_of_other_hours_are_left_out_with_the_reason_and_planned_for_at_their_time(
+    deployment, when, shape, reason
+):
+    plan = made(deployment, "run it with tp=2 from 2pm to 3pm", hour=11, **when)
+
+    assert plan.target.shape == shape
+    assert [one.reason for one in plan.left_out] == ([reason] if reason else [])
+
+
+def test_two_windows_in_force_at_once_both_bind(deployment):
+    both = {"business_hours": RecurringWindow(("mon",), "08:00", "17:00", "UTC"), **deployment.windows}
+    plan = made(replace(deployment, windows=both), "run it with tp=2 at peak and with pp=1 in business hours")
+
+    assert plan.left_out == ()
+    assert {one.goal for one in plan.margins} >= {"tp == 2", "pp == 1"}
+
+
+def test_a_time_from_now_is_over_at_a_later_moment(deployment):
+    text = "run it with tp=2 for the next 90 minutes"
+    assert made(deployment, text, at="2026-01-05T13:00").target.shape == "TP2"
+    assert made(deployment, text, at="2026-01-05T14:00").target.shape == "PP2"
+
+
+def test_each_goal_is_judged_under_the_load_of_its_own_window(deployment):
+    busy = replace(deployment.workload_in("peak"), rate_rps=1e6)
+    loaded = replace(deployment, workload={"always": deployment.workload_in("always"), "peak": busy})
+    with pytest.raises(RefusedError) as refused:
+        made(loaded, "keep P99 TTFT < 2s at peak")
+    assert refused.value.code is Code.INFEASIBLE
+    assert made(loaded, "keep P99 TTFT < 2s overnight").target.shape == "PP2"
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [({"window": "lunch"}, "'lunch' is not known"), ({"at": "soon"}, "at: 'soon' is no moment")],
+)
+def test_a_time_that_is_none_is_refused(deployment, when, words):
+    with pytest.raises(RefusedError, match=words) as refused:
+        made(deployment, "run it with tp=2", **when)
+    assert refused.value.code is Code.INVALID_REQUEST
 
 
 def test_a_plan_carries_the_generation_it_was_made_for(deployment):

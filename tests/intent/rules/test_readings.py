@@ -199,7 +199,13 @@ def test_the_extent_of_words_is_from_the_first_to_the_last(catalogue):
 
 
 @pytest.mark.parametrize(
-    "text", ["设备越少越好", "as few devices as possible", "run it with as few GPUs as possible", "with the fewest GPUs"]
+    "text",
+    [
+        "设备越少越好",
+        "as few devices as possible",
+        "run it with as few GPUs as possible",
+        "with the fewest GPUs",
+    ],
 )
 def test_few_devices_are_wished_for_in_many_words(text, goals):
     assert goals(text) == ["gpu_count minimize"]

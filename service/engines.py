@@ -1,0 +1,40 @@
+"""The engine that a deployment names: what it can run, and how it is started."""
+
+from runtime.capabilities import Capabilities
+from runtime.engine import Engine
+from runtime.models import Topology, uniform
+from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.models import capabilities as of_torch
+from runtime.vllm_engine.launch import capabilities as of_vllm
+from service.deployment import Deployment
+
+
+def capabilities(deployment: Deployment) -> Capabilities | None:
+    """What the engine that the file names can run, as it would be started; None where it names none."""
+    model = deployment.model
+    match deployment.engine:
+        case "vllm":
+            return of_vllm(deployment.cluster, model.spec, deployment.vllm)
+        case "torch":
+            return of_torch(model.spec, model.precision, EngineSettings())
+    return None
+
+
+async def start(deployment: Deployment) -> Engine:
+    """The deployment's engine in its start topology, the built-in one unless said; one device when it names no topology."""
+    place = deployment.checkpoint(), deployment.model.start or smallest(deployment), deployment.cluster
+    if deployment.engine == "vllm":
+        from runtime.vllm_engine.engine import VllmEngine
+
+        return await VllmEngine.start(*place, deployment.vllm)
+    from runtime.torch_engine.engine import TorchEngine
+
+    return await TorchEngine.start(*place)
+
+
+def smallest(deployment: Deployment) -> Topology:
+    """The model on the first device, in the precision its checkpoint has."""
+    cluster = deployment.cluster
+    return uniform(
+        cluster, cluster.kinds[0], 1, 1, deployment.model.spec.num_layers, deployment.model.precision
+    )

@@ -1,0 +1,106 @@
+"""What people say, and what a plan for the reference cluster does with it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from intent.models import Outcome
+from selector import profiles
+from selector.models import Plan
+from service import engines, usecases
+from service.deployment import Deployment, load
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
+MONDAY = "2026-01-05T11:00"
+PROFILES = {kind: profiles.load(kind) for kind in ("A100", "L40S")}
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Deployment:
+    return load(EXAMPLE)
+
+
+def planned(deployment: Deployment, text: str, **when: str) -> Plan:
+    now = usecases.clock(MONDAY, deployment)
+    intent = usecases.translate(text, deployment, None, now)
+    assert intent.outcome is Outcome.OK, intent.readback
+    situation = usecases.Situation(deployment.model.start, 0, engines.capabilities(deployment))
+    return usecases.plan(intent, deployment, situation, PROFILES, usecases.When(now=MONDAY, **when))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "don't use int4", "not more than $9 an hour overnight", "at most 1 reconfiguration per day", "P99 TTFT < 4s off-peak",
+        "99.9% availability", "error rate below 1%",
+    ],
+)  # fmt: skip
+def test_what_holds_already_changes_nothing(deployment: Deployment, text: str) -> None:
+    plan = planned(deployment, text)
+    assert plan.target == plan.now
+
+
+@pytest.mark.parametrize(
+    ("text", "reasons"),
+    [
+        ("no A100 between 2pm and 3pm", ["holds from 14:00 to 15:00, not now"]),
+        ("GPU count at most 2 from 2pm to 3pm", ["holds from 14:00 to 15:00, not now"]),
+        ("at peak P99 TTFT under 2s; off-peak cost below $5/h", ["holds at off_peak, not now"]),
+        ("p95 TTFT under 3 s on weekends", ["holds from 00:00 to 24:00 on sat, sun, not now"]),
+        ("P99 TTFT < 2s on 2026-01-10", ["holds on 2026-01-10 from 00:00 to 24:00, not now"]),
+        ("p95 TTFT < 5s; 99.9% availability", ["does not follow from a topology"]),
+    ],
+)
+def test_what_a_plan_leaves_out_is_named(deployment: Deployment, text: str, reasons: list[str]) -> None:
+    assert [one.reason for one in planned(deployment, text).left_out] == reasons
+
+
+def test_a_goal_of_other_hours_is_planned_for_at_its_time(deployment: Deployment) -> None:
+    two = planned(deployment, "GPU count at most 2 from 2pm to 3pm; int8 is fine", at="2026-01-05T14:30")
+    assert (two.left_out, two.window) == ((), "peak")
+    assert len(two.target.devices) <= 2
+    weekend = planned(deployment, "p95 TTFT under 3 s on weekends", at="2026-01-10T12:00")
+    assert (weekend.left_out, weekend.window) == ((), "always")
+    assert planned(deployment, "P99 TTFT < 2s at peak", window="off_peak").left_out[0].reason == (
+        "holds at peak; this plan is for off_peak"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["throughput first", "throughput over cost", "throughput > cost", "吞吐优先", "吞吐比成本重要"]
+)
+def test_every_form_of_a_priority_weighs_alike(deployment: Deployment, text: str) -> None:
+    plan = planned(deployment, text)
+    assert plan.target == planned(deployment, "throughput over cost").target
+    assert plan.now_prediction is not None
+    assert plan.prediction.throughput_tok_s > 1.5 * plan.now_prediction.throughput_tok_s
+
+
+def test_chains_put_the_first_before_cost(deployment: Deployment) -> None:
+    chain = planned(deployment, "latency > throughput > cost")
+    assert chain.target == planned(deployment, "latency first").target
+    assert chain.target == planned(deployment, "latency over cost").target
+    most = planned(deployment, "maximise throughput").prediction.throughput_tok_s
+    assert most >= planned(deployment, "throughput first").prediction.throughput_tok_s
+
+
+@pytest.mark.parametrize("text", ["maximise throughput", "P99 TTFT < 2s at peak", "as cheap as possible"])
+def test_with_vllm_every_stage_has_one_tp_and_one_format(deployment: Deployment, text: str) -> None:
+    plan = planned(replace(deployment, engine="vllm"), text)
+    assert len({stage.tp_size for stage in plan.target.stages}) == 1
+    assert len({stage.precision.weights for stage in plan.target.stages}) == 1
+    assert plan.replicas == ()
+
+
+def test_relative_wishes_compare_with_what_runs(deployment: Deployment) -> None:
+    plan = planned(deployment, "double the throughput")
+    assert plan.now_prediction is not None
+    (bound,) = [margin.bound for margin in plan.margins if margin.unit == "tokens/s"]
+    assert bound == pytest.approx(2 * plan.now_prediction.throughput_tok_s)
+
+
+def test_no_latency_is_without_end_where_the_goal_holds(deployment: Deployment) -> None:
+    plan = planned(deployment, "P99 TTFT < 4s off-peak")
+    assert plan.prediction.ttft_s["p99.9"] < 60
+    assert plan.prediction.e2e_s["p99"] < 600
