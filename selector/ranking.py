@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from selector import explain
 from selector.models import Candidate, Problem
@@ -27,7 +28,9 @@ class Ranking:
     @cached_property
     def best_first(self) -> list[Candidate]:
         """Every candidate, in order; the text of the topology settles what is equal in everything."""
-        return sorted(self.candidates, key=lambda one: (self._key(one), str(one.topology)))
+        ordered = sorted(self.candidates, key=self._key)
+        alike = (list(group) for _, group in groupby(ordered, key=self._key))
+        return [one for group in alike for one in (self._fewest_bytes_first(group) if group[1:] else group)]
 
     @cached_property
     def today(self) -> Candidate | None:
@@ -61,8 +64,14 @@ class Ranking:
 
     def _key(self, candidate: Candidate) -> tuple[float, ...]:
         *worth, ttft_s, throughput, batch = self._worth(candidate)
-        moved = bytes_to_move(self.problem.now, candidate.topology, self.problem.model)
-        return (*worth, self._needless(candidate), ttft_s, throughput, sum(moved.values()), batch)
+        return (*worth, self._needless(candidate), ttft_s, throughput, batch)
+
+    def _fewest_bytes_first(self, alike: Sequence[Candidate]) -> list[Candidate]:
+        def moved(one: Candidate) -> tuple[int, str]:
+            sizes = bytes_to_move(self.problem.now, one.topology, self.problem.model)
+            return sum(sizes.values()), str(one.topology)
+
+        return sorted(alike, key=moved)
 
     def _worth(self, candidate: Candidate) -> tuple[float, ...]:
         return (
