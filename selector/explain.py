@@ -32,6 +32,8 @@ LABELS = {
 
 NOTHING_ASKED = "no goal here follows from a topology, so what runs stays as it is"
 
+UNASKED = "would cost less, but what runs holds what was asked"
+
 DEFAULT_UNITS = {metric: units[0] for metric, units in UNITS.items()}
 
 

@@ -32,6 +32,8 @@ def test_what_holds_stays_and_what_could_be_saved_is_offered(choose: Choose, sma
     )
     assert "CPU PP2@fp32 stays: it holds what was asked, nothing has to move" in plan.reasons
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
+    assert plan.runner_up is not None
+    assert plan.runner_up.reason == "would cost less, but what runs holds what was asked"
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:
