@@ -56,10 +56,11 @@ class Ranking:
                 return explain.optimises_less(goal, abs(mine), abs(best))
         if self.demands.balance and self._weighed_up(loser) != self._weighed_up(winner):
             return explain.balances_less(self.demands.balance, self._balanced(loser), self._balanced(winner))
-        if self.cost(loser) > self.cost(winner):
-            return explain.dearer(loser, winner, priced=not self.problem.unpriced)
-        if self.cost(loser) < self.cost(winner):
-            return explain.UNASKED
+        if self.cost(loser) != self.cost(winner):
+            dearer = self.cost(loser) > self.cost(winner)
+            return (
+                explain.dearer(loser, winner, priced=not self.problem.unpriced) if dearer else explain.UNASKED
+            )
         if self._needless(loser) and not self._needless(winner):
             return explain.not_worth_it(loser, winner)
         return explain.slower(loser, winner)

@@ -17,7 +17,7 @@ from intent.followups.subjects import filled, is_alike, same_subject, same_wish
 from intent.followups.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
 from intent.followups.versions import Amendment, Entry, Mode, entries_of, version
 from intent.injection import orders
-from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Question, TranslatorInfo
+from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Objective, Question, TranslatorInfo
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.translate import MAX_CHARACTERS, translate
@@ -217,6 +217,7 @@ def _put(talk: Talk, reading: Intent) -> Amendment:
         and (goal := put_into(entry.goal, fragment, talk.catalogue, talk.phrase)) is not None
     }
     if fragment.says(Kind.QUANTITY):  # other words beside a number rather name a goal than change it
+        fitting = {n: goal for n, goal in fitting.items() if not _is_optimum(goal)}
         same = {n: goal for n, goal in fitting.items() if _differs_in_value(goal, talk.entries[n].goal)}
         fitting = same or fitting
     versions = [
@@ -227,6 +228,11 @@ def _put(talk: Talk, reading: Intent) -> Amendment:
     if versions:
         return talk.asked(versions, orders_in(reading))
     return _asked_first(talk, reading) if reading.questions else talk.lost()
+
+
+def _is_optimum(goal: Goal) -> bool:
+    """Without a number: as cheap as possible."""
+    return isinstance(goal, Objective) and goal.value is None
 
 
 def _differs_in_value(goal: Goal, before: Goal) -> bool:

@@ -73,8 +73,7 @@ TTFT = Objective("ttft", "<=", "", stat="p99", value=2.0, unit="s", window="peak
         (ONE, "p95", {"stat": "p95"}),
         (ONE, "only off-peak", {"window": "off_peak"}),
         (ONE, "only for enterprise", {"tenant": "enterprise"}),
-        (ONE, "change it to p95 at all times", {"stat": "p95", "window": "always"}),
-        (ONE, "TTFT 1.5 s", {"value": 1.5}),
+        (ONE, "change it to p95 at all times", {"stat": "p95", "window": "always"}), (ONE, "TTFT 1.5 s", {"value": 1.5}),
         (ONE, "change the TTFT goal to 1.5 s", {"value": 1.5}),
         (ONE, "把首字延迟改成 1.5 秒", {"value": 1.5}),
         (ONE, "p99 TTFT < 1 s at peak", {"value": 1.0}),
@@ -148,6 +147,7 @@ def test_a_goal_that_is_named_is_dropped(previous, text, left):
     [
         ("run it with tp 2", "tp 4 instead of 2", ["Run with TP 4"]),
         ("run it with tp 2, cost under $40/h", "drop cost below $30/h", ["Run with TP 2", "cost at most 30 USD/h"]),
+        ("P99 TTFT < 2s, as cheap as possible", "make that 1.5 s", ["P99 TTFT at most 1.5 s", "minimise cost"]),
         ("cut TTFT by 20%", "make that 30%", ["Reduce P95 TTFT by 30 %"]),
         ("no INT4 at peak", "only at all times", ["Forbid int4"]),
         ("no INT4", "int4 is fine", ["Allow int4"]),
