@@ -110,10 +110,16 @@ def line(text: str) -> None:
 def problem_rows(problem: Document) -> list[Row]:
     """Why a plan could not be made, and what comes closest."""
     infeasible = problem.get("infeasible") or {}
-    rows = [("why", reason) for reason in infeasible.get("reasons", ())]
+    rows = _left_out(infeasible)
+    rows += [("why", reason) for reason in infeasible.get("reasons", ())]
     if nearest := infeasible.get("nearest"):
         rows.append(("nearest", f"{_topology(nearest['topology'])}: {_prediction(nearest['prediction'])}"))
     return [*rows, *(("feasible", target) for target in infeasible.get("feasible_targets", ()))]
+
+
+def _left_out(answer: Document) -> list[Row]:
+    """The goals that were not weighed, with the reasons."""
+    return [("left out", f"{item['goal']}: {item['reason']}") for item in answer.get("left_out", ())]
 
 
 def intent_rows(intent: Document) -> list[Row]:
@@ -177,7 +183,7 @@ def plan_rows(plan: Document) -> list[Row]:
     ]
     if "intent_version" in plan:
         rows.append(("intent", f"{plan['intent_id']} version {plan['intent_version']}"))
-    rows += [("left out", f"{item['goal']}: {item['reason']}") for item in plan["left_out"]]
+    rows += _left_out(plan)
     rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
     rows += [("and beside it", _topology(one)) for one in plan["replicas"]]
     if not plan["changes"]:

@@ -366,3 +366,5 @@ class Infeasible:
     """The topology that comes closest."""
     feasible_targets: tuple[str, ...] = ()
     """For each goal that fails, the nearest bound that could be held, in words."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The goals of the text that were not weighed, each with the reason."""

@@ -124,6 +124,7 @@ def _best_of(
         refusal,
         reasons=(*refusal.reasons, *asked.notes),
         feasible_targets=(*refusal.feasible_targets, *offer),
+        left_out=asked.left_out,
     )
 
 
@@ -175,12 +176,14 @@ def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate 
 def _stays(finder: Finder, today: Candidate | None, asked: _Asked, note: str) -> Plan | Infeasible:
     """What runs goes on, for it may not be touched; or that it misses a goal."""
     if today is None:
-        return Infeasible((f"{note}, but it may not go on: {_barred(finder)}", *asked.notes), None)
+        return Infeasible(
+            (f"{note}, but it may not go on: {_barred(finder)}", *asked.notes), None, left_out=asked.left_out
+        )
     missed = finder.ranking.missed(finder.ranking.demands.bounds, today)
     if missed:
         words = explain.listed([explain.goal_words(goal) for goal in missed])
         nearest = replace(today, reason=f"is all that may run; misses {words}")
-        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest)
+        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest, left_out=asked.left_out)
     return _plan(finder, Answer(today, tuple, 1), today, asked.noting(note))
 
 

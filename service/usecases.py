@@ -152,11 +152,12 @@ def plan(
 
     held = [goal for goal in intent.goals if segment.holds(goal.window, now)]
     answer = planned(held, problem, profiles, ticket)
-    if isinstance(answer, Infeasible):
-        raise _infeasible(intent, answer)
     others = (goal for goal in intent.goals if goal not in held)
     elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
-    return replace(answer, left_out=(*elsewhere, *answer.left_out))
+    answer = replace(answer, left_out=(*elsewhere, *answer.left_out))
+    if isinstance(answer, Infeasible):
+        raise _infeasible(intent, answer)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

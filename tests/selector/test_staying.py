@@ -110,6 +110,8 @@ def test_what_cannot_be_evaluated_is_left_out_by_name_and_alone_plans_nothing(
         (left_out,) = plan.left_out
         assert words in left_out.reason
         assert plan.target == plan.now
+    refused = infeasible(choose(small, goal, ttft(1e-6)))
+    assert refused.left_out == plan.left_out or isinstance(goal, TenantException)
 
 
 def test_where_a_switch_is_forbidden_what_runs_stays_or_misses_the_goals(
