@@ -94,7 +94,7 @@ def test_every_request_that_fits_is_served_once_and_in_order(load, stages):
     assert all(one is not None and one.ttft_s > 0 and one.e2e_s >= one.ttft_s for one in served)
     starts = [arrival.at_s + one.ttft_s for arrival, one in zip(load, served, strict=True) if one]
     if stages == 1:
-        assert all(earlier <= later for earlier, later in pairwise(starts))
+        assert all(earlier <= later + 1e-9 for earlier, later in pairwise(starts)), "but for the last digit"
 
 
 def test_a_request_longer_than_the_memory_is_never_served_and_blocks_nobody():
