@@ -7,7 +7,6 @@ A *piece* is the KV of one layer and one KV head. TP divides the KV heads, PP th
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
 
@@ -100,7 +99,6 @@ class WeightSlice:
     format: str
 
 
-@lru_cache(maxsize=64)
 def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[WeightSlice, float]]:
     """Device to the slices of weights it holds, with the bytes of each; ``weight_bytes`` is their sum."""
     first, last = topology.stages[0], topology.stages[-1]
