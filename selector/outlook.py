@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.models import Topology
 from selector.models import Candidate, Problem, Profile
-from selector.performance.load import Reading
+from selector.performance.load import Reading, reading_of
 from selector.performance.simulator import Arrival, simulate
 from selector.pipelines.operating import Load
 from selector.pipelines.queueing import QUANTILES
@@ -18,6 +18,7 @@ from selector.prediction import candidate, server_of
 REQUESTS = 4000
 """Simulated at most; the first tenth, which meet an empty server, do not count."""
 _GROWTH = 1.3
+"""By how much the mean wait of the last third has to exceed that of the middle one."""
 LOADS = 24
 """Rates of a frontier, closer together where latency rises."""
 _HIGHEST = 0.98
@@ -56,14 +57,13 @@ def simulated(
         now += draw.expovariate(load.rate_rps)
         arrivals.append(Arrival(now, load.input_tokens, load.output_tokens))
     found = simulate(server, arrivals, most_steps=most_steps)
-    done = (
-        found.index(None) if None in found else len(found)
-    )  # those behind it may have overtaken slower ones
+    done = found.index(None) if None in found else len(found)  # those behind may have overtaken slower ones
     served = [one for one in found[done // 10 : done] if one]
     if not served:
         return None
     ttft, tpot, e2e = (
-        _reading([getattr(one, name) for one in served]) for name in ("ttft_s", "tpot_s", "e2e_s")
+        reading_of([getattr(one, name) for one in served], tuple(QUANTILES))
+        for name in ("ttft_s", "tpot_s", "e2e_s")
     )
     return Simulated(len(served), _grows([one.ttft_s for one in served]), ttft, tpot, e2e)
 
@@ -74,12 +74,6 @@ def _grows(waits_s: Sequence[float]) -> bool:
     if not third:
         return False
     return float(np.mean(waits_s[2 * third :])) > _GROWTH * float(np.mean(waits_s[third : 2 * third]))
-
-
-def _reading(values: Sequence[float]) -> Reading:
-    """Mean and every percentile that a goal may name."""
-    quantiles = np.quantile(values, list(QUANTILES.values()))
-    return {"mean": float(np.mean(values)), **dict(zip(QUANTILES, map(float, quantiles), strict=True))}
 
 
 @dataclass(frozen=True, slots=True)

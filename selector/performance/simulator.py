@@ -120,7 +120,7 @@ class _Run:
             return True
         if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
             self._admit(group.ready_s)
-            if len(busy) == 1 and sum(one.size > 0 for one in self.groups) == 1:
+            if sum(one.size > 0 for one in self.groups) == 1:
                 self._leap(group)
             self._run(group)
             return True

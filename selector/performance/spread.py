@@ -104,9 +104,9 @@ def _reading(places: Values, chances: Values) -> Reading:
     return {"mean": float(chances @ places / chances.sum()), **found}
 
 
-def reading_of(values: Values | Sequence[float]) -> Reading:
-    """Mean and percentiles of some values; zeros where there are none."""
+def reading_of(values: Values | Sequence[float], names: Sequence[str] = PERCENTILES) -> Reading:
+    """Mean and percentiles of some values, by names such as ``p99.9``; zeros where there are none."""
     values = np.asarray(values, dtype=float).ravel()
     values = values if values.size else np.zeros(1)
-    found = {name: float(np.quantile(values, float(name[1:]) / 100)) for name in PERCENTILES}
+    found = {name: float(np.quantile(values, float(name[1:]) / 100)) for name in names}
     return {"mean": float(values.mean()), **found}
