@@ -56,7 +56,7 @@ LOWER_IS_BETTER = frozenset(
 )
 """Neither set holds GPU utilisation: operators want it high to save and low to have room."""
 
-LATENCIES = frozenset({"ttft", "tpot", "e2e"})
+LATENCIES: frozenset[Metric] = frozenset({"ttft", "tpot", "e2e"})
 """Metrics measured per request, which therefore need a statistic."""
 
 DEFAULT_STAT: Stat = "p95"

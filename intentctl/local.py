@@ -53,7 +53,8 @@ class Local:
         from service import intents, openslo
 
         with as_problems():
-            return openslo.exported(intents.read_intent(intent, self._deployment, datetime.now(UTC)))
+            checked = intents.read_intent(intent, self._deployment, datetime.now(UTC))
+            return openslo.exported(checked, self._deployment)
 
     def import_openslo(self, documents: list[Any]) -> Document:
         """The intent of OpenSLO documents, and what it leaves out of them."""

@@ -81,8 +81,11 @@ class Observer(Protocol):
         """A request that can never be served."""
         ...
 
-    def finished(self, finish: Finish, usage: Usage) -> None:
-        """A stream ended: by itself, by its client (cancelled) or broken (error)."""
+    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
+        """A stream ended: by itself, by its client (cancelled) or broken (error).
+
+        ``e2e_s`` is from arrival to the last token, ``tpot_s`` the mean time between tokens; None with fewer than two.
+        """
         ...
 
 
@@ -101,9 +104,13 @@ class _Stream:
 
     request_id: str
     num_prompt_tokens: int
-    last_s: float
-    """Arrival of the request, then of the last token."""
+    arrived_s: float
     text: TextStream
+    ttft_s: float = 0.0
+    e2e_s: float = 0.0
+    """From arrival to the last token so far."""
+    last_index: int = 0
+    """Of the tokens that came."""
     arrivals: list[_Arrival] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     num_tokens: int = 0
@@ -117,6 +124,11 @@ class _Stream:
     @property
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_tokens, self.num_cached)
+
+    @property
+    def tpot_s(self) -> float | None:
+        """The mean time between tokens; None with fewer than two."""
+        return (self.e2e_s - self.ttft_s) / self.last_index if self.last_index else None
 
     def fail(self, failure: RuntimeFault) -> None:
         self.failure = self.failure or failure
@@ -282,7 +294,7 @@ class Router:
             return
         self._ledger.close(stream.request_id)
         if self._observer is not None and finish is not None:
-            self._observer.finished(finish, stream.usage)
+            self._observer.finished(finish, stream.usage, e2e_s=stream.e2e_s, tpot_s=stream.tpot_s)
         elif self._observer is not None:
             self._observer.refused()
         if self._lost is None and not stream.is_ended:
@@ -343,8 +355,10 @@ class Router:
     def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
         if self._observer is None or token.token_id is None:
             return
-        since_s, stream.last_s = now_s - stream.last_s, now_s
+        before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
+        stream.last_index = token.index
         if token.index == 0:
-            self._observer.first_token(since_s)
+            stream.ttft_s = stream.e2e_s
+            self._observer.first_token(stream.ttft_s)
         else:
-            self._observer.next_token(since_s)
+            self._observer.next_token(stream.e2e_s - before_s)

@@ -63,7 +63,7 @@ async def assemble(
     deployment: Deployment, engine: Engine, tokenizer: Tokenizer, store: Store
 ) -> AsyncIterator[tuple[Serving, EventBus, Metrics]]:
     """What stands between a running engine and the routes."""
-    events, metrics = EventBus(), Metrics()
+    events, metrics = EventBus(), Metrics(deployment.model.spec.name)
     async with Router(engine, tokenizer, observer=metrics) as router:
         serving = Serving(deployment, engine, router, store, events, metrics)
         try:

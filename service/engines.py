@@ -1,5 +1,8 @@
 """The engine that a deployment names: what it can run, and how it is started."""
 
+from dataclasses import replace
+from typing import Literal
+
 from runtime.capabilities import Capabilities
 from runtime.engine import Engine
 from runtime.models import Topology, uniform
@@ -7,6 +10,11 @@ from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.vllm_engine.launch import capabilities as of_vllm
 from service.deployment import Deployment
+
+
+def name(deployment: Deployment) -> Literal["torch", "vllm"]:
+    """The engine that serves a deployment: the one that the file names, else the built-in one."""
+    return deployment.engine or "torch"
 
 
 def capabilities(deployment: Deployment) -> Capabilities | None:
@@ -23,10 +31,11 @@ def capabilities(deployment: Deployment) -> Capabilities | None:
 async def start(deployment: Deployment) -> Engine:
     """The deployment's engine in its start topology, the built-in one unless said; one device when it names no topology."""
     place = deployment.checkpoint(), deployment.model.start or smallest(deployment), deployment.cluster
-    if deployment.engine == "vllm":
+    if name(deployment) == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 
-        return await VllmEngine.start(*place, deployment.vllm)
+        named = {"served_model_name": deployment.model.spec.name, **deployment.vllm.options}
+        return await VllmEngine.start(*place, replace(deployment.vllm, options=named))
     from runtime.torch_engine.engine import TorchEngine
 
     return await TorchEngine.start(*place)

@@ -1,64 +1,63 @@
-"""Prometheus metrics, one registry per app."""
+"""Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
+
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from intent.openslo.metrics import buckets, histogram
 from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport
 from runtime.router import Usage
 
-LATENCY_BUCKETS_S = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0,
-)  # fmt: skip
 CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Metrics:
     """What the service counts; it observes the router."""
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._ttft_s = Histogram(
-            "intentctl_ttft_seconds", "Arrival to first token", buckets=LATENCY_BUCKETS_S, registry=registry
+    def __init__(self, model: str) -> None:
+        self._registry = CollectorRegistry()
+        self._model = model
+        self._ttft_s = self._latency("ttft", "Arrival to first token")
+        self._tpot_s = self._latency("tpot", "Mean time between the tokens of a finished request")
+        self._e2e_s = self._latency("e2e", "Arrival to last token of a finished request")
+        self._itl_s = self._histogram(
+            "intentctl_itl_seconds", "Time between tokens of a stream", buckets("torch", "tpot")
         )
-        self._itl_s = Histogram(
-            "intentctl_itl_seconds",
-            "Time between tokens of a stream",
-            buckets=LATENCY_BUCKETS_S,
-            registry=registry,
+        self._requests = self._counters(
+            "intentctl_requests_total", "Requests by how they ended", "finish", tuple(Finish)
         )
-        self._requests = Counter(
-            "intentctl_requests_total", "Requests by how they ended", ["finish"], registry=registry
+        self._refused = self._counter(
+            "intentctl_refused_requests_total", "Requests that could never be served"
         )
-        self._refused = Counter(
-            "intentctl_refused_requests_total", "Requests that could never be served", registry=registry
+        self._tokens = self._counters(
+            "intentctl_tokens_total", "Tokens served, by kind", "kind", ("prompt", "completion")
         )
-        self._tokens = Counter(
-            "intentctl_tokens_total", "Tokens served, by kind", ["kind"], registry=registry
-        )
-        self._running = Gauge("intentctl_running_requests", "Requests in the batch", registry=registry)
-        self._waiting = Gauge("intentctl_waiting_requests", "Requests in the queue", registry=registry)
-        self._free_blocks = Gauge("intentctl_free_kv_blocks", "KV blocks not in use", registry=registry)
-        self._total_blocks = Gauge("intentctl_kv_blocks", "KV blocks in all", registry=registry)
+        self._running = self._gauge("intentctl_running_requests", "Requests in the batch")
+        self._waiting = self._gauge("intentctl_waiting_requests", "Requests in the queue")
+        self._free_blocks = self._gauge("intentctl_free_kv_blocks", "KV blocks not in use")
+        self._total_blocks = self._gauge("intentctl_kv_blocks", "KV blocks in all")
         self._prefix_cache = {
-            "prefix_cache_queries": Counter(
-                "intentctl_prefix_cache_queries_total",
-                "Tokens looked up in the prefix cache",
-                registry=registry,
+            "prefix_cache_queries": self._counter(
+                "intentctl_prefix_cache_queries_total", "Tokens looked up in the prefix cache"
             ),
-            "prefix_cache_hits": Counter(
-                "intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache", registry=registry
+            "prefix_cache_hits": self._counter(
+                "intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache"
             ),
         }
         self._counted = dict.fromkeys(self._prefix_cache, 0)
         self._switches = Counter(
-            "intentctl_switches_total", "Switches by outcome", ["outcome"], registry=registry
+            "intentctl_switches_total",
+            "Switches by outcome",
+            ["model_name", "outcome"],
+            registry=self._registry,
         )
         self._cut_s = Histogram(
             "intentctl_cut_seconds",
             "Parts of the cut as the engine saw them",
-            ["part"],
+            ["model_name", "part"],
             buckets=CUT_BUCKETS_S,
-            registry=registry,
+            registry=self._registry,
         )
 
     def first_token(self, ttft_s: float) -> None:
@@ -73,18 +72,24 @@ class Metrics:
         """A request can never be served."""
         self._refused.inc()
 
-    def finished(self, finish: Finish, usage: Usage) -> None:
-        """A stream ended; its prompt was served if a token came."""
-        self._requests.labels(finish.value).inc()
-        self._tokens.labels("prompt").inc(usage.prompt_tokens if usage.completion_tokens else 0)
-        self._tokens.labels("completion").inc(usage.completion_tokens)
+    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
+        """A stream ended; its prompt was served if a token came. Times are those of answers that are whole."""
+        self._requests[finish].inc()
+        self._tokens["prompt"].inc(usage.prompt_tokens if usage.completion_tokens else 0)
+        self._tokens["completion"].inc(usage.completion_tokens)
+        if finish in (Finish.STOP, Finish.LENGTH):
+            self._e2e_s.observe(e2e_s)
+            if tpot_s is not None:
+                self._tpot_s.observe(tpot_s)
 
     def switched(self, report: CutoverReport) -> None:
         """Count one switch, with the parts of its cut if it committed."""
-        self._switches.labels(report.phase.value if report.reason is None else report.reason.value).inc()
+        outcome = report.phase.value if report.reason is None else report.reason.value
+        self._switches.labels(self._model, outcome).inc()
         if report.reason is None:
             for part in ("drain_ms", "patch_ms", "commit_ms", "first_step_ms"):
-                self._cut_s.labels(part.removesuffix("_ms")).observe(getattr(report.timings, part) / 1000)
+                seconds = getattr(report.timings, part) / 1000
+                self._cut_s.labels(self._model, part.removesuffix("_ms")).observe(seconds)
 
     def render(self, stats: EngineStats) -> bytes:
         """The text exposition, with the engine's present state."""
@@ -97,3 +102,21 @@ class Metrics:
             counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
             self._counted[name] = now
         return generate_latest(self._registry)
+
+    def _latency(self, metric: str, about: str) -> Histogram:
+        return self._histogram(histogram("torch", metric), about, buckets("torch", metric))
+
+    def _histogram(self, name: str, about: str, bounds: Sequence[float]) -> Histogram:
+        family = Histogram(name, about, ["model_name"], buckets=bounds, registry=self._registry)
+        return family.labels(self._model)
+
+    def _counter(self, name: str, about: str) -> Counter:
+        return Counter(name, about, ["model_name"], registry=self._registry).labels(self._model)
+
+    def _counters(self, name: str, about: str, label: str, values: Sequence[str]) -> dict[str, Counter]:
+        """A counter for each value of a label, at nothing from the start."""
+        family = Counter(name, about, ["model_name", label], registry=self._registry)
+        return {value: family.labels(self._model, value) for value in values}
+
+    def _gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(name, about, ["model_name"], registry=self._registry).labels(self._model)

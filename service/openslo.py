@@ -9,19 +9,20 @@ from intent.models import Intent
 from intent.openslo.export import export, losses
 from intent.openslo.reader import read
 from intent.openslo.values import OpenSloError
+from service import engines
 from service.deployment import Deployment
 from service.errors import Code, Detail, RefusedError
 from service.usecases import check, refuse_unless_ok
 
 
-def exported(intent: Intent) -> dict[str, Any]:
-    """The SLOs of an intent, and what they leave out of it.
+def exported(intent: Intent, deployment: Deployment) -> dict[str, Any]:
+    """The SLOs of an intent by the metrics of the deployment's engine, and what they leave out of it.
 
     Raises:
         RefusedError: the intent's outcome is not ok.
     """
     refuse_unless_ok(intent)
-    found = export(intent)
+    found = export(intent, engines.name(deployment))
     return {"slos": list(found.slos), "left_out": losses(found.left_out)}
 
 

@@ -121,7 +121,7 @@ async def make_plan(body: PlanRequest, response: Response, parts: Parts) -> dict
 async def export_openslo(body: WishRequest, parts: Parts) -> dict[str, Any]:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     intent, _ = await _wished(body, parts)
-    return openslo.exported(intent)
+    return openslo.exported(intent, parts.serving.deployment)
 
 
 @routes.post("/v1/openslo:import", tags=["openslo"], response_model=ImportBody)

@@ -1,6 +1,6 @@
 """Goals as OpenSLO v1 documents and back, with a list of what gets lost on the way. Pure: dicts in, dicts out.
 
-A latency bound is a ratio: requests in vLLM's histogram bucket up to the bound, of all requests, with the percentile as
+A latency bound is a ratio: requests in the engine's histogram bucket up to the bound, of all requests, with the percentile as
 target. Other bounds are thresholds on a query. What OpenSLO has no words for stands in ``intentctl.dev/*`` annotations, or is
 not exported.
 """
@@ -14,13 +14,23 @@ from typing import Any
 from intent.document import goal_document
 from intent.messages import Language
 from intent.models import LATENCIES, METRIC_LABELS, Goal, Intent, Objective, Stat
+from intent.openslo.metrics import (
+    SLICE,
+    EngineName,
+    buckets,
+    histogram,
+    mean_query,
+    query,
+    tells_models_apart,
+    thresholds,
+)
 from intent.openslo.promql import quoted
 from intent.tables import table
 
 API_VERSION, KIND = "openslo/v1", "SLO"
 OWN = "intentctl.dev/"
 """Prefix of annotations and labels that are ours."""
-PERIOD, SLICE, SHARE = "28d", "5m", 0.99
+PERIOD, SHARE = "28d", 0.99
 """What OpenSLO asks for and an intent does not say."""
 TARGETS: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 """Percentile to the share of requests it is about."""
@@ -43,53 +53,23 @@ class Exported:
     left_out: tuple[Loss, ...]
 
 
-def tables() -> Mapping[str, Any]:
-    """Histograms, queries and messages."""
-    found: Mapping[str, Any] = table(__package__, "tables")
-    return found
-
-
 def say(language: Language, key: str, **facts: object) -> str:
     """What is said about a loss."""
-    return str(tables()["messages"][key][language]).format(**facts)
+    return str(table(__package__, "tables")["messages"][key][language]).format(**facts)
 
 
-def export(intent: Intent) -> Exported:
-    """One SLO per goal that can be measured."""
+def export(intent: Intent, engine: EngineName) -> Exported:
+    """One SLO per goal that can be measured, by the metrics of the engine."""
     slos, lost = [], []
     for place, goal in enumerate(intent.goals):
         pointer = f"/goals/{place}"
-        why = _inexpressible(goal, intent.language)
+        why = _inexpressible(goal, engine, intent.language)
         if why is not None or not isinstance(goal, Objective):
             lost.append(Loss(pointer, why or ""))
             continue
-        slos.append(_slo(goal, f"goal-{place + 1}-{_slug(f'{goal.stat or str()} {goal.metric}')}"))
-        lost += [Loss(pointer, message) for message in _half_said(goal, intent.language)]
+        slos.append(_slo(goal, engine, f"goal-{place + 1}-{_slug(f'{goal.stat or str()} {goal.metric}')}"))
+        lost += [Loss(pointer, message) for message in _half_said(goal, engine, intent.language)]
     return Exported(tuple(slos), tuple(lost))
-
-
-def histogram(metric: str) -> str:
-    """The name of the histogram of a latency."""
-    return str(tables()["histograms"][metric]["name"])
-
-
-def buckets(metric: str) -> tuple[float, ...]:
-    """The bounds of a latency's histogram, in seconds."""
-    return tuple(tables()["histograms"][metric]["buckets"])
-
-
-def query(metric: str, model: str | None) -> str:
-    """The query whose value a threshold bounds."""
-    matcher = f"model_name={quoted(model)}" if model else ""
-    braces, behind = (f"{{{matcher}}}", f",{matcher}") if matcher else ("", "")
-    return str(tables()["thresholds"][metric]).format(model=braces, and_model=behind)
-
-
-def mean_query(metric: str, model: str | None) -> str:
-    """The query of a latency's mean."""
-    labels = f"{{model_name={quoted(model)}}}" if model else ""
-    name = histogram(metric)
-    return f"sum(rate({name}_sum{labels}[{SLICE}])) / sum(rate({name}_count{labels}[{SLICE}]))"
 
 
 def _slug(words: str) -> str:
@@ -100,14 +80,14 @@ def _slug(words: str) -> str:
 # -- what cannot be said --------------------------------------------------------------------------------
 
 
-def _inexpressible(goal: Goal, language: Language) -> str | None:
+def _inexpressible(goal: Goal, engine: EngineName, language: Language) -> str | None:
     """Why there is no SLO for a goal; None if there is one."""
     if not isinstance(goal, Objective):
         return say(language, "no_slo", type=goal.type)
     label = METRIC_LABELS[goal.metric]
     if goal.value is None:
         return say(language, "optimum", op=goal.op)
-    if goal.metric not in LATENCIES and goal.metric not in tables()["thresholds"]:
+    if goal.metric not in LATENCIES and goal.metric not in thresholds(engine):
         return say(language, "no_metric", metric=label)
     if goal.metric in LATENCIES and goal.stat is None:
         return say(language, "no_stat")
@@ -116,24 +96,26 @@ def _inexpressible(goal: Goal, language: Language) -> str | None:
     return None
 
 
-def _half_said(goal: Objective, language: Language) -> Iterable[str]:
+def _half_said(goal: Objective, engine: EngineName, language: Language) -> Iterable[str]:
     """What an SLO keeps without acting on it, or had to make up."""
     if goal.window != "always":
         yield say(language, "window")
     if goal.tenant:
         yield say(language, "tenant")
+    if goal.model and not tells_models_apart(engine, goal.metric):
+        yield say(language, "model", metric=METRIC_LABELS[goal.metric])
     if goal.soft:
         yield say(language, "soft")
     if goal.metric in LATENCIES and goal.stat != "mean":
-        yield from _between(goal, language)
+        yield from _between(goal, engine, language)
         return
     yield say(language, "budget", target=SHARE, slice=SLICE, window=PERIOD)
     if goal.stat and goal.metric not in LATENCIES:
         yield say(language, "stat", metric=METRIC_LABELS[goal.metric])
 
 
-def _between(goal: Objective, language: Language) -> Iterable[str]:
-    bounds = buckets(goal.metric)
+def _between(goal: Objective, engine: EngineName, language: Language) -> Iterable[str]:
+    bounds = buckets(engine, goal.metric)
     value = goal.value or 0.0
     if value in bounds:
         return
@@ -142,13 +124,15 @@ def _between(goal: Objective, language: Language) -> Iterable[str]:
         min((one for one in bounds if one > value), default=None),
     ]
     listed = " / ".join(f"{one:g}" for one in near if one is not None)
-    yield say(language, "between_buckets", value=f"{value:g}", histogram=histogram(goal.metric), near=listed)
+    or_else = say(language, f"or_else_{engine}")
+    name = histogram(engine, goal.metric)
+    yield say(language, "between_buckets", value=f"{value:g}", histogram=name, near=listed, or_else=or_else)
 
 
 # -- an SLO ---------------------------------------------------------------------------------------------
 
 
-def _slo(goal: Objective, name: str) -> dict[str, Any]:
+def _slo(goal: Objective, engine: EngineName, name: str) -> dict[str, Any]:
     ratio = goal.metric in LATENCIES and goal.stat != "mean"
     return {
         "apiVersion": API_VERSION,
@@ -164,7 +148,7 @@ def _slo(goal: Objective, name: str) -> dict[str, Any]:
             "service": goal.model or "llm-service",
             "indicator": {
                 "metadata": {"name": f"{name}-sli"},
-                "spec": _ratio(goal) if ratio else _threshold(goal),
+                "spec": _ratio(goal, engine) if ratio else _threshold(goal, engine),
             },
             "timeWindow": [{"duration": PERIOD, "isRolling": True}],
             "budgetingMethod": "Occurrences" if ratio else "Timeslices",
@@ -202,9 +186,9 @@ def _source(text: str) -> dict[str, Any]:
     return {"metricSource": {"type": "Prometheus", "spec": {"query": text}}}
 
 
-def _ratio(goal: Objective) -> dict[str, Any]:
+def _ratio(goal: Objective, engine: EngineName) -> dict[str, Any]:
     model = [f"model_name={quoted(goal.model)}"] if goal.model else []
-    name, bound = histogram(goal.metric), f'le="{float(goal.value or 0)!r}"'
+    name, bound = histogram(engine, goal.metric), f'le="{float(goal.value or 0)!r}"'
     good = f"sum(rate({name}_bucket{{{','.join([bound, *model])}}}[{SLICE}]))"
     labels = f"{{{model[0]}}}" if model else ""
     total = f"sum(rate({name}_count{labels}[{SLICE}]))"
@@ -215,9 +199,9 @@ def _ratio_objective(goal: Objective) -> dict[str, Any]:
     return {"displayName": _title(goal), "target": TARGETS[goal.stat or "p95"]}
 
 
-def _threshold(goal: Objective) -> dict[str, Any]:
+def _threshold(goal: Objective, engine: EngineName) -> dict[str, Any]:
     ask = mean_query if goal.metric in LATENCIES else query
-    return {"thresholdMetric": _source(ask(goal.metric, goal.model))}
+    return {"thresholdMetric": _source(ask(engine, goal.metric, goal.model))}
 
 
 def _threshold_objective(goal: Objective) -> dict[str, Any]:

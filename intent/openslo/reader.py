@@ -5,8 +5,9 @@ Nothing is guessed and nothing passed over: what has no place in an intent is re
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal, get_args
 
 from intent.document import window_of
@@ -31,13 +32,18 @@ from intent.openslo.export import (
     OWN,
     PERIOD,
     SHARE,
-    SLICE,
     TARGETS,
     Loss,
+    say,
+)
+from intent.openslo.metrics import (
+    ENGINES,
+    SLICE,
+    histogram,
     mean_query,
     query,
-    say,
-    tables,
+    tells_models_apart,
+    thresholds,
 )
 from intent.openslo.promql import BUCKET, COUNT, QUANTILE, matchers, tight, values_of
 from intent.openslo.values import OpenSloError
@@ -208,12 +214,12 @@ def _quantile(match: re.Match[str], op: Literal["<=", ">="], value: float, place
 
 
 def _known_query(said: str, path: str) -> tuple[Metric, Stat | None, str | None]:
-    """The metric of a query that is one of ours, for any model."""
+    """The metric of a query that is one of ours, of any engine and for any model."""
     model = next(iter(values_of("model_name", said)), None)
-    for metric in get_args(Metric):
-        if metric in LATENCIES and said == tight(mean_query(metric, model)):
+    for engine, metric in product(ENGINES, get_args(Metric)):
+        if metric in LATENCIES and said == tight(mean_query(engine, metric, model)):
             return metric, "mean", model
-        if metric in tables()["thresholds"] and said == tight(query(metric, model)):
+        if metric in thresholds(engine) and said == tight(query(engine, metric, model)):
             return metric, None, model
     raise OpenSloError(
         f"{path}/metricSource/spec/query",
@@ -221,10 +227,11 @@ def _known_query(said: str, path: str) -> tuple[Metric, Stat | None, str | None]
     )
 
 
-def _known_queries() -> list[str]:
-    return [query(metric, None) for metric in tables()["thresholds"]] + [
-        mean_query(metric, None) for metric in sorted(LATENCIES)
-    ]
+def _known_queries() -> Iterable[str]:
+    """Every query without a model, once."""
+    found = [query(engine, metric, None) for engine in ENGINES for metric in thresholds(engine)]
+    found += [mean_query(engine, metric, None) for engine in ENGINES for metric in sorted(LATENCIES)]
+    return dict.fromkeys(found)
 
 
 def _budget(objective: Mapping[str, Any], where: str) -> _Lost:
@@ -272,6 +279,8 @@ def _own(annotations: Any, path: str) -> dict[str, str]:
 
 def _annotated(goal: Objective, notes: Mapping[str, str], path: str) -> Objective:
     """The goal with what its annotations add; where both speak they must say the same."""
+    if not all(tells_models_apart(engine, goal.metric) for engine in ENGINES):
+        goal = replace(goal, model=notes.get("model"))
     for slot in ("metric", "model"):
         if notes.get(slot, getattr(goal, slot)) != getattr(goal, slot):
             raise OpenSloError(
@@ -333,11 +342,10 @@ def _labels(said: str | None, path: str, known: Collection[str]) -> dict[str, st
 
 
 def _latency(name: str, path: str) -> Metric:
-    for metric, histogram in tables()["histograms"].items():
-        if histogram["name"] == name:
-            found: Metric = metric
-            return found
-    known = values.listed(one["name"] for one in tables()["histograms"].values())
+    metrics = {histogram(engine, metric): metric for engine, metric in product(ENGINES, LATENCIES)}
+    if name in metrics:
+        return metrics[name]
+    known = values.listed(metrics)
     raise OpenSloError(path, f"the histogram {values.shown(name)} is not one that I know: {known}")
 
 

@@ -263,6 +263,8 @@ class Seen:
     ttft_s: list[float] = field(default_factory=list)
     itl_s: list[float] = field(default_factory=list)
     ends: list[tuple[Finish, Usage]] = field(default_factory=list)
+    times_s: list[tuple[float, float | None]] = field(default_factory=list)
+    """From arrival to the last token, and between tokens."""
     refusals: int = 0
 
     def first_token(self, ttft_s: float) -> None:
@@ -271,8 +273,9 @@ class Seen:
     def next_token(self, itl_s: float) -> None:
         self.itl_s.append(itl_s)
 
-    def finished(self, finish: Finish, usage: Usage) -> None:
+    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
         self.ends.append((finish, usage))
+        self.times_s.append((e2e_s, tpot_s))
 
     def refused(self) -> None:
         self.refusals += 1
@@ -292,6 +295,7 @@ async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tok
         deltas = await task
     assert (seen.ttft_s, seen.itl_s) == ([0.5], [0.25, 0.125])
     assert seen.ends == [(Finish.LENGTH, Usage(2, 3))]
+    assert seen.times_s == [(0.875, 0.1875)]
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 

@@ -36,5 +36,5 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
         monkeypatch.setattr(place, start)
     await engines.start(deployment)
 
-    settings = [deployment.vllm] if named == "vllm" else []
+    settings = [VllmSettings({"served_model_name": "counting"}, num_standby=3)] if named == "vllm" else []
     assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, *settings)]

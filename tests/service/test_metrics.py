@@ -2,7 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.engine import EngineStats
+from runtime.engine import EngineStats, Finish
+from runtime.router import Usage
 from service.metrics import Metrics
 
 
@@ -12,7 +13,7 @@ def samples(metrics: Metrics, stats: EngineStats) -> dict[str, float]:
 
 
 def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine_counts_from_0():
-    metrics, found = Metrics(), []
+    metrics, found = Metrics("counting"), []
     for queries, hits in ((100, 0), (250, 64), (250, 64), (30, 8)):
         told = samples(metrics, EngineStats(0, 0, 8, 8, prefix_cache_queries=queries, prefix_cache_hits=hits))
         found.append(
@@ -20,3 +21,14 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
         )
 
     assert found == [(100, 0), (250, 64), (250, 64), (280, 72)]
+
+
+def test_times_of_requests_are_of_those_that_ended_whole():
+    metrics = Metrics("counting")
+    metrics.finished(Finish.LENGTH, Usage(3, 5), e2e_s=2.0, tpot_s=0.25)
+    metrics.finished(Finish.STOP, Usage(3, 1), e2e_s=0.5, tpot_s=None)
+    metrics.finished(Finish.CANCELLED, Usage(3, 2), e2e_s=9.0, tpot_s=9.0)
+    told = samples(metrics, EngineStats(0, 0, 8, 8))
+
+    assert (told["intentctl_e2e_seconds_count"], told["intentctl_e2e_seconds_sum"]) == (2, 2.5)
+    assert (told["intentctl_tpot_seconds_count"], told["intentctl_tpot_seconds_sum"]) == (1, 0.25)

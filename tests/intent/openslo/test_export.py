@@ -22,7 +22,8 @@ from intent.models import (
     RecurringWindow,
     TranslatorInfo,
 )
-from intent.openslo.export import TARGETS, buckets, export, histogram, tables
+from intent.openslo.export import TARGETS, export
+from intent.openslo.metrics import ENGINES, thresholds
 from intent.openslo.reader import read
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and max(text) < "\ud800")
@@ -38,7 +39,7 @@ EVIDENCE = NAMES.filter(str.strip)
 
 @st.composite
 def expressible(draw):
-    metric = draw(st.sampled_from([*LATENCIES, *tables()["thresholds"]]))
+    metric = draw(st.sampled_from([*LATENCIES, *thresholds("vllm")]))
     latency = metric in LATENCIES
     stats = [*TARGETS, "mean"] if latency else [None, "p95", "mean"]
     stat = draw(st.sampled_from(stats))
@@ -62,14 +63,14 @@ def intent_of(*goals, language="en") -> Intent:
 
 def slo(**changes) -> dict:
     goal = Objective("ttft", "<=", "p99 TTFT under 2.5 s", stat="p99", value=2.5, unit="s", **changes)
-    (document,) = export(intent_of(goal)).slos
+    (document,) = export(intent_of(goal), "vllm").slos
     return document
 
 
 @pytest.mark.slow
-@given(st.lists(expressible(), min_size=1, max_size=4))
-def test_export_then_import_gives_the_same_goals(goals):
-    exported = export(intent_of(*goals))
+@given(st.lists(expressible(), min_size=1, max_size=4), st.sampled_from(ENGINES))
+def test_export_then_import_gives_the_same_goals(goals, engine):
+    exported = export(intent_of(*goals), engine)
     written = yaml.safe_dump_all(json.loads(json.dumps(exported.slos)))
     imported = read(list(yaml.safe_load_all(written)))
 
@@ -93,7 +94,7 @@ def test_a_percentile_is_a_share_of_requests_in_a_bucket():
 
 def test_other_bounds_are_thresholds_in_slices_of_time():
     goal = Objective("gpu_util", ">=", "GPU utilisation above 70%", value=0.7, unit="ratio")
-    spec = export(intent_of(goal)).slos[0]["spec"]
+    spec = export(intent_of(goal), "vllm").slos[0]["spec"]
 
     assert "thresholdMetric" in spec["indicator"]["spec"]
     assert spec["budgetingMethod"] == "Timeslices"
@@ -104,7 +105,7 @@ def test_every_name_is_a_dns_label_and_stands_once():
     goals = [
         Objective(m, "<=", "x", stat="p99.9" if m in LATENCIES else None, value=1.0) for m in get_args(Metric)
     ]
-    names = [one["metadata"]["name"] for one in export(intent_of(*goals, *goals)).slos]
+    names = [one["metadata"]["name"] for one in export(intent_of(*goals, *goals), "vllm").slos]
 
     assert len(set(names)) == len(names)
     assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) <= 63 for name in names)
@@ -125,7 +126,7 @@ def test_every_name_is_a_dns_label_and_stands_once():
     ],
 )
 def test_what_cannot_be_said_is_listed_and_nothing_is_written_for_it(goal, said):
-    exported = export(intent_of(goal))
+    exported = export(intent_of(goal), "vllm")
 
     assert exported.slos == ()
     (loss,) = exported.left_out
@@ -139,34 +140,37 @@ def test_what_cannot_be_said_is_listed_and_nothing_is_written_for_it(goal, said)
 )
 def test_what_is_kept_without_effect_is_listed_too(changes, said):
     goal = Objective("ttft", "<=", "x", stat="p99", value=2.5, unit="s", **changes)
-    exported = export(intent_of(goal))
+    exported = export(intent_of(goal), "vllm")
 
     assert len(exported.slos) == 1
     assert said in exported.left_out[0].message
 
 
 def test_a_bound_between_two_buckets_is_warned_about_with_both():
-    (loss,) = export(intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s"))).left_out
+    (loss,) = export(
+        intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s")), "vllm"
+    ).left_out
 
     assert "1 / 2.5 s" in loss.message
     assert "vllm:time_to_first_token_seconds" in loss.message
 
 
+def test_the_bounds_that_people_say_are_buckets_of_the_service():
+    for seconds in (0.05, 0.2, 0.5, 1.5, 2.0, 3.0, 10.0, 30.0):
+        goal = Objective("ttft", "<=", "x", stat="p99", value=seconds, unit="s")
+        assert export(intent_of(goal), "torch").left_out == ()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_model_is_told_apart_only_where_the_query_can(engine):
+    goal = Objective("availability", ">=", "99.9 %", value=0.999, unit="ratio", model="llama-70b")
+    exported = export(intent_of(goal), engine)
+
+    assert "llama-70b" not in str(exported.slos[0]["spec"]["indicator"])
+    assert any("does not tell models apart" in loss.message for loss in exported.left_out)
+
+
 def test_losses_are_said_in_the_language_of_the_intent():
-    (loss,) = export(intent_of(Priority("latency", "延迟优先"), language="zh")).left_out
+    (loss,) = export(intent_of(Priority("latency", "延迟优先"), language="zh"), "vllm").left_out
 
     assert "目标" in loss.message
-
-
-@pytest.mark.vllm
-def test_the_histograms_are_those_of_the_vllm_that_is_installed():
-    from pathlib import Path
-
-    import vllm
-    from vllm.v1.metrics import buckets as theirs
-
-    assert buckets("ttft") == theirs.TIME_TO_FIRST_TOKEN_BUCKETS
-    assert buckets("tpot") == theirs.INTER_TOKEN_LATENCY_BUCKETS
-    assert buckets("e2e") == theirs.REQUEST_LATENCY_BUCKETS
-    source = (Path(vllm.__file__).parent / "v1" / "metrics" / "loggers.py").read_text()
-    assert all(f'"{histogram(metric)}"' in source for metric in LATENCIES)

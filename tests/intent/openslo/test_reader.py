@@ -13,7 +13,7 @@ from intent.openslo.values import OpenSloError
 
 
 def exported(goal: Objective) -> dict:
-    (document,) = export(Intent("text", "en", (goal,), TranslatorInfo("rules"))).slos
+    (document,) = export(Intent("text", "en", (goal,), TranslatorInfo("rules")), "vllm").slos
     return document
 
 
