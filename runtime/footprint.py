@@ -83,7 +83,25 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
     The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks;
     both stay in 16 bits at least, whatever the layers compute in.
     """
-    return {device: round(sum(slices.values())) for device, slices in weight_slices(topology, model).items()}
+    return {device: round(size) for device, size in _weight_bytes(topology, model).items()}
+
+
+def _weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, float]:
+    """As ``weight_bytes``, with fractions of a byte."""
+    first, last = topology.stages[0], topology.stages[-1]
+    sizes: dict[int, float] = {}
+    for stage in topology.stages:
+        widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
+        size = model.layer_parameters * widths / stage.tp_size
+        ends = _end_bytes(stage, model)
+        size += (stage is first) * ends + (stage is last) * ends / stage.tp_size
+        sizes |= dict.fromkeys(stage.devices, size)
+    return sizes
+
+
+def _end_bytes(stage: Stage, model: ModelSpec) -> float:
+    """Bytes of the embedding, or of the head, of a stage that has it."""
+    return model.embedding_parameters * max(2.0, BYTES_PER_VALUE[stage.precision.activations])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +122,16 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
     first, last = topology.stages[0], topology.stages[-1]
     held: dict[int, dict[WeightSlice, float]] = {}
     for stage in topology.stages:
-        ends = stage.precision.activations
-        width = model.embedding_parameters * max(2.0, BYTES_PER_VALUE[ends])
+        ends, width = stage.precision.activations, _end_bytes(stage, model)
+        sizes = {
+            name: model.layer_parameters * per_value / stage.tp_size
+            for name, per_value in BYTES_PER_VALUE.items()
+        }
         for rank, device in enumerate(stage.devices):
             slices = held[device] = {}
             for layer in stage.layers:
                 name = stage.precision_of(layer).weights
-                size = model.layer_parameters * BYTES_PER_VALUE[name] / stage.tp_size
-                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = size
+                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = sizes[name]
             if stage is first:
                 slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
             if stage is last:
@@ -154,10 +174,11 @@ def peak_bytes(
     What a device has in both roles is counted once: the same slice of a layer's weights in the same format, and a KV
     piece, in its wider format.
     """
-    weights = [weight_slices(topology, model) for topology in (now, target)]
+    running, coming = (_weight_bytes(topology, model) for topology in (now, target))
+    shared = _shared_bytes(now, target, model)
     peak = {
-        device: round(sum({**weights[0].get(device, {}), **weights[1].get(device, {})}.values()))
-        for device in {**weights[0], **weights[1]}
+        device: round(running.get(device, 0.0) + coming.get(device, 0.0) - shared.get(device, 0.0))
+        for device in {**running, **coming}
     }
     for topology in (now, target):
         for device, size in block_bytes(topology, model, block_size).items():
@@ -167,6 +188,30 @@ def peak_bytes(
             kept = _kept_bytes(old, new, device, model) * block_size
             peak[device] -= num_blocks * round(kept)
     return peak
+
+
+def _shared_bytes(now: Topology, target: Topology, model: ModelSpec) -> dict[int, float]:
+    """Bytes of weights that a device holds alike in both: its slices of a layer, the embedding or the head, in one format."""
+    shared: dict[int, float] = {}
+    for old, new in itertools.product(now.stages, target.stages):
+        is_first = old is now.stages[0] and new is target.stages[0]
+        is_last = old is now.stages[-1] and new is target.stages[-1]
+        alike, ends = _alike_bytes(old, new, model), _end_bytes(new, model)
+        same_ends = old.precision.activations == new.precision.activations
+        for rank, device in enumerate(new.devices):
+            if device in old.devices:
+                same_rank = old.tp_size == new.tp_size and old.devices.index(device) == rank
+                size = alike * same_rank
+                size += same_ends * (is_first * ends + is_last * same_rank * ends / new.tp_size)
+                shared[device] = shared.get(device, 0.0) + size
+    return shared
+
+
+def _alike_bytes(old: Stage, new: Stage, model: ModelSpec) -> float:
+    """Bytes of weights of the layers that two stages hold in one format, on one rank."""
+    layers = _overlap((old.layers.start, old.layers.end), (new.layers.start, new.layers.end)) or (0, 0)
+    formats = ((old.precision_of(layer).weights, new.precision_of(layer).weights) for layer in range(*layers))
+    return sum(BYTES_PER_VALUE[a] for a, b in formats if a == b) * model.layer_parameters / new.tp_size
 
 
 def blocks_beside(

@@ -20,6 +20,7 @@ from runtime.footprint import (
     peak_bytes,
     transfer,
     weight_bytes,
+    weight_slices,
 )
 from runtime.models import (
     BYTES_PER_VALUE,
@@ -218,6 +219,19 @@ def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
     for device, size in peak.items():
         needs = [sizes.get(device, 0) for sizes in alone]
         assert max(needs) - 1 <= size <= sum(needs) + 1
+
+
+@pytest.mark.slow
+@given(switches(("bf16", "fp32", "fp8")))
+def test_slices_of_weights_that_both_hold_are_counted_once(
+    switch: tuple[Topology, Topology, ModelSpec],
+) -> None:
+    now, target, model = switch
+    old, new = weight_slices(now, model), weight_slices(target, model)
+    either = {
+        device: sum({**old.get(device, {}), **new.get(device, {})}.values()) for device in {**old, **new}
+    }
+    assert peak_bytes(now, target, model, 0, BLOCK_TOKENS) == pytest.approx(either, abs=1)
 
 
 @pytest.mark.slow
