@@ -262,18 +262,7 @@ def _kept(cluster: Cluster, taken: Mapping[int, int], out: Collection[int]) -> C
 
 
 def _on_cluster(grid: Grid, cluster: Cluster) -> Grid | None:
-    """The same kinds of stages on other devices."""
+    """The same kinds of stages on other devices of the same machines."""
     kinds = {kind.kind for kind in grid.kinds}
     pools = pools_of(cluster, [kind for kind in cluster.kinds if kind in kinds])
-    stages = [
-        number
-        for number in dict.fromkeys(grid.points.stages.astype(int).tolist())
-        if number <= len(cluster.gpus)
-    ]
-    moved = [
-        replace(kind, pool=place)
-        for place, pool in enumerate(pools)
-        for kind in dict.fromkeys(replace(one, pool=0) for one in grid.kinds)
-        if kind.kind == pool.kind and kind.tp <= pool.node_size
-    ]
-    return Grid.of(moved, stages, pools, replace(grid.setting, cluster=cluster)) if moved and stages else None
+    return grid.on(pools, cluster) if pools else None

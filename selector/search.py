@@ -260,7 +260,7 @@ def _today(finder: Finder) -> Candidate | None:
 def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
     """What comes near: the best there is for each goal that nothing near holds yet, and the best for it beside the others.
 
-    If each goal is held by something, pairs of them are looked at as well.
+    If each goal is held by something, pairs that nothing near holds yet are looked at as well.
     """
     bounds = finder.ranking.demands.bounds
     others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
@@ -269,8 +269,8 @@ def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
         answer = finder.best(held, (bounds[place],), then=finder.cheapest)
         return [answer.best] if answer else []
 
-    def missed(place: int) -> bool:
-        return all(finder.ranking.missed([bounds[place]], one) for one in found)
+    def missed(*places: int) -> bool:
+        return all(finder.ranking.missed([bounds[place] for place in places], one) for one in found)
 
     found = [today] if today else []
     for place in others:
@@ -280,8 +280,9 @@ def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
     for place, rest in others.items():
         if rest and (place in hopeless or not hopeless):
             found += best(place, rest)
-    if len(bounds) > 2 and not hopeless:
-        found += [one for place, other in combinations(others, 2) for one in best(place, [bounds[other]])]
+    for pair in combinations(others, 2) if len(bounds) > 2 and not hopeless else ():
+        if missed(*pair):
+            found += best(pair[0], [bounds[pair[1]]])
     return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
 
 

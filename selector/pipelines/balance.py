@@ -2,28 +2,29 @@
 
 Layers are alike, so within the times that a goal leaves each kind of stage holds so many and no more. The most layers of ``p``
 stages on exactly so many devices of each pool is a max-plus knapsack over stages; the first stage (it holds the embedding) and
-the last (it has the head) are added at the end. A pipeline of ``P`` stages exists at a point if and only if all layers fit.
+the last (it has the head) are added first. A pipeline of ``P`` stages exists at a point if and only if all layers fit.
 
 Beside devices a stage may take *units* of one thing more (``quality``), of which a pipeline has at most so many.
 """
 
 import math
+import operator
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 Counts = np.ndarray[Any, np.dtype[np.int16]]
-Rows = np.ndarray[Any, np.dtype[np.intp]]
+Cell = tuple[int, ...]
+"""Units, then devices of each pool."""
+Slices = tuple[slice, ...]
 
 MOST_STAGES = 8
 _NEVER = np.int16(-3000)
 """Layers of what cannot be; eight of them still fit into 16 bits."""
-_BLOCK = 2**19
-"""Values of a table that is worked on at a time, once for every way to add a stage: a few MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,116 +63,137 @@ def most_layers(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stag
     ``stages`` has the number of stages at each point and does not fall. O(points x stages x seats x product of the counts), and
     times the square of the units.
     """
-    room = _Room(tuple(seats), tuple(budget), holds.units)
-    size = max(1, _BLOCK // room.rows)
-    parts = [slice(start, start + size) for start in range(0, len(stages), size)]
-    tables = [_most_layers(holds.taken(part), room, stages[part]) for part in parts]
-    none = np.empty((len(room.final), 0), dtype=np.int16)
-    found = np.concatenate([none, *tables], axis=-1)
-    return np.moveaxis(found.reshape(*room.shape[:-1], len(stages)), -1, 0)
+    found = _never(len(stages), tuple(count + 1 for count in budget))
+    room = _Room(tuple(seats), (holds.units, *budget))
+    for here, table in _tables(holds, room, stages):
+        found[here, *map(slice, table.shape[2:])] = table[:, -1]
+    return found
+
+
+def _tables(holds: Holds, room: "_Room", stages: Sequence[int]) -> Iterator[tuple[slice, Counts]]:
+    """The points of each number of stages, and their table. The ends come first: so inner stages serve all that are longer."""
+    start = bisect_right(stages, 1)
+    yield slice(start), _with(room.nothing(start), _Added.of(holds.only[..., :start]), room, final=True)
+    if start == len(stages):
+        return
+    table = _with(room.nothing(len(stages) - start), _Added.of(holds.first[..., start:]), room)
+    inner, added = _Added.of(holds.inner), _Added.of(holds.last)
+    for number in range(2, stages[-1] + 1):
+        end = bisect_right(stages, number)
+        ending, table = table[: end - start], table[end - start :]
+        if len(ending):
+            yield slice(start, end), _with(ending, added.at(slice(start, end)), room, final=True)
+        if len(table):
+            table = _with(table, added.at(slice(end, None)), room)
+        start, added = end, inner
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """The layers that one more stage may add, by way (a seat and units) and point."""
+
+    ways: tuple[tuple[int, int], ...]
+    layers: Counts
+
+    @classmethod
+    def of(cls, held: Counts) -> "_Added":
+        """From layers by seat, units and point; more units for no more layers are of no use."""
+        gained = np.diff(held, axis=1, prepend=0) > 0 if held.shape[1] > 1 else held > 0
+        seats, units = np.nonzero(gained.any(axis=-1))
+        layers = held[seats, units]
+        layers = np.where(layers > 0, layers, _NEVER)
+        return cls(tuple(zip(seats.tolist(), units.tolist(), strict=True)), layers)
+
+    def at(self, points: slice) -> "_Added":
+        """At some of the points."""
+        return _Added(self.ways, self.layers[:, points])
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The rows of a table: device counts and units, and one last row for what cannot be."""
+    """What stages may take. A table is by point and cell, and reaches only as far as its stages do."""
 
     seats: tuple[Seat, ...]
-    budget: tuple[int, ...]
-    units: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (*(count + 1 for count in self.budget), self.units + 1)
-
-    @property
-    def rows(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def final(self) -> Rows:
-        """The rows with all units."""
-        return np.arange(self.units, self.rows, self.units + 1)
+    most: Cell
 
     def nothing(self, points: int) -> Counts:
-        """No stage yet: no layers on no devices, whatever units are left. By row and point."""
-        table = np.full((self.rows + 1, points), _NEVER, dtype=np.int16)
-        table[: self.units + 1] = 0
-        return table
+        """No stage yet: no layers on no devices, whatever units are left."""
+        units, *counts = self.most
+        return np.zeros((points, units + 1, *[1] * len(counts)), dtype=np.int16)
 
 
-@lru_cache(maxsize=64)
-def _sources(room: _Room) -> Rows:
-    """The row that a stage is added to, by seat and units taken, and by the row that it makes."""
-    rows = np.arange(room.rows).reshape(room.shape)
-    found = np.full((len(room.seats), room.units + 1, *room.shape), room.rows)
+def _never(points: int, cells: Cell) -> Counts:
+    """A table of what cannot be. Whichever are more, points or cells, lie side by side in memory: long loops are quick."""
+    if points > math.prod(cells[-2:]):
+        return np.moveaxis(np.full((*cells, points), _NEVER, dtype=np.int16), -1, 0)
+    return np.full((points, *cells), _NEVER, dtype=np.int16)
+
+
+def _with(table: Counts, added: _Added, room: _Room, *, final: bool = False) -> Counts:
+    """One more stage, in whichever way makes most of it; the ``final`` one with whatever units are left."""
+    cells, shifts = _shifts(room, table.shape[1:], final)
+    grown = _never(len(table), cells)
+    layers = added.layers.reshape(*added.layers.shape, *[1] * len(cells))
+    for way, more in zip(added.ways, layers, strict=True):
+        if way in shifts:
+            into, source = shifts[way]
+            part = grown[into]
+            np.maximum(part, table[source] + more, out=part)
+    return grown
+
+
+@lru_cache(maxsize=512)
+def _shifts(
+    room: _Room, cells: Cell, final: bool
+) -> tuple[Cell, dict[tuple[int, int], tuple[Slices, Slices]]]:
+    """How far a table of some cells reaches with one more stage, and for each way where in it that leads, and from where."""
+    units, *counts = cells
+    widest = [
+        max((seat.tp for seat in room.seats if seat.pool == pool), default=0) for pool in range(len(counts))
+    ]
+    grown = [min(count + tp, most + 1) for count, tp, most in zip(counts, widest, room.most[1:], strict=True)]
+    found = dict[tuple[int, int], tuple[Slices, Slices]]()
     for number, seat in enumerate(room.seats):
-        for taken in range(room.units + 1):
-            into, source = [slice(None)] * rows.ndim, [slice(None)] * rows.ndim
-            into[seat.pool], source[seat.pool] = slice(seat.tp, None), slice(None, -seat.tp)
-            into[-1], source[-1] = slice(taken, None), slice(None, room.units + 1 - taken)
-            found[number, taken][tuple(into)] = rows[tuple(source)]
-    return found.reshape(-1, room.rows)
-
-
-def _most_layers(holds: Holds, room: _Room, stages: Sequence[int]) -> Counts:
-    """By row with all units, then point."""
-    found = np.full((len(room.final), len(stages)), _NEVER, dtype=np.int16)
-    inner, depth, final = room.nothing(len(stages)), 0, room.final
-    for number, start, end in _runs(stages):
-        here = slice(start, end)
-        if number == 1:
-            found[:, here] = _with(inner[:, here], holds.only[..., here], room, final)
-            continue
-        while depth < number - 2:
-            inner[:-1, start:] = _with(inner[:, start:], holds.inner[..., start:], room)
-            depth += 1
-        begun = inner[:, here].copy()
-        begun[:-1] = _with(begun, holds.first[..., here], room)
-        found[:, here] = _with(begun, holds.last[..., here], room, final)
-    return found
-
-
-def _runs(stages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Each number of stages with where its points start and end."""
-    edges = [0, *(place for place, (a, b) in enumerate(pairwise(stages), 1) if a != b), len(stages)]
-    for start, end in pairwise(edges):
-        if start < end:
-            yield int(stages[start]), start, end
-
-
-def _with(table: Counts, held: Counts, room: _Room, rows: Any = slice(None)) -> Counts:
-    """One more stage on whichever seat, with whatever units, makes most of it; at some of the rows."""
-    gained = np.diff(held, axis=1, prepend=0) > 0  # more units for no more layers are of no use
-    ways = np.flatnonzero(gained.any(axis=-1))
-    if not len(ways):
-        return np.full((len(table[:-1][rows]), table.shape[-1]), _NEVER, dtype=np.int16)
-    layers = held.reshape(-1, held.shape[-1])[ways, None]
-    grown = table[_sources(room)[ways][:, rows]]
-    grown += np.where(layers > 0, layers, _NEVER)
-    return np.asarray(np.maximum(grown.max(axis=0), _NEVER))
+        kept = min(counts[seat.pool], grown[seat.pool] - seat.tp)
+        for taken in range(units if kept > 0 else 0):
+            into, source = list(map(slice, counts)), list(map(slice, counts))
+            into[seat.pool], source[seat.pool] = slice(seat.tp, seat.tp + kept), slice(kept)
+            left = slice(units - taken - 1 if final else 0, units - taken)
+            reached = slice(0 if final else taken, None)
+            found[number, taken] = (slice(None), reached, *into), (slice(None), left, *source)
+    return (1 if final else units, *grown), found
 
 
 def fullest(holds: Holds, seats: Sequence[Seat], budget: Sequence[int], stages: int) -> list[tuple[int, int]]:
     """The seats and the units they take, first stage to last, of a pipeline that holds ``most_layers`` at the only point."""
-    room = _Room(tuple(seats), tuple(budget), holds.units)
+    room = _Room(tuple(seats), (holds.units, *budget))
+    parts = [holds.only] if stages == 1 else [holds.first, holds.last, *[holds.inner] * (stages - 2)]
     tables = [room.nothing(1)]
-    if stages == 1:
-        return _walked(tables, [holds.only], room)
-    parts = [*[holds.inner] * (stages - 2), holds.first, holds.last]
     for held in parts[:-1]:
-        tables.append(np.concatenate([_with(tables[-1], held, room), tables[0][-1:]]))
-    *inner, first, last = _walked(tables, parts, room)
-    return [first, *inner, last]
+        tables.append(_with(tables[-1], _Added.of(held), room))
+    first, *others = _walked(tables, parts, room)
+    return [first, *others[1:], *others[:1]]
 
 
 def _walked(tables: list[Counts], parts: list[Counts], room: _Room) -> list[tuple[int, int]]:
     """Back through the tables: at each the way that made most of it; in the order in which they were added."""
-    row, found = room.rows - 1, list[tuple[int, int]]()
-    sources = _sources(room)
+    cell, found = room.most, list[tuple[int, int]]()
     for table, held in zip(tables[::-1], parts[::-1], strict=True):
-        layers = held[..., 0].reshape(-1)
-        made = np.where(layers > 0, table[sources[:, row], 0] + layers, 2 * _NEVER)
-        way = int(made.argmax())
-        row = int(sources[way, row])
-        found.append(divmod(way, room.units + 1))
+        ways = {
+            way: before
+            for way in zip(*map(np.ndarray.tolist, np.nonzero(held[..., 0] > 0)), strict=True)
+            if (before := _before(cell, room.seats[way[0]], way[1]))
+            and all(map(operator.lt, before, table.shape[1:]))
+        }
+        best = max(ways, key=lambda way: int(table[(0, *ways[way])]) + int(held[(*way, 0)]))
+        cell = ways[best]
+        found.append(best)
     return found[::-1]
+
+
+def _before(cell: Cell, seat: Seat, units: int) -> Cell | None:
+    """The cell before a stage took its devices and units; None if it has not so many."""
+    before = list(cell)
+    before[0] -= units
+    before[seat.pool + 1] -= seat.tp
+    return tuple(before) if min(before) >= 0 else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime.models import Cluster
 from selector.pipelines.balance import Seat
 from selector.pipelines.operating import Points, Setting, StageKind, Times, capacities, times_of
 from selector.pipelines.pools import Pool
@@ -99,6 +100,30 @@ class Grid:
             rations=self.rations.taken(places),
         )
 
+    def on(self, pools: Sequence[Pool], cluster: Cluster) -> "Grid | None":
+        """The same stages on devices of other pools of the same kinds: as quick, but what fits is another matter."""
+        places = np.flatnonzero(self.points.stages <= sum(pool.size for pool in pools))
+        moved = {
+            replace(kind, pool=place): number
+            for place, pool in enumerate(pools)
+            for number, kind in enumerate(self.kinds)
+            if kind.kind == pool.kind and kind.tp <= pool.node_size
+        }
+        if not moved or not len(places):
+            return None
+        kinds, setting = (
+            sorted(moved, key=lambda kind: (kind.pool, kind.tp)),
+            replace(self.setting, cluster=cluster),
+        )
+        here = self.taken(places).of_kinds(kinds, [moved[kind] for kind in kinds])
+        return replace(
+            here,
+            setting=setting,
+            pools=tuple(pools),
+            capacity=capacities(kinds, here.points, pools, setting),
+            barred=None,
+        )
+
     def dealt(self) -> "Grid":
         """Every point once for each way to deal an E2E bound."""
         places = np.repeat(np.arange(len(self.points)), len(SHARES))
@@ -123,14 +148,19 @@ class Grid:
         lost = np.broadcast_to(self.losses[:, None], self.overlap.shape)
         rooms = [-room for room in self.capacity.values()]
         kept = unmatched(self.kinds, np.stack([*times[0], *times[1], self.overlap, lost, *rooms]))
+        return self.of_kinds([self.kinds[kind] for kind in kept], kept)
+
+    def of_kinds(self, kinds: Sequence[StageKind], rows: Sequence[int]) -> "Grid":
+        """Of some kinds, with the times of these rows."""
         return replace(
             self,
-            kinds=tuple(self.kinds[kind] for kind in kept),
-            seat_of=tuple(self.seat_of[kind] for kind in kept),
-            busy=self.busy.of_kinds(kept),
-            first=self.first.of_kinds(kept),
-            capacity={role: rows[kept] for role, rows in self.capacity.items()},
-            overlap=self.overlap[kept],
+            kinds=tuple(kinds),
+            seat_of=tuple(Seat(kind.pool, kind.tp) for kind in kinds),
+            busy=self.busy.of_kinds(rows),
+            first=self.first.of_kinds(rows),
+            capacity={role: held[rows] for role, held in self.capacity.items()},
+            overlap=self.overlap[rows],
+            rations=replace(self.rations, allowed=self.rations.allowed[:, rows]),
         )
 
     @property

@@ -8,17 +8,27 @@ below is its certificate.
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from selector.pipelines.balance import Counts, fullest, most_layers
+from selector.pipelines.balance import Counts, Holds, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.pools import Pool
 from selector.pipelines.queueing import first_tokens_s, most_first_s
-from selector.pipelines.stages import Limits, at, bound_by_kinds, built, holds_of, layers_by_kinds
+from selector.pipelines.stages import (
+    ENDLESS,
+    Limits,
+    Places,
+    at,
+    bound_by_kinds,
+    built,
+    holds_of,
+    layers_by_kinds,
+)
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Cells = np.ndarray[Any, np.dtype[np.bool_]]
@@ -30,6 +40,8 @@ _LIKELY = 0.9
 """How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
 """How near bisection comes before the search goes on from one pipeline to the next better one."""
+_TIMED = frozenset({"ttft", "tpot", "e2e", "rate"})
+"""What leaves stages only so much time."""
 _LESS = 1 - 1e-9
 _BEYOND = 1 - 1e-8
 
@@ -77,8 +89,9 @@ def solve(
     leaves room for.
     """
     grid = _rationed(grid, bounds)
-    dealt = "e2e" in [bound.metric for bound in (*bounds, *objectives)]
-    search = _Search.opened(_within_reach(grid, bounds).dealt() if dealt else grid, bounds, objectives)
+    if "e2e" in [bound.metric for bound in (*bounds, *objectives)]:
+        grid = grid.taken(_halved(grid, bounds).within_reach()).dealt()
+    search = _Search.opened(grid, bounds, objectives)
     if not search.feasible:
         return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
     reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
@@ -92,13 +105,21 @@ def solve(
 def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
     """How much fits on any of the grids beyond a bound."""
     bounds = (*others, bound.tightened(_BEYOND))
-    dealt = "e2e" in [one.metric for one in bounds]
-    parts = [_rationed(grid, bounds) for grid in grids]
-    return Proof(bound, max(_Search.begin(grid.dealt() if dealt else grid, bounds).most for grid in parts))
+    return Proof(bound, max(most_held(grid, bounds) for grid in grids))
 
 
-def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
-    """The grid without points that miss a bound on E2E with the first token alone, or with the other tokens alone."""
+def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
+    """The most layers that fit on any pipeline within the bounds."""
+    grid = _rationed(grid, bounds)
+    if "e2e" not in [bound.metric for bound in bounds]:
+        return _Search.begin(grid, bounds).most
+    near = _halved(grid, bounds).most_by_point
+    most = _Search.begin(grid.taken(np.argsort(-near)[:1]).dealt(), bounds).most
+    return max(most, _Search.begin(grid.taken(np.flatnonzero(near > most)).dealt(), bounds).most)
+
+
+def _halved(grid: Grid, bounds: Sequence[Threshold]) -> "_Search":
+    """Under looser bounds: an E2E is taken as one of the first token alone, and as one of the other tokens alone."""
     halves: tuple[tuple[Metric, int], ...] = (("ttft", 1), ("tpot", grid.setting.load.decoded))
     parts = [
         replace(bound, metric=metric, value=bound.value / divisor)
@@ -106,8 +127,7 @@ def _within_reach(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
         if bound.metric == "e2e"
         for metric, divisor in halves
     ]
-    looser = [bound for bound in bounds if bound.metric != "e2e"]
-    return _Search.begin(grid, (*looser, *parts)).within_reach() if parts else grid
+    return _Search.begin(grid, [*parts, *(bound for bound in bounds if bound.metric != "e2e")])
 
 
 def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
@@ -115,11 +135,6 @@ def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
     timed = [bound for bound in bounds if bound.metric not in {"devices", "usd_per_hour"}]
     search = _Search.begin(_rationed(grid, bounds), timed)
     return np.asarray((search.layers >= grid.setting.model.num_layers).any(axis=0))
-
-
-def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
-    """The most layers that fit on any pipeline within the bounds."""
-    return _Search.begin(_rationed(grid, bounds), bounds).most
 
 
 def _rationed(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
@@ -136,25 +151,33 @@ class _Search:
     bounds: tuple[Threshold, ...]
     cells: Cells
     """Device counts that the bounds allow."""
+    left: Mapping[Threshold, Limits]
+    """What each bound leaves of time, so that it is not computed again for fewer points."""
     limits: Limits
+    """What they leave together."""
     layers: Counts
     """The most that fit, by point and device counts; barred ones have none. No fewer than do, where not all do."""
 
     @classmethod
-    def begin(cls, grid: Grid, bounds: Sequence[Threshold]) -> "_Search":
+    def begin(
+        cls, grid: Grid, bounds: Sequence[Threshold], known: Mapping[Threshold, Limits] = MappingProxyType({})
+    ) -> "_Search":
+        """``known`` is what some of the bounds leave."""
         cells = _cells(grid, bounds)
         budget = _budget(cells)
         cells = cells[tuple(slice(count + 1) for count in budget)]
-        limits, stages = _limits(grid, bounds), grid.points.stages.astype(int)
-        layers = most_layers(holds_of(grid, limits, bound_by_kinds), grid.seats, budget, stages.tolist())
-        if grid.rations.shared:  # dealt out only where there would be enough if no stage had to share
-            held = np.where(cells, layers, 0).max(axis=tuple(range(1, layers.ndim)), initial=0)
-            near = np.flatnonzero(held >= grid.setting.model.num_layers)
-            holds = holds_of(grid.taken(near), at(limits, near), layers_by_kinds)
-            layers[near] = most_layers(holds, grid.seats, budget, stages[near].tolist())
-        if grid.barred and all(map(operator.le, grid.barred[1], budget)):
-            layers[(grid.points.stages == grid.barred[0], *grid.barred[1])] = -1
-        return cls(grid, tuple(bounds), cells, limits, np.where(cells, layers, np.int16(-1)))
+        left = {one: known.get(one) or _limits(grid, one) for one in bounds if one.metric in _TIMED}
+        limits = _tightest(grid, left.values())
+        layers = _fitting(grid, cells, holds_of(grid, limits, bound_by_kinds))
+        search = cls(grid, tuple(bounds), cells, left, limits, layers)
+        return search.dealt_out() if grid.rations.shared else search
+
+    def dealt_out(self) -> "_Search":
+        """With stages that share; only points at which all layers would fit if none had to."""
+        near, layers = self.within_reach(), self.layers.copy()
+        here = self.grid.taken(near)
+        layers[near] = _fitting(here, self.cells, holds_of(here, at(self.limits, near), layers_by_kinds))
+        return replace(self, layers=layers)
 
     @classmethod
     def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_Search":
@@ -172,13 +195,23 @@ class _Search:
         return max(0, int(self.layers.max(initial=0)))
 
     @property
+    def wanted(self) -> int:
+        """All the layers."""
+        return self.grid.setting.model.num_layers
+
+    @property
+    def most_by_point(self) -> Counts:
+        """The most that fit at each point."""
+        return np.asarray(self.layers.max(axis=tuple(range(1, self.layers.ndim)), initial=0))
+
+    @property
     def feasible(self) -> bool:
-        return self.most >= self.grid.setting.model.num_layers
+        return self.most >= self.wanted
 
     def with_fewest(self, objective: Threshold) -> tuple["_Search", Threshold]:
         """Only the device counts that cost least."""
         cost = device_costs(self.grid.pools, self.cells.shape)[objective.metric]
-        fits = (self.layers >= self.grid.setting.model.num_layers).any(axis=0)
+        fits = (self.layers >= self.wanted).any(axis=0)
         bound = replace(objective, value=float(cost[fits].min()))
         return self.further(bound), bound
 
@@ -208,14 +241,13 @@ class _Search:
                 low, few = middle, tried.most
                 continue
             search, high = tried, middle
-            if search.most == self.grid.setting.model.num_layers:
+            if search.most == self.wanted:
                 break
         return search, low, few
 
     def likely(self, few: int) -> float:
         """How far up from a bound into which few layers fit all of them will: layers go about in proportion to time."""
-        wanted = self.grid.setting.model.num_layers + 0.5
-        return min(_LIKELY, max(1 - _LIKELY, (wanted - few) / max(1, self.most - few)))
+        return min(_LIKELY, max(1 - _LIKELY, (self.wanted + 0.5 - few) / max(1, self.most - few)))
 
     def bounds_but(self, objective: Threshold) -> tuple[Threshold, ...]:
         """The bounds on everything else."""
@@ -225,12 +257,13 @@ class _Search:
 
     def further(self, bound: Threshold) -> "_Search":
         """Under one more bound; points that hold none of it are left out for good."""
-        return _Search.begin(self.within_reach(), (*self.bounds_but(bound), bound))
+        places, bounds = self.within_reach(), (*self.bounds_but(bound), bound)
+        known = {one: at(limits, places) for one, limits in self.left.items()}
+        return _Search.begin(self.grid.taken(places), bounds, known)
 
-    def within_reach(self) -> Grid:
+    def within_reach(self) -> Places:
         """The points at which all layers fit somewhere."""
-        fits = self.layers >= self.grid.setting.model.num_layers
-        return self.grid.taken(fits.any(axis=tuple(range(1, fits.ndim))))
+        return np.flatnonzero(self.most_by_point >= self.wanted)
 
     def pipeline(self) -> Pipeline:
         """The one with most room to spare."""
@@ -248,6 +281,15 @@ def _loosest(objective: Threshold) -> Threshold:
         objective,
         value={"rate": 0.0, "devices": math.inf, "usd_per_hour": math.inf}.get(objective.metric, 1e9),
     )
+
+
+def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
+    """The most layers by point and device counts; none where the bounds or the grid bar them."""
+    budget, stages = tuple(size - 1 for size in cells.shape), grid.points.stages.astype(int)
+    layers = most_layers(holds, grid.seats, budget, stages.tolist())
+    if grid.barred and all(map(operator.le, grid.barred[1], budget)):
+        layers[(stages == grid.barred[0], *grid.barred[1])] = -1
+    return np.where(cells, layers, np.int16(-1))
 
 
 def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
@@ -278,22 +320,27 @@ def _budget(cells: Cells) -> tuple[int, ...]:
     return tuple(int(most) for most in places.max(axis=0)) if len(places) else (0,) * cells.ndim
 
 
-def _limits(grid: Grid, bounds: Sequence[Threshold]) -> Limits:
-    """The longest *busy* that the bounds leave at each point, and the longest *first* of each kind there."""
-    load, points, overlap = grid.setting.load, grid.points, grid.overlap
-    busy_s, first_s = np.full(len(points), np.inf), np.full(overlap.shape, np.inf)
-    for bound in bounds:
-        if bound.metric == "rate":
-            busy_s = np.minimum(busy_s, 1 / max(bound.value, 1e-12))
-        if bound.metric in {"ttft", "tpot", "e2e"}:
-            busy_s = np.minimum(busy_s, staffed_s(points.batch, load.rate_rps, bound))
-        if bound.metric in {"tpot", "e2e"}:
-            tokens_s = bound.value * (load.decoded if bound.metric == "tpot" else grid.shares)
-            busy_s = np.minimum(busy_s, tokens_s / points.batch)
-        if bound.metric in {"ttft", "e2e"}:
-            ttft_s = bound.value * (np.ones(len(points)) if bound.metric == "ttft" else 1 - grid.shares)
-            first_s = np.minimum(first_s, most_first_s(ttft_s, overlap, load.rate_rps, bound.stat))
+def _limits(grid: Grid, bound: Threshold) -> Limits:
+    """The longest *busy* that a bound leaves at each point, and the longest *first* of each kind there."""
+    load, batch = grid.setting.load, grid.points.batch
+    if bound.metric == "rate":
+        return np.full(len(batch), 1 / max(bound.value, 1e-12)), ENDLESS
+    busy_s, first_s = staffed_s(batch, load.rate_rps, bound), ENDLESS
+    if bound.metric in {"tpot", "e2e"}:
+        tokens_s = bound.value * (load.decoded if bound.metric == "tpot" else grid.shares)
+        busy_s = np.minimum(busy_s, tokens_s / batch)
+    if bound.metric in {"ttft", "e2e"}:
+        ttft_s = bound.value * (np.ones(len(batch)) if bound.metric == "ttft" else 1 - grid.shares)
+        first_s = most_first_s(ttft_s, grid.overlap, load.rate_rps, bound.stat)
     return busy_s, first_s
+
+
+def _tightest(grid: Grid, left: Iterable[Limits]) -> Limits:
+    """What several bounds leave together."""
+    busy_s, first_s = np.full(len(grid.points), np.inf), ENDLESS
+    for busy, first in left:
+        busy_s, first_s = np.minimum(busy_s, busy), np.minimum(first_s, first)
+    return busy_s, np.broadcast_to(first_s, grid.overlap.shape)
 
 
 def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:

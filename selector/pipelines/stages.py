@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ Role = tuple[bool, bool]
 """Whether a stage is the first (embedding), and the last (head)."""
 Limits = tuple[Values, Values]
 """The longest *busy* at each point, and the longest *first* of each kind there."""
+ENDLESS = np.full((1, 1), np.inf)
+"""A *first* that nothing bounds, for every kind and point."""
 _CROWDED = 1e-6
 """Layers of a format that fit where there is no room for one."""
 _ROLES: list[Role] = [(False, False), (True, False), (False, True), (True, True)]
@@ -26,40 +28,43 @@ _ROLES: list[Role] = [(False, False), (True, False), (False, True), (True, True)
 
 def at(limits: Limits, places: Any) -> Limits:
     """Limits at some of the points."""
-    return limits[0][places], limits[1][:, places]
+    busy_s, first_s = limits
+    return busy_s[places], first_s if first_s is ENDLESS else first_s[:, places]
 
 
-def holds_of(grid: Grid, limits: Limits, layers: Callable[[Grid, Role, Limits], Values]) -> Holds:
+def holds_of(grid: Grid, limits: Limits, layers: Callable[[Grid, Role, Limits, Values], Values]) -> Holds:
     """Layers by seat and units, over all that it may be made of."""
-    return Holds(*(_by_seat(grid, layers(grid, role, limits)) for role in _ROLES))
+    timed = {last: in_time(grid, limits, last=last) for last in (False, True)}
+    return Holds(*(_by_seat(grid, layers(grid, role, limits, timed[role[1]])) for role in _ROLES))
 
 
-def bound_by_kinds(grid: Grid, role: Role, limits: Limits) -> Values:
-    """No fewer than ``_by_kinds`` with all units, and quick; exact if stages share none and have one format."""
-    alone = _alone(grid, role, limits)[-1:]
+def in_time(grid: Grid, limits: Limits, *, last: bool) -> Values:
+    """Layers that each kind of stage gets done within the limits at each point, whatever fits into memory."""
+    busy = grid.busy.layers_within(limits[0], last=last)
+    return np.minimum(busy, grid.first.layers_within(limits[1], last=last), out=busy)
+
+
+def bound_by_kinds(grid: Grid, role: Role, limits: Limits, timed: Values) -> Values:
+    """No fewer than ``layers_by_kinds``, with all units, and quick; exact if stages share none and have one format."""
+    alone = _alone(grid.capacity[role], grid.rations.allowed[-1:], timed)
     if not grid.rations.pairs:
         return alone
     mixed = _room(grid, role, limits).bound(grid.rations, grid.setting.model.num_layers)
     return np.concatenate([alone, mixed[None]], axis=1)
 
 
-def layers_by_kinds(grid: Grid, role: Role, limits: Limits) -> Values:
+def layers_by_kinds(grid: Grid, role: Role, limits: Limits, timed: Values) -> Values:
     """Layers, by units, that each kind of stage holds in a role (first, last) within the limits; then each pair of kinds."""
-    alone = _alone(grid, role, limits)
+    alone = _alone(grid.capacity[role], grid.rations.allowed, timed)
     if not grid.rations.pairs:
         return alone
     mixed = _room(grid, role, limits).within(grid.rations, grid.setting.model.num_layers)
     return np.concatenate([alone, mixed], axis=1)
 
 
-def _alone(grid: Grid, role: Role, limits: Limits) -> Values:
+def _alone(capacity: Values, allowed: Counts, timed: Values) -> Values:
     """Layers, by units, that stages of one kind hold."""
-    busy, first = (
-        times.layers_within(most_s, last=role[1])
-        for times, most_s in zip((grid.busy, grid.first), limits, strict=True)
-    )
-    within = np.minimum(np.minimum(busy, first), np.floor(grid.capacity[role]))
-    return np.asarray(np.clip(within, 0, grid.rations.allowed))
+    return np.asarray(np.clip(np.minimum(timed, np.floor(capacity)), 0, allowed))
 
 
 def _room(grid: Grid, role: Role, limits: Limits) -> Room:
@@ -94,10 +99,8 @@ def built(grid: Grid, ways: Sequence[tuple[int, int]], limits: Limits) -> Pipeli
     """The pipeline on these seats, with the units they take, at the only point of the grid; with no layer too many."""
     ordered = _ordered([(grid.seats[number], units) for number, units in ways])
     end = len(ordered) - 1
-    fillings = [
-        _fillings(grid, (seat, units), (place == 0, place == end), limits)
-        for place, (seat, units) in enumerate(ordered)
-    ]
+    fillings_of = cache(partial(_fillings, grid, limits))
+    fillings = [fillings_of(way, (place == 0, place == end)) for place, way in enumerate(ordered)]
     stages = _trimmed(grid, fillings)
     busy_s, firsts = _timed(grid, stages)
     return _pipeline(grid, stages, 0, (busy_s, firsts))
@@ -130,10 +133,11 @@ class _Filling:
         return tuple(part for part in ((self.base, layers - others), (self.other, others)) if part[1])
 
 
-def _fillings(grid: Grid, way: tuple[Seat, int], role: Role, limits: Limits) -> list[_Filling]:
+def _fillings(grid: Grid, limits: Limits, way: tuple[Seat, int], role: Role) -> list[_Filling]:
     """Of a stage on a seat with some units, at the only point of the grid."""
     (seat, units), allowed = way, grid.rations.allowed[way[1], :, 0]
-    alone = layers_by_kinds(grid, role, limits)[units, :, 0].astype(int).tolist()
+    timed = in_time(grid, limits, last=role[1])
+    alone = layers_by_kinds(grid, role, limits, timed)[units, :, 0].astype(int).tolist()
     found = [_Filling(kind, kind, [alone[kind]]) for kind, on in enumerate(grid.seat_of) if on == seat]
     if not grid.rations.pairs:
         return found
