@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intent.models import Goal, Metric, Objective, Op, PrecisionRule, Stat
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
@@ -69,6 +69,10 @@ HOPELESS: tuple[tuple[Metric, float], ...] = (
 )
 """Bounds that nothing holds, one question each."""
 
+QUALITY_LOSS = {"fp8": 0.002, "int8": 0.004, "int4": 0.02}
+QUALITY_BOUNDS = (0.001, 0.02)
+"""Between which a bound on the mean loss is drawn, by the logarithm."""
+
 WORKLOADS = tuple(
     Workload(rate_rps, *lengths, concurrency=max(4, round(8 * rate_rps)))
     for rate_rps in (0.1, 0.5, 1.0, 4.0)
@@ -112,6 +116,23 @@ def questions(a100: int, l40s: int) -> list[Question]:
         Question((*every, *goals), _problem(cluster, workload, draw.choice(RUNNING)))
         for goals, workload in _asked(draw)
     ]
+
+
+def quality_questions(a100: int, l40s: int) -> list[Question]:
+    """The same, where a bound on quality loss says which formats the layers may have, in place of leave for all of them."""
+    draw, (low, high) = random.Random(SEED), QUALITY_BOUNDS
+    return [
+        replace(
+            question,
+            goals=(*question.goals[len(PRECISIONS) :], _lost(low * (high / low) ** draw.random())),
+            problem=replace(question.problem, limits=Limits(quality_loss=QUALITY_LOSS)),
+        )
+        for question in questions(a100, l40s)
+    ]
+
+
+def _lost(most: float) -> Objective:
+    return Objective("quality_loss", "<=", "", value=most, unit="ratio")
 
 
 def _problem(cluster: Cluster, workload: Workload, running: str | None) -> Problem:

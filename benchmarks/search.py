@@ -22,7 +22,16 @@ import numpy as np
 from benchmarks import cp_sat
 from benchmarks.cp_sat import Found, OrToolsMissingError
 from benchmarks.provenance import provenance
-from benchmarks.questions import MODEL, PRECISIONS, PROFILES, SEED, Question, cluster_of, questions
+from benchmarks.questions import (
+    MODEL,
+    PRECISIONS,
+    PROFILES,
+    SEED,
+    Question,
+    cluster_of,
+    quality_questions,
+    questions,
+)
 from selector.models import Plan, Problem, Ticket, Workload
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BATCHES, Load, Setting
@@ -68,11 +77,13 @@ def _document(options: argparse.Namespace) -> Document:
         **provenance(),
         "parameters": _parameters(options),
         "load_average": os.getloadavg(),
-        "rows": [in_new_process(measured, size, options.repeat) for size in options.clusters],
+        "rows": [in_new_process(measured, size, options.repeat, questions) for size in options.clusters]
+        + [in_new_process(measured, size, options.repeat, quality_questions) for size in options.quality],
     }
     if options.beside:
         document["rows"] = [
-            row | beside((row["a100"], row["l40s"]), options.limit) for row in document["rows"]
+            row if row["bounds_quality"] else row | beside((row["a100"], row["l40s"]), options.limit)
+            for row in document["rows"]
         ]
     return document | {"load_average_after": os.getloadavg()}
 
@@ -87,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         help="A100 and L40S of each; default 4+4,8+8,16+16,64+64",
     )
     found.add_argument("--repeat", type=int, default=REPEAT, help="times that every question is asked")
+    found.add_argument(
+        "--quality", type=sizes, default=(), metavar="A+L,...", help="the same under a bound on quality loss"
+    )
     found.add_argument("-o", "--output", choices=("table", "json"), default="table")
     found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything")
     found.add_argument("--beside", choices=("cp-sat",), help="ask OR-tools the core question as well")
@@ -129,9 +143,9 @@ def in_new_process(measure: Callable[..., Document], *arguments: Any) -> Documen
         return apart.submit(measure, *arguments).result()
 
 
-def measured(size: Size, repeat: int) -> Document:
+def measured(size: Size, repeat: int, questions_for: Callable[[int, int], list[Question]]) -> Document:
     """The times of every question, each asked so many times; the very first answer is the cold one and counts apart."""
-    asked = questions(*size)
+    asked = questions_for(*size)
     before_mb = peak_mb()
     _, cold_ms = timed(asked[0])
     times, plan_times, plans = list[float](), list[float](), 0
@@ -144,6 +158,7 @@ def measured(size: Size, repeat: int) -> Document:
     return {
         "a100": size[0],
         "l40s": size[1],
+        "bounds_quality": questions_for is quality_questions,
         "p50_ms": p50,
         "p95_ms": p95,
         "max_ms": most,
@@ -254,12 +269,12 @@ def table(rows: Sequence[Document]) -> list[str]:
     """The rows for people."""
     names = ("p50 ms", "p95 ms", "max ms", "plans p95", "cold ms")
     lines = [
-        f"{'A100+L40S':12}"
+        f"{'A100+L40S':14}"
         + "".join(f"{name:>11}" for name in names)
         + f"{'plans':>8}{'questions':>11}{'MB':>8}"
     ]
     lines += [
-        f"{_name(row):12}{row['p50_ms']:11.1f}{row['p95_ms']:11.1f}{row['max_ms']:11.1f}"
+        f"{_name(row):14}{row['p50_ms']:11.1f}{row['p95_ms']:11.1f}{row['max_ms']:11.1f}"
         f"{row['plans_p95_ms'] or math.nan:11.1f}{row['cold_ms']:11.1f}"
         f"{row['plans'] / row['questions']:8.0%}{row['questions']:11}{row['memory_mb']:8.0f}"
         for row in rows
@@ -272,13 +287,14 @@ def table(rows: Sequence[Document]) -> list[str]:
 def _core_line(row: Document, core: Document) -> str:
     theirs = core["cp_sat"]
     return (
-        f"{_name(row):12}{core['points']:4} points: {core['ours_seconds'] * 1e3:.0f} ms; CP-SAT {theirs['status']}"
+        f"{_name(row):14}{core['points']:4} points: {core['ours_seconds'] * 1e3:.0f} ms; CP-SAT {theirs['status']}"
         f" after {theirs['seconds']:.2f} s, {'no other optimum' if core['agree'] else 'ANOTHER OPTIMUM'}"
     )
 
 
 def _name(row: Document) -> str:
-    return f"{row['a100']}+{row['l40s']}"
+    bounded = " quality" if row["bounds_quality"] else ""
+    return f"{row['a100']}+{row['l40s']}{bounded}"
 
 
 if __name__ == "__main__":

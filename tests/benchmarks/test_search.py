@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import search
 from benchmarks.cp_sat import Found
-from benchmarks.questions import PRECISIONS, cluster_of, questions
+from benchmarks.questions import PRECISIONS, cluster_of, quality_questions, questions
 from benchmarks.search import (
     agree,
     beside,
@@ -46,6 +46,15 @@ def test_the_questions_differ_and_are_of_all_sorts():
     assert 5 < sum(question.problem.now is not None for question in asked) < len(asked) - 5
     allowed = {goal.value for goal in asked[0].goals if isinstance(goal, PrecisionRule)}
     assert allowed == set(PRECISIONS) == {"bf16", "fp16", "fp8", "int8", "int4"}
+
+
+def test_the_same_is_asked_under_a_bound_on_quality_loss():
+    plain, bounded = questions(4, 4), quality_questions(4, 4)
+    for one, other in zip(plain, bounded, strict=True):
+        *goals, lost = other.goals
+        assert tuple(goals) == one.goals[len(PRECISIONS) :]
+        assert lost.metric == "quality_loss"
+        assert 0.001 <= lost.value <= 0.02
 
 
 def test_what_runs_is_left_out_where_it_does_not_fit():
