@@ -17,6 +17,7 @@ from selector.models import Candidate, Infeasible, LeftOut, Plan, Problem, Profi
 from selector.moves import bytes_to_move, switch
 from selector.objectives import (
     FULL,
+    LATENCIES,
     WORKLOAD_RATE,
     Bound,
     Demands,
@@ -243,7 +244,24 @@ def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
     demands = finder.ranking.demands
     if demands.balance:
         return finder.traded(goals, demands.balance)
-    return finder.best(goals, demands.optimised)
+    found = finder.best(goals, demands.optimised)
+    looser = [finder.best(held, demands.optimised) for held in _but_one(goals)]
+    held = [one for one in looser if one and not finder.ranking.missed(goals, one.best)]
+    answers = [*([found] if found else []), *held]
+    order = replace(finder.ranking, candidates=[one.best for one in answers]).best_first
+    return next((one for one in answers if one.best is order[0]), None)
+
+
+def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:
+    """The goals without one bound on latency, where there are some on different statistics.
+
+    The search holds all bounds in one batch, but each statistic is predicted for the batch that is enough for it: what is best
+    without a bound may hold that one, too.
+    """
+    latencies = [goal for goal in goals if isinstance(goal, Objective) and goal.metric in LATENCIES]
+    if len({goal.stat for goal in latencies}) < 2:
+        return []
+    return [[goal for goal in goals if goal is not left_out] for left_out in latencies]
 
 
 def _today(finder: Finder) -> Candidate | None:

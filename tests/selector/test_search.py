@@ -135,6 +135,19 @@ def test_minimising_cost_finds_the_cheapest_that_keeps_up(choose: Choose, large:
     assert plan.certificate[0].startswith(f"for less than {plan.prediction.usd_per_hour:.4g} USD/h at most")
 
 
+def test_goals_on_different_statistics_may_each_be_held_by_a_batch_of_their_own(
+    choose: Choose, large: Problem
+) -> None:
+    layers = replace(large.model, num_layers=12)
+    problem = replace(large, model=layers, workload=Workload(0.676, 2000, 500, 2))
+    goals = [
+        Objective("tpot", "<=", "p99", stat="p99", value=0.133, unit="s"),
+        Objective("tpot", "<=", "mean", stat="mean", value=0.0214, unit="s"),
+    ]
+    plan = plan_of(choose(problem, *goals))
+    assert str(plan.target) == "A100[0]:0-12@bf16"
+
+
 def test_a_latency_goal_does_not_hold_where_requests_pile_up(choose: Choose, small: Problem) -> None:
     flooded = replace(small, workload=replace(small.workload, rate_rps=1e6))
     answer = infeasible(choose(flooded, ttft(2.0)))
