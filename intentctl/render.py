@@ -125,7 +125,7 @@ def _left_out(answer: Document) -> list[Row]:
 def intent_rows(intent: Document) -> list[Row]:
     """An intent's read-back, what was assumed, and what is wrong with it."""
     rows = [("understood", intent["readback"] or "nothing"), ("outcome", intent["outcome"])]
-    rows += [("assumed", item["text"]) for item in intent["assumptions"]]
+    rows += [("assumed", text) for text in dict.fromkeys(item["text"] for item in intent["assumptions"])]
     asked = {question["text"] for question in intent["questions"]}
     rows += [("finding", _finding(item)) for item in intent["findings"] if item["message"] not in asked]
     for question in intent["questions"]:
