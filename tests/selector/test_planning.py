@@ -15,6 +15,7 @@ from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Tick
 from selector.outlook import Simulated, simulated
 from selector.planning import Seen, planned
 from selector.prediction import candidate
+from selector.search import select
 
 STATS = ("mean", "p50", "p90", "p95", "p99", "p99.9")
 
@@ -142,9 +143,17 @@ def test_few_searches_end_with_the_best_that_was_simulated(
         assert found is not None
         return replace(found, ttft_s={stat: 50 * value for stat, value in found.ttft_s.items()})
 
+    corrected = list[bool]()
+
+    def searched(goals: object, problem: Problem, *arguments: object) -> Plan | Infeasible:
+        corrected.append(("ttft", "p99") in problem.corrections)
+        return select(goals, problem, *arguments)  # type: ignore[arg-type]  # handed through
+
     monkeypatch.setattr(planning, "simulated", slower)
+    monkeypatch.setattr(planning, "select", searched)
     problem = Problem(mixed, llama, Workload(0.5, 800, 250, 4), None, capabilities=ENGINE)
     answer = planned([at_most(2.0)], problem, known, ticket)
     assert isinstance(answer, Infeasible)
     assert answer.nearest is not None
     assert answer.nearest.prediction.ttft_s["p99"] > 2.0
+    assert corrected[:3] == [False, False, True]
