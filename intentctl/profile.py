@@ -94,7 +94,7 @@ def find_subject(client: Client, like: str | None) -> Subject:
     try:
         model = ModelSpec(**described["model"])
         cluster = _cluster(state["inventory"])
-        topology = parse_topology(state["topology"]["text"], cluster, model.num_layers, "bf16")
+        topology = parse_topology(state["topology"]["text"], cluster, model.num_layers)
         kinds = sorted({stage.kind for stage in topology.stages})
         nodes = [
             node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}

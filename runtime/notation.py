@@ -16,10 +16,11 @@ _STAGE = re.compile(
 )
 
 
-def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str) -> Topology:
+def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str | None = None) -> Topology:
     """Read the text form, for example ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4`` or ``tp2pp4``.
 
-    ``precision`` is what holds where the text says none. ``tp2pp4`` needs a cluster with one device kind.
+    ``precision`` is what holds where the text says none; without it the text has to say one. ``tp2pp4`` needs a cluster of
+    one device kind.
 
     Raises:
         TopologyError: naming the part that could not be read or bound.
@@ -30,6 +31,8 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str)
             raise TopologyError(
                 f"{text!r} does not say which of {', '.join(cluster.kinds)} to use; write e.g. {cluster.kinds[0]}x2"
             )
+        if precision is None:
+            raise TopologyError(f"{text!r} does not say its precision; write e.g. {cluster.kinds[0]}x2@bf16")
         tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
         return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
     parts = [part.strip() for part in stripped.split(">")]
@@ -42,7 +45,9 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str)
     return Topology(tuple(stages))
 
 
-def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str]) -> Stage:
+def _parse_stage(
+    part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str | None]
+) -> Stage:
     match = _STAGE.match(part)
     if match is None:
         raise TopologyError(
@@ -51,6 +56,8 @@ def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[in
     num_layers, precision = defaults
     if match["start"] is None and num_layers is None:
         raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
+    if (named := match["precision"] or precision) is None:
+        raise TopologyError(f"stage {part!r} does not say its precision; write @bf16 or another behind it")
     kind = match["kind"]
     devices = (
         tuple(map(int, match["ids"].split(",")))
@@ -63,6 +70,4 @@ def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[in
         interval, name = item.split("=")
         start, end = map(int, interval.split("-"))
         overrides.append((LayerRange(start, end), Precision.named(name, kind)))
-    return Stage(
-        kind, devices, layers, Precision.named(match["precision"] or precision, kind), tuple(overrides)
-    )
+    return Stage(kind, devices, layers, Precision.named(named, kind), tuple(overrides))

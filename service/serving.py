@@ -130,14 +130,13 @@ class Serving:
                 )
                 raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
             target = parse_topology(
-                plan["target"]["text"],
-                self.deployment.cluster,
-                self.engine.topology.num_layers,
-                precision="bf16",
+                plan["target"]["text"], self.deployment.cluster, self.engine.topology.num_layers
             )
             operation = Operation(f"op-{uuid.uuid4().hex[:12]}", plan_id)
             operation.enter(Phase.PLANNED, time.time())
-            await asyncio.to_thread(self._store.claim_plan, plan_id, operation.document())
+            if not await asyncio.to_thread(self._store.claim_plan, plan_id, operation.document()):
+                message = f"{plan_id} was applied by another service just now; make a new plan"
+                raise RefusedError(Code.ALREADY_APPLIED, message)
             self._operation = operation
             self._switch = asyncio.create_task(self._run(operation, target), name=operation.id)
             return operation.document()

@@ -99,3 +99,10 @@ def test_what_cannot_be_read_or_bound_says_why(text: str, message: str) -> None:
 def test_too_many_stages_are_refused() -> None:
     with pytest.raises(TopologyError, match="TP 1 and PP 9 are not possible with 8 layers"):
         parse_topology("pp9", LAPTOP, 8, "fp32")
+
+
+@pytest.mark.parametrize(("text", "cluster"), [("A100x2:0-80", MIXED), ("tp2", LAPTOP)])
+def test_a_text_without_a_precision_is_refused_where_none_is_given(text: str, cluster: Cluster) -> None:
+    with pytest.raises(TopologyError, match="does not say its precision"):
+        parse_topology(text, cluster, 80)
+    assert parse_topology(text, cluster, 80, "bf16").pp_size == 1

@@ -164,6 +164,17 @@ def test_a_plan_is_applied_once(http):
 
 
 @pytest.mark.slow
+def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, service, monkeypatch):
+    plan, store = plan_for(http), service.parts.store
+    unclaimed = store.plan(plan["id"])
+    assert store.claim_plan(plan["id"], {"id": "op-elsewhere", "done": False})
+    monkeypatch.setattr(store, "plan", lambda _: unclaimed)
+
+    problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
+    assert http.get("/v1/topology").json()["operation"] is None
+
+
+@pytest.mark.slow
 def test_a_plan_made_before_the_topology_changed_is_stale(http):
     old, plan = plan_for(http), plan_for(http)
     apply(http, plan)
