@@ -21,7 +21,7 @@ from intentctl.arguments import (
 from intentctl.status import CommandError, Exit
 from intentctl.visible import visible_lines
 
-HELP = """Say what an LLM service must do; the running service reshapes itself, without losing a token.
+HELP = """Say what an LLM service must do, apply the plan, and the running service reshapes itself without losing a token.
 
 Without a command: intentctl "keep P99 TTFT < 2s at peak" plans for the text, then asks to apply.
 

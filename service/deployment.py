@@ -5,6 +5,7 @@ Relative paths in it are relative to the file. Memory is in GB of 1e9 bytes, ban
 
 import itertools
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ BLOCK_TOKENS = 16
 """Of a KV block, to see whether one fits."""
 CPU = "CPU"
 """The kind whose figures are measured on the machine itself."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +147,26 @@ def load(file: Path) -> Deployment:
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         workload=_workloads(source),
         limits=_limits(limits),
-        approval=limits.get("approval", "person"),
+        approval=_approval(source),
         engine=data.get("engine"),
         vllm=_vllm(source),
         llm=_llm(data.get("llm")),
         profiles=_profiles(source, cluster),
         timezone=timezone,
     )
+
+
+def _approval(source: LocatedYaml) -> Literal["person", "nobody"]:
+    """Who may apply a plan; ``limits.approval`` is where older files say it."""
+    said: Literal["person", "nobody"] | None = source.data.get("limits", {}).get("approval")
+    if said is None:
+        by: Literal["person", "nobody"] = source.data.get("approval", {"by": "person"})["by"]
+        return by
+    instead = f"write `approval: {{by: {said}}}` at the top level instead"
+    if "approval" in source.data:
+        raise source.error(["limits", "approval"], f"is said twice; {instead}, and leave this out")
+    log.warning("%s", source.error(["limits", "approval"], instead))
+    return said
 
 
 @cache

@@ -261,7 +261,7 @@ def approve(
     name, made_for = plan_document["id"], plan_document["generation"]
     if deployment.approval == "nobody":
         raise RefusedError(
-            Code.NOT_APPROVED, "this deployment's policy (limits.approval) lets nobody apply a plan"
+            Code.NOT_APPROVED, "this deployment's policy (approval.by) lets nobody apply a plan"
         )
     if applied_by is not None:
         raise RefusedError(

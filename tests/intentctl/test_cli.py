@@ -279,7 +279,7 @@ def test_watching_ends_with_the_service(run, at, monkeypatch):
 
 @pytest.mark.slow
 def test_policy_beats_yes(run, tmp_path):
-    text = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
+    text = DEPLOYMENT + "approval: {by: nobody}\n"
     with ScriptedService(tmp_path, text) as service:
         code, _, err = run(TEXT, "--yes", "--server", service.url)
 

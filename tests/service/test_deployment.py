@@ -110,6 +110,22 @@ def test_what_cannot_be_is_refused_by_its_path(tmp_path, old, new, said):
     assert said in broken(tmp_path, old, new)
 
 
+def test_who_approves_is_said_at_the_top_level(tmp_path):
+    assert load(write_deployment(tmp_path)).approval == "person"
+    assert load(write_deployment(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n")).approval == "nobody"
+
+
+def test_where_older_files_say_who_approves_is_read_with_a_warning(tmp_path, caplog):
+    old = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
+
+    assert load(write_deployment(tmp_path, old)).approval == "nobody"
+    (warning,) = caplog.messages
+    assert "deployment.yaml:" in warning
+    assert "limits.approval: write `approval: {by: nobody}` at the top level instead" in warning
+    with pytest.raises(DeploymentError, match=r"limits\.approval: is said twice"):
+        load(write_deployment(tmp_path, old + "approval: {by: nobody}\n"))
+
+
 VLLM = """\
 engine: vllm
 vllm:

@@ -221,7 +221,7 @@ def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
 
 @pytest.mark.slow
 def test_policy_may_let_nobody_apply(tmp_path):
-    text = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
+    text = DEPLOYMENT + "approval: {by: nobody}\n"
     with (
         ScriptedService(tmp_path, text) as service,
         client_of(service) as http,
