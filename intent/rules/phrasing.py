@@ -38,8 +38,8 @@ def passes(text: str) -> tuple[Rule, ...]:
     """
     return (
         _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers,
-        _gpus, no_units, quantities, partial(half_more, text), _cards, ratios, complements, shares, ranges,
-        _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _mapped, _settings,
+        _gpus, no_units, quantities, partial(half_more, text), _cards, partial(_spared, text), ratios, complements, shares,
+        ranges, _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _mapped, _settings,
         partial(_finishing, text),
     )  # fmt: skip
 
@@ -72,6 +72,23 @@ def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
     if (opens.value, closes.value) != ("(", ")") or inner.kind is not Kind.METRIC:
         return None
     return joined(tokens[:4], Kind.METRIC, inner.value)
+
+
+def _spared(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+    """``keep node b free``: nothing is to run there, whoever is called ``free``; so many free ones are no goal."""
+    place = 2 if kinds(tokens, Kind.COUNTED, Kind.SELECTOR) else 1
+    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not kinds(
+        tokens[place:], Kind.TENANT
+    ):
+        return None
+    free = tokens[place]
+    if text[free.start : free.end].lower() != "free" or not _KEPT.search(text[: tokens[0].start].lower()):
+        return None
+    kind = Kind.AVOID if place == 1 else Kind.UNKNOWN
+    return [*tokens[:place], replace(free, kind=kind, value="free")], place + 1
+
+
+_KEPT = re.compile(r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs)\b[^,.;:]*$")
 
 
 def _gpus(tokens: Sequence[Token]) -> Rewrite | None:

@@ -186,3 +186,19 @@ def test_what_is_tried_keeps_its_amount(catalogue):
     assert [text[one.start : one.end] for one in tokenize(text, catalogue) if one.kind is Kind.QUANTITY] == [
         "$200 a day"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("keep node b free", Kind.AVOID),
+        ("leave the L40S free", Kind.AVOID),
+        ("keep gpu-1 free at night", Kind.AVOID),
+        ("run free on the L40S", Kind.TENANT),
+        ("keep free users on node b", Kind.TENANT),
+    ],
+)
+def test_what_is_kept_free_is_no_tenant_of_that_name(text, kind, catalogue):
+    tokens = tokenize(text, catalogue)
+    (said,) = [one for one in tokens if text[one.start : one.end].startswith("free")]
+    assert said.kind is kind
