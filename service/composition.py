@@ -40,7 +40,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         ServiceError: the store, the deployment or a setting cannot be used; nothing runs then.
         RuntimeFault: the engine cannot start.
     """
-    checkpoint = deployment.checkpoint()
+    checkpoint = deployment.to_serve()
     llm = llm_settings(deployment.llm) if deployment.llm else None
     tokenizer = Tokenizer.load(checkpoint)
     store = Store.open(settings.folder, settings.database_url)

@@ -108,7 +108,7 @@ class Deployment:
         return self.workload.get(window, default)
 
     def checkpoint(self) -> Path:
-        """The checkpoint folder to serve.
+        """The model's checkpoint folder.
 
         Raises:
             RefusedError: the deployment only knows the model's shape.
@@ -121,6 +121,21 @@ class Deployment:
                 "give its checkpoint folder as `path`",
             )
         return self.model.checkpoint
+
+    def to_serve(self) -> Path:
+        """The checkpoint folder, where this is something that one service can run.
+
+        Raises:
+            RefusedError: the deployment only knows the model's shape, or has several machines.
+        """
+        if len(self.cluster.nodes) > 1:
+            names = ", ".join(node.name for node in self.cluster.nodes)
+            raise RefusedError(
+                Code.UNSUPPORTED,
+                f"{self.file}: the nodes {names} can be planned for together but not served: a service runs on one "
+                "machine; leave the node that it is to run on",
+            )
+        return self.checkpoint()
 
 
 def load(file: Path) -> Deployment:

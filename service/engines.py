@@ -30,7 +30,7 @@ def capabilities(deployment: Deployment) -> Capabilities | None:
 
 async def start(deployment: Deployment) -> Engine:
     """The deployment's engine in its start topology, the built-in one unless said; one device when it names no topology."""
-    place = deployment.checkpoint(), deployment.model.start or smallest(deployment), deployment.cluster
+    place = deployment.to_serve(), deployment.model.start or smallest(deployment), deployment.cluster
     if name(deployment) == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 

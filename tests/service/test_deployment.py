@@ -213,6 +213,18 @@ def test_a_missing_file_is_named(tmp_path):
         load(tmp_path / "nowhere.yaml")
 
 
+def test_several_machines_are_planned_for_and_not_served(tmp_path):
+    node = "{name: other, link: {kind: pcie, bandwidth_gb_s: 25, latency_us: 10}, gpus: [{kind: CPU, count: 1, memory_gb: 1}]}"
+    network = "  network: {kind: network, bandwidth_gb_s: 10, latency_us: 50}\n"
+    text = DEPLOYMENT.replace("  nodes:\n", f"{network}  nodes:\n    - {node}\n", 1)
+    deployment = load(write_deployment(tmp_path, text.replace("start: pp2", "")))
+
+    with pytest.raises(
+        RefusedError, match="the nodes other, local can be planned for together but not served"
+    ):
+        deployment.to_serve()
+
+
 def test_two_nodes_of_one_name_are_refused(tmp_path):
     node = "{name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 2}]}"
     text = DEPLOYMENT.replace("nodes:\n", f"nodes:\n    - {node}\n", 1)
