@@ -1,6 +1,6 @@
 """The intent document (``apiVersion: intentctl/v1``): an Intent as JSON and back, nothing lost, unknown keys refused."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from types import UnionType
@@ -16,6 +16,11 @@ _KEYS = (
     "translator",
 )  # fmt: skip
 _Read = TypeVar("_Read")
+
+
+def pointer_to(path: Iterable[str | int]) -> str:
+    """A JSON Pointer (RFC 6901) from the keys and places on a path."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def to_document(intent: Intent) -> dict[str, Any]:

@@ -50,6 +50,9 @@ METRIC_LABELS: Mapping[str, str] = {
 }
 """Metric to what people are shown."""
 
+HOURS_OF_COST = {"USD/h": 1.0, "USD/day": 24.0, "USD/month": 730.0}
+"""Unit of cost to the hours it is for; a price per token has none."""
+
 HIGHER_IS_BETTER = frozenset({"throughput_tok", "throughput_req", "availability"})
 LOWER_IS_BETTER = frozenset(
     {"ttft", "tpot", "e2e", "reconfig_pause", "error_rate", "quality_loss", "cost", "gpu_count"}

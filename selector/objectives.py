@@ -4,7 +4,16 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, TenantException
+from intent.models import (
+    HOURS_OF_COST,
+    Config,
+    Goal,
+    Objective,
+    Placement,
+    PrecisionRule,
+    Priority,
+    TenantException,
+)
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector.models import Candidate, Margin, Prediction, Problem, Workload
 from selector.pipelines.optimum import Metric, Threshold
@@ -180,7 +189,7 @@ def usd_per(unit: str | None, workload: Workload) -> float:
     """What one USD an hour is by the day, the month (730 h) or the million output tokens at the workload's rate."""
     if unit == "USD/Mtok":
         return 1e6 / (3600 * workload.rate_rps * max(1, workload.output_tokens))
-    return {"USD/day": 24.0, "USD/month": 730.0}.get(unit or "", 1.0)
+    return HOURS_OF_COST.get(unit or "", 1.0)
 
 
 def thresholds(goals: Sequence[Bound], problem: Problem) -> list[Threshold]:

@@ -9,12 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
 from service.api_models import Problem
 from service.composition import Composition
 from service.errors import Code, Detail, ServiceError
 from service.openai_api import openai_app
-from service.problems import CODE_OF_STATUS, MEDIA_TYPE, pointer, problem, problem_of
+from service.problems import CODE_OF_STATUS, MEDIA_TYPE, problem, problem_of
 from service.routes import routes
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def _handle_errors(app: FastAPI) -> None:
 def _detail(item: Any) -> Detail:
     """A pydantic error; its place is relative to the body where it is in the body."""
     place = item["loc"][1:] if item["loc"][0] == "body" else item["loc"]
-    return Detail(pointer(place), item["msg"], item["type"])
+    return Detail(pointer_to(place), item["msg"], item["type"])
 
 
 class ProblemResponse(JSONResponse):

@@ -55,8 +55,3 @@ def problem(
 def problem_of(error: ServiceError) -> dict[str, Any]:
     """The problem an error of this service becomes."""
     return problem(error.code, str(error), error.errors, error.members)
-
-
-def pointer(path: Sequence[str | int]) -> str:
-    """A JSON Pointer (RFC 6901) from path parts."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

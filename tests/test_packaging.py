@@ -1,13 +1,17 @@
 """The distribution: seven packages that nobody else owns, side by side, in the version the changelog names."""
 
+import ast
 import re
+import sys
 import tomllib
 from importlib.metadata import entry_points, packages_distributions, requires, version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from runtime.vllm_engine.hooks import VERSIONS
 
@@ -85,3 +89,33 @@ def test_the_licence_is_the_whole_apache_text() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_what_the_packages_import_is_declared() -> None:
+    """Each module from elsewhere belongs to a distribution that the project or one of its extras asks for."""
+    asked = [
+        *PROJECT["project"]["dependencies"],
+        *chain(*PROJECT["project"]["optional-dependencies"].values()),
+    ]
+    declared = {canonicalize_name(Requirement(one).name) for one in asked}
+    owners = packages_distributions()
+    for module, files in imported().items():
+        names = {canonicalize_name(name) for name in (module, *owners.get(module, []))}
+        assert names & declared, f"{module} is imported by {files[0]} and not declared"
+
+
+def imported() -> dict[str, list[str]]:
+    """Modules from elsewhere to the files of the wheel that import them; tests' own generators apart."""
+    found: dict[str, list[str]] = {}
+    own = {*PACKAGES, *sys.stdlib_module_names}
+    for file in sorted(chain(*((ROOT / package).rglob("*.py") for package in PACKAGES))):
+        if file.name == "testing.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                top = (name or "").split(".")[0]
+                if top not in own:
+                    found.setdefault(top, []).append(str(file.relative_to(ROOT)))
+    return found

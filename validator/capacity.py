@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from intent.models import LATENCIES, Finding, Goal, Objective
+from intent.models import HOURS_OF_COST, LATENCIES, Finding, Goal, Objective
 from runtime.footprint import HEADROOM
 from runtime.models import BYTES_PER_VALUE, Gpu, ModelSpec
-from validator.intervals import HOURS, hard, interval
+from validator.intervals import hard, interval
 from validator.inventory import degrees, served
 from validator.memory import Room, needed_bytes, room
 from validator.models import Site
@@ -98,7 +98,7 @@ def _cost(
         least = min(rates, default=0.0)
     else:
         need = needed_bytes(model, site.cluster.kinds, left.formats)
-        least = cheapest_usd_h(left.gpus, need) * HOURS[unit]
+        least = cheapest_usd_h(left.gpus, need) * HOURS_OF_COST[unit]
     if (goal.value or 0.0) < least * (1 - 1e-9) and goal.op != ">=":
         facts = {"model": model.name, "least": words.amount(_rounded(least, math.ceil), unit, "")}
         yield words.finding("below_cheapest", place, goal, "at_least", **facts)

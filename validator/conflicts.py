@@ -12,6 +12,7 @@ from typing import Any
 
 from intent.models import (
     HIGHER_IS_BETTER,
+    HOURS_OF_COST,
     Config,
     Finding,
     Goal,
@@ -21,7 +22,7 @@ from intent.models import (
     TenantException,
 )
 from validator.devices import asked_for
-from validator.intervals import HOURS, Interval, bounded, hard, interval, together
+from validator.intervals import Interval, bounded, hard, interval, together
 from validator.models import Site
 from validator.words import Words
 
@@ -134,7 +135,7 @@ def _excepted(exception: TenantException, bound: Objective) -> str | None:
 
 
 def _per_hour(value: float | None, unit: str | None) -> float | None:
-    return None if value is None else value / HOURS.get(unit or "", 1.0)
+    return None if value is None else value / HOURS_OF_COST.get(unit or "", 1.0)
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -3,12 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from intent.models import Config, Goal, Objective, Placement
+from intent.models import HOURS_OF_COST, Config, Goal, Objective, Placement
 from validator.models import Site
 from validator.overlap import defined, overlap
-
-HOURS = {"USD/h": 1.0, "USD/day": 24.0, "USD/month": 730.0}
-"""Unit of cost to the hours it is for; a price per token has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,8 @@ def interval(goal: Objective | Config) -> Interval:
     if goal.value is None:
         return Interval(-math.inf, math.inf)
     return bounded(
-        goal.op, goal.value / (HOURS.get(goal.unit or "", 1.0) if isinstance(goal, Objective) else 1.0)
+        goal.op,
+        goal.value / (HOURS_OF_COST.get(goal.unit or "", 1.0) if isinstance(goal, Objective) else 1.0),
     )
 
 

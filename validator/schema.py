@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from intent.document import to_document
+from intent.document import pointer_to, to_document
 from intent.models import Finding, Intent
 from validator.words import Words
 
@@ -29,7 +29,7 @@ def check(intent: Intent, words: Words) -> Iterator[Finding]:
     """One finding for each place where the document breaks the schema, in document order."""
     problems = sorted(errors(to_document(intent)), key=lambda one: [str(part) for part in one[0]])
     for path, problem in problems:
-        pointer = "".join(f"/{_escaped(str(part))}" for part in path)
+        pointer = pointer_to(path)
         yield Finding("schema_violation", pointer, f"{pointer or '/'}: {_said(problem, words)}")
 
 
@@ -73,10 +73,6 @@ def _said(problem: ValidationError, words: Words) -> str:
     expected = json.dumps(problem.validator_value, ensure_ascii=False)[:MOST_CHARACTERS]
     key = _KEYS.get(str(problem.validator), "schema.other")
     return words.message(key, shown=shown, expected=expected)
-
-
-def _escaped(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
 
 
 _KEYS = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from intent.document import pointer_to
 from intent.errors import ExtractionError, Failure, Problem
 
 Slots = Mapping[str, str | None]
@@ -47,7 +48,7 @@ def parse_answer(content: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     found = sorted(
         Draft202012Validator(schema).iter_errors(answer), key=lambda one: list(map(str, one.absolute_path))
     )
-    if problems := [Problem(_pointer(one.absolute_path), one.message[:200]) for one in found]:
+    if problems := [Problem(pointer_to(one.absolute_path), one.message[:200]) for one in found]:
         raise unusable(Failure.NOT_IN_SCHEMA, problems)
     return dict(answer)
 
@@ -66,10 +67,6 @@ def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:
     return ExtractionError(
         failure, f"the model's answer is unusable at {said}", tuple(problems[:MOST_PROBLEMS])
     )
-
-
-def _pointer(path: Any) -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
 def _unfenced(content: str) -> str:
