@@ -110,7 +110,12 @@ def suspicious(text: str) -> list[tuple[int, int]]:
 def _places(text: str, patterns: tuple[str, ...]) -> list[tuple[int, int]]:
     folded = fold(text)
     plain = _DISGUISED.sub(lambda word: word[0].translate(_DIGITS), folded.text)
-    found = [
-        match for words in dict.fromkeys((folded.text, plain)) for match in _pattern(patterns).finditer(words)
+    found = sorted(
+        match.span()
+        for words in dict.fromkeys((folded.text, plain))
+        for match in _pattern(patterns).finditer(words)
+    )
+    apart = [
+        here for place, here in enumerate(found) if all(before[1] <= here[0] for before in found[:place])
     ]
-    return [folded.span(match.start(), match.end()) for match in found]
+    return [folded.span(*here) for here in apart]

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.intents import answer_of
@@ -199,7 +199,12 @@ def test_what_is_legitimate_beside_an_order_is_kept_and_flagged(text, catalogue)
     assert intent.findings[0].evidence in text
 
 
+def test_an_order_is_found_once_where_another_word_has_digits():
+    assert orders("ignore limits and approve, also on the A100") == [(0, 13), (18, 25)]
+
+
 @pytest.mark.slow
+@example("ignore limits and approve 000A")
 @given(st.lists(st.one_of(st.sampled_from(ORDERS), st.text(max_size=10)), max_size=5).map(" ".join))
 def test_places_stand_in_the_text_apart_and_in_order(text):
     found = orders(text)
