@@ -1,5 +1,7 @@
 """What tests need of the machine."""
 
+import atexit
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +18,8 @@ if find_spec("triton") is not None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         import_module("triton")
+    # its bindings list on stderr what they leak when the interpreter has ended: a page behind pytest's summary
+    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
