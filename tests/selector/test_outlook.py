@@ -26,6 +26,7 @@ def test_the_simulation_is_the_same_every_time_and_near_the_estimate(
     assert found is not None
     assert found == simulated(topology, problem, known)
     assert found.requests == 3600
+    assert not found.waits_grow
     assert 0.2 < found.ttft_s["mean"] < found.ttft_s["p99"] < 1.0
     assert found.e2e_s["mean"] == pytest.approx(found.ttft_s["mean"] + 249 * found.tpot_s["mean"], rel=0.01)
 
@@ -40,6 +41,7 @@ def test_a_batch_limit_below_the_load_makes_requests_wait(
     assert few is not None
     assert many is not None
     assert few.ttft_s["mean"] > 10 * many.ttft_s["mean"]
+    assert (few.waits_grow, many.waits_grow) == (True, False)
 
 
 @pytest.mark.slow

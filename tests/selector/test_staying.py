@@ -16,7 +16,7 @@ from intent.models import (
 )
 from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
-from selector import moves
+from selector import explain, moves
 from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.search import select
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
@@ -42,6 +42,16 @@ def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Pro
     assert plan.target == plan.now
     assert any("CPU 1x1@fp32 stays" in reason for reason in plan.reasons)
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
+
+
+def test_nothing_is_offered_where_nothing_could_be_saved(choose: Choose, small: Problem) -> None:
+    two = Objective("gpu_count", ">=", "two", value=2, unit="gpus")
+    plans = [
+        plan_of(choose(replace(small, now=uniform(small.cluster, "CPU", tp, pp, 8, "fp32")), ttft(2.0), two))
+        for tp, pp in ((1, 2), (2, 1))
+    ]
+    assert [plan.target.shape for plan in plans] == ["PP2", "TP2"]
+    assert [plan.offers for plan in plans] == [(), ()]
 
 
 def test_today_stays_where_it_is_even_on_other_devices(choose: Choose, small: Problem) -> None:
@@ -110,6 +120,7 @@ def test_what_cannot_be_evaluated_is_left_out_by_name_and_alone_plans_nothing(
         (left_out,) = plan.left_out
         assert words in left_out.reason
         assert plan.target == plan.now
+        assert explain.NOTHING_ASKED in plan.reasons
     refused = infeasible(choose(small, goal, ttft(1e-6)))
     assert refused.left_out == plan.left_out or isinstance(goal, TenantException)
 
