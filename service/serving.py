@@ -14,6 +14,7 @@ from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.notation import parse_topology
 from runtime.router import Router
+from service import engines
 from service.deployment import Deployment
 from service.documents import topology_document
 from service.errors import Code, RefusedError, StoreError
@@ -72,7 +73,7 @@ class Serving:
         self._events = events
         self._metrics = metrics
         self._coordinator = Coordinator(
-            engine, router, StoreJournal(store), SWITCH_SETTINGS[deployment.engine or "torch"]
+            engine, router, StoreJournal(store), SWITCH_SETTINGS[engines.name(deployment)]
         )
         self._generation = store.next_generation(str(engine.topology))
         self._operation: Operation | None = None
