@@ -50,3 +50,11 @@ def test_data_is_data_and_rows_are_for_people(capsys):
 
     render.emit({"a": [1, "é"]}, Form.TABLE, [("a", "1")])
     assert capsys.readouterr().out.split() == ["a", "1"]
+
+
+def test_the_same_assumption_of_several_goals_is_said_once():
+    intent = {
+        "readback": "x", "outcome": "ok", "assumptions": [{"text": "always"}, {"text": "P95"}, {"text": "always"}],
+        "questions": [], "findings": [], "set_aside": [], "expectations": [], "translator": {"name": "rules"},
+    }  # fmt: skip
+    assert [text for name, text in render.intent_rows(intent) if name == "assumed"] == ["always", "P95"]
