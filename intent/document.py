@@ -35,7 +35,7 @@ def goal_document(goal: Goal) -> dict[str, Any]:
     return encoded
 
 
-def from_document(document: Mapping[str, Any]) -> Intent:
+def from_document(document: object) -> Intent:
     """The intent of a JSON document.
 
     Raises:
@@ -48,6 +48,16 @@ def from_document(document: Mapping[str, Any]) -> Intent:
             raise DocumentError(f"/{key}", f"must be {expected!r}, not {document.get(key)!r}")
     body = {key: value for key, value in document.items() if key not in {"apiVersion", "kind"}}
     return _object(Intent, body, "")
+
+
+def goal_of(data: object, pointer: str) -> Goal:
+    """A goal from its JSON form.
+
+    Raises:
+        DocumentError: it has other keys or types than a goal of its type has.
+    """
+    goal: Goal = _goal(data, pointer)
+    return goal
 
 
 def window_of(data: Any, pointer: str) -> Window:

@@ -4,7 +4,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,8 +18,11 @@ from intentctl.arguments import (
     route,
     spread,
 )
-from intentctl.status import CommandError, Exit
+from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
+
+if TYPE_CHECKING:
+    from service.documents.plans import When
 
 HELP = """Say what an LLM service must do, apply the plan, and the running service reshapes itself without losing a token.
 
@@ -134,8 +137,9 @@ def amend(
     Prints the new version and what is different. A file is the document that parse -o json prints; it is left as it is.
     """
     from intentctl import commands, wishes
+    from service.documents.intents import FollowUp
 
-    follow_up = {"text": text, "mode": "replace" if replace else None, "now": now}
+    follow_up = FollowUp(text=text, mode="replace" if replace else None, now=now)
     wishes.amend(commands.source(server, deployment), intent, follow_up, output)
 
 
@@ -208,10 +212,12 @@ class Look:
     now: Now = None
 
     @property
-    def when(self) -> dict[str, str]:
+    def when(self) -> "When":
         """What was said of the time."""
+        from service.documents.plans import When
+
         said = {"at": self.at, "window": self.window, "now": self.now}
-        return {name: value for name, value in said.items() if value is not None}
+        return When(**{name: value for name, value in said.items() if value is not None})
 
 
 @app.command()
@@ -230,7 +236,7 @@ def plan(
     from intentctl import commands
 
     made = commands.plan(commands.source(server, deployment), text, output, look)
-    if detailed_exitcode and made["plan"]["changes"]:
+    if detailed_exitcode and made.changes:
         raise typer.Exit(Exit.CHANGES_PENDING)
 
 
@@ -404,3 +410,10 @@ def main() -> None:
     except CommandError as error:
         print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit)
+    except Exception as error:
+        from service.errors import ServiceError  # here, for --help need not wait for it
+
+        if not isinstance(error, ServiceError):
+            raise
+        print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
+        sys.exit(EXIT_OF_CODE.get(error.code, Exit.ERROR))

@@ -2,21 +2,29 @@
 
 import re
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from intent.models import Intent, Outcome
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
 from intentctl.lines import MAX_LINE_BYTES, texts
-from intentctl.local import EXAMPLE, Local
-from intentctl.status import CommandError, failure
+from intentctl.local import EXAMPLE, from_file
+from intentctl.status import failure
 from intentctl.visible import visible
-
-Document = dict[str, Any]
+from service.documents.intents import FollowUp, VersionedFollowUp
+from service.documents.operations import OperationDocument
+from service.documents.plans import FrontiersDocument, PlanAnswer, PlanDocument, PlanRequest, When
+from service.documents.problems import Code
+from service.errors import ServiceError
+from service.operator import Operator
 
 DEFAULT_SERVER = "http://127.0.0.1:8642"
+POLL_S = 0.1
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
 
@@ -33,21 +41,21 @@ def service(server: str | None) -> Client:
     return Client(server or DEFAULT_SERVER)
 
 
-def source(server: str | None, deployment: Path | None) -> Client | Local:
+def source(server: str | None, deployment: Path | None) -> Operator:
     """Who answers: a deployment file that was named, else the service, else the example in this process."""
     if deployment is not None:
         render.talk(f"working in this process with {deployment}; nothing can be applied")
-        return Local(deployment)
+        return from_file(deployment)
     client = service(server)
     if server is not None or client.reachable():
         return client
     if not EXAMPLE.is_file():
         raise failure("unreachable", f"no service answers at {client.url}; start one, or name a --deployment")
     render.talk(f"no service at {client.url}; working in this process with {EXAMPLE}; nothing can be applied")
-    return Local(EXAMPLE)
+    return from_file(EXAMPLE)
 
 
-def parse(source: Client | Local, text: str, form: Form, now: str | None) -> None:
+def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
     """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
@@ -67,8 +75,8 @@ class Look(Protocol):
     """For which time a plan is made, and how closely it is looked at."""
 
     @property
-    def when(self) -> Document:
-        """``at``, ``window`` and ``now``, where they were said."""
+    def when(self) -> When:
+        """The time."""
 
     @property
     def verify(self) -> bool:
@@ -79,76 +87,84 @@ class Look(Protocol):
         """Where latency against load is drawn."""
 
 
-def plan(source: Client | Local, text: str, form: Form, look: Look) -> Document:
+def plan(source: Operator, text: str, form: Form, look: Look) -> PlanDocument:
     """Read back, plan, and show the plan; simulated or drawn where that was asked for.
 
     Raises:
-        CommandError: the outcome is not ok, nothing holds the goals, or the picture cannot be written.
+        CommandError: the outcome is not ok, or the picture cannot be written.
+        ServiceError: nothing holds the goals.
     """
     if look.plot:
         from intentctl.plots import check_name
 
         check_name(look.plot)
     answer = make_plan(source, text, form, when=look.when)
-    made = answer["plan"]
+    made = answer.plan
     if look.verify:
-        made["simulation"] = source.simulation(made)
-    render.emit(answer, form, render.plan_rows(made))
+        made = made.model_copy(update={"simulation": source.simulation(made.id)})
+    render.emit({**dict(answer), "plan": made}, form, render.plan_rows(made))
     if look.plot:
-        _draw(source.frontiers(made), made, look.plot)
-    return answer
+        _draw(source.frontiers(made.id), made, look.plot)
+    return made
 
 
-def _draw(found: Document, made: Document, path: Path) -> None:
+def _draw(found: FrontiersDocument, made: PlanDocument, path: Path) -> None:
     from intentctl.curves import bounds, frontiers
     from intentctl.plots import draw_frontier
 
-    draw_frontier(frontiers(found), bounds(made, found["rate_rps"]), path)
+    draw_frontier(frontiers(found), bounds(made, found.rate_rps), path)
     render.talk(f"drew {path}")
 
 
+class Planned(PlanAnswer):
+    """A wish that could be planned for."""
+
+    plan: PlanDocument
+
+
 def make_plan(
-    source: Client | Local,
+    source: Operator,
     text: str,
     form: Form,
     consent: Consent | None = None,
-    when: Document | None = None,
-) -> Document:
+    when: When | None = None,
+) -> Planned:
     """Outcome, intent and plan; for people the read-back is shown at once, for programs only what went wrong.
 
     With ``consent`` a question is put to the person at the terminal, until it is answered.
 
     Raises:
-        CommandError: the outcome is not ok, or nothing holds the goals.
+        CommandError: the outcome is not ok.
+        ServiceError: nothing holds the goals.
     """
-    when = when or {}
-    intent, kept = document_of(source, text, when.get("now")), text if is_kept(text) else None
+    when = when or When()
+    intent, kept = intent_of(source, text, when.now), text if is_kept(text) else None
     if form is Form.TABLE:
         render.grid(render.intent_rows(intent))
-    if intent["outcome"] == "clarify" and not is_kept(text) and isinstance(source, Client):
-        kept = source.keep(intent["text"])["id"]
-    while intent["outcome"] == "clarify" and consent is not None and _can_ask(consent):
+    if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:
+        kept = source.keep(intent.text).id
+    while intent.outcome is Outcome.CLARIFY and consent is not None and _can_ask(consent):
         intent = _answered(source, intent, kept)
         render.grid(render.intent_rows(intent))
-    if form is not Form.TABLE and intent["outcome"] != "ok":
-        render.emit(
-            {"outcome": intent["outcome"], "intent": intent, "plan": None, "intent_id": kept}, form, []
-        )
+    if form is not Form.TABLE and intent.outcome is not Outcome.OK:
+        render.emit({"outcome": intent.outcome, "intent": intent, "plan": None, "intent_id": kept}, form, [])
     check_outcome(intent, kept)
+    wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
     try:
-        if isinstance(source, Client) and kept is not None:
-            return {"outcome": "ok", "intent": intent, "plan": source.plan_kept(kept, when)}
-        return {"outcome": "ok", "intent": intent, "plan": source.plan(intent, when)}
-    except CommandError as error:
-        render.emit(error.problem, form, render.problem_rows(error.problem))
+        answer = source.plan(PlanRequest(**wish, **when.model_dump(exclude_unset=True)))
+    except ServiceError as error:
+        render.emit(error.problem, form, render.problem_rows(error.problem.infeasible))
         raise
+    check_outcome(answer.intent, kept)
+    assert answer.plan is not None, "an intent without a question is planned for"
+    return Planned(outcome="ok", intent=intent, plan=answer.plan)
 
 
 def _can_ask(consent: Consent) -> bool:
     return not consent.never_ask and sys.stdin.isatty()
 
 
-def _answered(source: Client | Local, intent: Document, kept: str | None) -> Document:
+def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
     """The intent after a person's answer to its question: a number, yes, or words.
 
     Raises:
@@ -159,76 +175,94 @@ def _answered(source: Client | Local, intent: Document, kept: str | None) -> Doc
     if not answer:
         check_outcome(intent, kept)
     try:
-        follow_up = {"text": answer, "mode": None, "now": None}
-        if isinstance(source, Client) and kept is not None:
-            found: Document = source.amend_kept(kept, follow_up)["intent"]
-        else:
-            found = source.amend(intent, follow_up)["intent"]
-    except CommandError as error:
-        if error.problem["code"] not in {"out_of_scope", "no_change"}:
+        if kept is not None and source.serves:
+            return source.amend_kept(kept, VersionedFollowUp(text=answer)).intent
+        return source.amend(intent, FollowUp(text=answer)).intent
+    except ServiceError as error:
+        if error.code not in {Code.OUT_OF_SCOPE, Code.NO_CHANGE}:
             raise
-        render.talk(str(error.problem["detail"]))
+        render.talk(str(error))
         return intent
-    return found
 
 
-def say(source: Client | Local, text: str, form: Form, consent: Consent) -> None:
+def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
     """Plan for a text, then apply it if a person says yes.
 
     Raises:
-        CommandError: as ``plan`` and ``apply``; or the plan was made without a service.
+        CommandError: the outcome is not ok, or nobody agreed.
+        ServiceError: it cannot be planned for, was refused, or the switch was given up; or no service was asked.
     """
     answer = make_plan(source, text, form, consent)
     operation = None
     if form is Form.TABLE:
-        render.grid(render.plan_rows(answer["plan"]))
+        render.grid(render.plan_rows(answer.plan))
     try:
-        if answer["plan"]["changes"]:
-            operation = _switch(source, answer["plan"], consent, SWITCH_TIMEOUT_S)
+        if answer.plan.changes:
+            operation = _switch(source, answer.plan, consent, SWITCH_TIMEOUT_S)
     finally:
         rows = render.operation_rows(operation) if operation else []
-        render.emit({**answer, "operation": operation}, form, rows)
+        render.emit({**dict(answer), "operation": operation}, form, rows)
     if operation:
         _check_operation(operation)
 
 
-def apply(service: Client, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
+def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
     """Ask, switch, and show what happened.
 
     Raises:
-        CommandError: nobody agreed, the service refused, the switch was given up, or it took too long.
+        CommandError: nobody agreed, or it took too long.
+        ServiceError: the service refused, or the switch was given up.
     """
     operation = _switch(service, service.saved_plan(plan_id), consent, timeout_s)
     render.emit(operation, form, render.operation_rows(operation))
     _check_operation(operation)
 
 
-def _switch(source: Client | Local, plan: Document, consent: Consent, timeout_s: float) -> Document:
+def _switch(source: Operator, plan: PlanDocument, consent: Consent, timeout_s: float) -> OperationDocument:
     """The operation at its end."""
-    if isinstance(source, Local):
-        message = "not applied: no service was asked; start one (intentctl serve) or name its --server"
-        raise failure("unreachable", message)
+    if not source.serves:
+        return source.apply(plan.id)  # says that there is none to apply it, before anybody is asked
     acknowledged = _acknowledged(plan, consent)
     _ask(plan, consent)
-    operation = source.apply(plan["id"], acknowledged)
+    operation = source.apply(plan.id, acknowledged)
     try:
         with render.switch_progress() as progress:
-            for state in source.follow(operation["id"], timeout_s):
+            for state in follow(source, operation.id, timeout_s):
                 progress.show(state)
                 operation = state
     except KeyboardInterrupt:
-        render.talk(f"{operation['id']} goes on; see `intentctl get {operation['id']}`")
+        render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")
         raise
     return operation
 
 
-def _check_operation(operation: Document) -> None:
-    if error := operation.get("error"):
-        raise CommandError(error)
+def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[OperationDocument]:
+    """An operation's states until it is done.
+
+    Raises:
+        CommandError: it is not done after ``timeout_s``; the operation itself goes on.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        operation = service.operation(operation_id)
+        yield operation
+        if operation.done:
+            return
+        if time.monotonic() > deadline:
+            raise failure(
+                "timed_out",
+                f"{operation_id} is not done after {timeout_s:g} s; see `intentctl get {operation_id}`",
+            )
+        time.sleep(POLL_S)
 
 
-def get(service: Client, name: str | None, form: Form) -> None:
-    """Show the topology, an operation or a plan."""
+def _check_operation(operation: OperationDocument) -> None:
+    if operation.error:
+        raise ServiceError.answered(operation.error)
+
+
+def get(service: Operator, name: str | None, form: Form) -> None:
+    """Show the topology, an operation, an intent or a plan."""
     if name is None:
         state = service.topology()
         render.emit(state, form, render.topology_rows(state))
@@ -243,33 +277,28 @@ def get(service: Client, name: str | None, form: Form) -> None:
         render.emit(plan, form, render.plan_rows(plan))
 
 
-def watch(service: Client, form: Form) -> None:
+def watch(service: Operator, form: Form) -> None:
     """Show events until the person has seen enough.
 
     Raises:
         CommandError: ``unreachable`` when the service ends.
     """
-    for event in service.events():
+    for event in service.watch():
         if form is not Form.TABLE:
             render.emit_line(event)
-        elif event["event"] == "operation":
-            operation = event["data"]
-            render.line(f"{operation['id']}  {operation['phase']}  {render.copied(operation)}")
+        elif isinstance(event.data, OperationDocument):
+            render.line(f"{event.data.id}  {event.data.phase}  {render.copied(event.data)}")
         else:
-            render.line(
-                f"topology  {event['data']['topology']['shape']}, generation {event['data']['generation']}"
-            )
-    raise failure("unreachable", f"the service at {service.url} has ended")
+            render.line(f"topology  {event.data.topology.shape}, generation {event.data.generation}")
+    raise failure("unreachable", "the service has ended")
 
 
 def serve(deployment: Path | None, **overrides: object) -> None:
     """Run the service in this process until it is told to stop."""
-    from intentctl.local import as_problems
     from service.server import run
     from service.settings import read_settings
 
-    with as_problems():
-        run(deployment or EXAMPLE, read_settings(**overrides), announce=lambda url: print(url, flush=True))
+    run(deployment or EXAMPLE, read_settings(**overrides), announce=lambda url: print(url, flush=True))
 
 
 def _read(text: str) -> str:
@@ -279,11 +308,10 @@ def _read(text: str) -> str:
     return sys.stdin.buffer.read(MAX_LINE_BYTES).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
-def document_of(source: Client | Local, text: str, now: str | None = None) -> Document:
-    """The intent document of words, at the present or the clock given, or of the id of an intent that the service keeps."""
-    if is_kept(text) and isinstance(source, Client):
-        document: Document = source.intent(text)["intent"]
-        return document
+def intent_of(source: Operator, text: str, now: str | None = None) -> Intent:
+    """The intent of words, at the present or the clock given, or of the id of an intent that the service keeps."""
+    if is_kept(text) and source.serves:
+        return source.intent(text).intent
     return source.translate(_read(text), now)
 
 
@@ -292,21 +320,19 @@ def is_kept(name: str) -> bool:
     return _KEPT.fullmatch(name) is not None
 
 
-def check_outcome(intent: Document, kept: str | None = None) -> None:
+def check_outcome(intent: Intent, kept: str | None = None) -> None:
     """Stop where an intent is not settled; one that is ``kept`` has an id to answer to.
 
     Raises:
         CommandError: with its question, or its findings.
     """
-    if intent["outcome"] == "ok":
+    if intent.outcome is Outcome.OK:
         return
-    messages = [question["text"] for question in intent["questions"]]
-    messages += [finding["message"] for finding in intent["findings"]]
-    if intent["questions"]:
+    messages = [question.text for question in intent.questions]
+    messages += [finding.message for finding in intent.findings]
+    if intent.questions:
         messages.append(_how_to_answer(kept))
-    raise CommandError(
-        {"code": intent["outcome"], "detail": " ".join(dict.fromkeys(messages)) or intent["outcome"]}
-    )
+    raise failure(intent.outcome.value, " ".join(dict.fromkeys(messages)) or intent.outcome.value)
 
 
 def _how_to_answer(kept: str | None) -> str:
@@ -319,36 +345,33 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def _acknowledged(plan: Document, consent: Consent) -> list[str]:
+def _acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
     """The codes of findings that a person has seen just now; ``--yes`` is no person.
 
     Raises:
         CommandError: nobody can be asked, or nobody said yes.
     """
-    findings = plan.get("to_acknowledge", ())
-    for finding in findings:
-        said = f"{finding['message']} ({visible(repr(finding['evidence']))})"
+    for finding in plan.to_acknowledge:
+        said = f"{finding.message} ({visible(repr(finding.evidence))})"
         if consent.never_ask or not sys.stdin.isatty():
             raise failure(
                 "finding_not_acknowledged",
-                f"{plan['id']} was not applied: {said} A person has to see this; --yes does not say so. "
-                f"At a terminal: intentctl apply {plan['id']}",
+                f"{plan.id} was not applied: {said} A person has to see this; --yes does not say so. "
+                f"At a terminal: intentctl apply {plan.id}",
             )
         if not _says_yes(f"{said}\nApply what else was said? [y/N] "):
-            raise failure("finding_not_acknowledged", f"{plan['id']} was not applied")
-    return sorted({finding["code"] for finding in findings})
+            raise failure("finding_not_acknowledged", f"{plan.id} was not applied")
+    return sorted({finding.code for finding in plan.to_acknowledge})
 
 
-def _ask(plan: Document, consent: Consent) -> None:
+def _ask(plan: PlanDocument, consent: Consent) -> None:
     if consent.given:
         return
     if consent.never_ask or not sys.stdin.isatty():
-        raise failure(
-            "not_approved", f"{plan['id']} was not applied: nobody can be asked; say yes with --yes"
-        )
-    shapes = " to ".join(topology["shape"] for topology in (plan["now"], plan["target"]) if topology)
-    if not _says_yes(f"Apply {plan['id']} ({visible(shapes)})? [y/N] "):
-        raise failure("not_approved", f"{plan['id']} was not applied; later: intentctl apply {plan['id']}")
+        raise failure("not_approved", f"{plan.id} was not applied: nobody can be asked; say yes with --yes")
+    shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
+    if not _says_yes(f"Apply {plan.id} ({visible(shapes)})? [y/N] "):
+        raise failure("not_approved", f"{plan.id} was not applied; later: intentctl apply {plan.id}")
 
 
 def _says_yes(question: str) -> bool:

@@ -4,15 +4,16 @@ Units are seconds, requests per second and tokens per second; ``intentctl.plots`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from intentctl.predict import case
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
 from selector.performance.load import Lengths, saturation_tok_s
 from selector.shapes import shape
+from service.documents.plans import FrontiersDocument, PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +80,27 @@ class Pair:
     """Whether the prediction was fitted to it."""
 
 
-def frontiers(document: Mapping[str, Any]) -> list[Curve]:
+def frontiers(found: FrontiersDocument) -> list[Curve]:
     """The curves of a plan, as the service computes them."""
     return [
         Curve(
-            label=one["label"],
-            rates_rps=tuple(one["rates_rps"]),
-            ttft_s=tuple(one["ttft_s"]),
-            tpot_s=tuple(one["tpot_s"]),
-            saturation_rps=one["saturation_rps"],
+            label=one.label,
+            rates_rps=one.rates_rps,
+            ttft_s=one.ttft_s,
+            tpot_s=one.tpot_s,
+            saturation_rps=one.saturation_rps,
         )
-        for one in document["curves"]
+        for one in found.curves
     ]
 
 
-def bounds(plan: Mapping[str, Any], rate_rps: float) -> list[Bound]:
+def bounds(plan: PlanDocument, rate_rps: float) -> list[Bound]:
     """The rate of a plan's workload, and its goals for P99 TTFT and TPOT."""
     axes: dict[str, Literal["ttft_s", "tpot_s"]] = {"p99 TTFT <=": "ttft_s", "p99 TPOT <=": "tpot_s"}
     goals = [
-        Bound(axes[margin["goal"][:11]], margin["bound"], margin["goal"])
-        for margin in plan["margins"]
-        if margin["goal"][:11] in axes
+        Bound(axes[margin.goal[:11]], margin.bound, margin.goal)
+        for margin in plan.margins
+        if margin.goal[:11] in axes
     ]
     return [Bound("rate_rps", rate_rps, f"the workload: {rate_rps:g} requests/s"), *goals]
 

@@ -14,13 +14,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from intent.models import Outcome
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
+from intentctl.commands import follow
 from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
+from intentctl.render import plain
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument, PlanRequest
 
 Document = dict[str, Any]
 
@@ -36,14 +41,12 @@ QUIET_TOKENS = 110
 SHAMS = 20
 """Sham cuts per stream and quiet interval."""
 LOGPROB_TOLERANCE = 1e-4
+MOVED = ("moved", "paths", "left_to_drain", "tokens_recomputed")
 ENGINE_KEYS = (
     "prepare_s",
     "bytes_before",
     "bytes_inside",
-    "moved",
-    "paths",
-    "left_to_drain",
-    "tokens_recomputed",
+    *MOVED,
     "timings",
 )
 """What the report takes over from the engine's own."""
@@ -54,16 +57,16 @@ class Switched:
     """One intent that was said, with the plan made for it and the switch that followed (None: nothing to change)."""
 
     text: str
-    plan: Document
-    operation: Document | None
+    plan: PlanDocument
+    operation: OperationDocument | None
 
     @property
     def interval(self) -> Interval | None:
         """From planned to the last phase; None without a switch."""
         if self.operation is None:
             return None
-        phases = self.operation["phases"]
-        return Interval(phases[0]["at"], phases[-1]["at"])
+        phases = self.operation.phases
+        return Interval(phases[0].at, phases[-1].at)
 
 
 def example(engine: EngineName) -> Path:
@@ -136,7 +139,7 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
     """Stream, switch twice, then run the same requests once more without a switch."""
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-    model = (await asyncio.to_thread(client.topology))["model"]
+    model = (await asyncio.to_thread(client.topology)).model
     http = DefaultAsyncHttpxClient(trust_env=False)
     async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key="none", http_client=http) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
@@ -165,15 +168,16 @@ def _change(client: Client, text: str) -> Switched:
     render.talk(f"\nintentctl {text!r}")
     intent = client.translate(text)
     render.talk_rows(render.intent_rows(intent))
-    if intent["outcome"] != "ok":
-        raise failure(intent["outcome"], f"{text!r} was not understood: {intent['readback']}")
-    plan = client.plan(intent, {})
+    if intent.outcome is not Outcome.OK:
+        raise failure(intent.outcome.value, f"{text!r} was not understood: {intent.readback}")
+    plan = client.plan(PlanRequest(intent=intent)).plan
+    assert plan is not None, "an intent without a question is planned for"
     render.talk_rows(render.plan_rows(plan))
-    if not plan["changes"]:
+    if not plan.changes:
         return Switched(text, plan, None)
-    operation = client.apply(plan["id"])
+    operation = client.apply(plan.id)
     with render.switch_progress() as progress:
-        for state in client.follow(operation["id"], SWITCH_TIMEOUT_S):
+        for state in follow(client, operation.id, SWITCH_TIMEOUT_S):
             progress.show(state)
             operation = state
     return Switched(text, plan, operation)
@@ -210,15 +214,18 @@ def _switch_report(
     this = switched[number]
     document: Document = {
         "intent": this.text,
-        "plan": this.plan["id"],
-        "from": this.plan["now"]["shape"],
-        "to": this.plan["target"]["shape"],
+        "plan": this.plan.id,
+        "from": this.plan.now.shape if this.plan.now else None,
+        "to": this.plan.target.shape,
     }
     if this.operation is None or this.interval is None:
         notes.append(f"{this.text!r}: the plan changes nothing, so there was no switch to measure")
         return document
-    if error := this.operation.get("error"):
-        notes.append(f"{this.text!r}: {error['detail']}")
+    result = this.operation.result
+    if result is None:
+        notes.append(
+            f"{this.text!r}: {this.operation.error.detail if this.operation.error else 'it goes on'}"
+        )
         return document
     quiet = _quiet_around(number, switched)
     stops = [stop for stream in streams if (stop := stop_of(stream, this.interval, quiet))]
@@ -228,10 +235,9 @@ def _switch_report(
         notes.append(
             f"{this.text!r}: {missing} of {len(streams)} streams ended too early to measure the stop"
         )
-    result = this.operation["result"]
     return {
         **document,
-        **{key: result[key] for key in ENGINE_KEYS},
+        **{key: plain(getattr(result, key)) for key in ENGINE_KEYS},
         "streams_measured": len(stops),
         "gap_ms": _percentiles([stop.gap_ms for stop in stops]),
         "stop_ms": _percentiles([stop.stop_ms for stop in stops]),
@@ -264,7 +270,7 @@ def report_rows(document: Document) -> list[render.Row]:
             continue
         copied = f"{render.size(switch['bytes_before'])} before the cut, {render.size(switch['bytes_inside'])} inside"
         rows += [("  prepared in", render.seconds(switch["prepare_s"])), ("  copied", copied)]
-        rows.append(("  moved", render.moved(switch)))
+        rows.append(("  moved", render.moved(**{key: switch[key] for key in MOVED})))
         rows += [
             (f"  {label}", _figures(switch[key]))
             for label, key in (

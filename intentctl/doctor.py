@@ -13,8 +13,8 @@ from typing import Literal
 from intentctl import render
 from intentctl.arguments import Form
 from intentctl.commands import service
-from intentctl.local import as_problems
-from intentctl.status import CommandError, failure
+from intentctl.status import failure
+from service.errors import ServiceError
 
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
 
@@ -116,12 +116,11 @@ def _data_dir() -> Check:
     from service.settings import read_settings
 
     try:
-        with as_problems():
-            folder = read_settings().folder
+        folder = read_settings().folder
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except (OSError, CommandError) as error:
+    except (OSError, ServiceError) as error:
         return Check("data", "bad", f"{error}; name another folder with INTENTCTL_DATA_DIR")
     return Check("data", "ok", str(folder))
 
@@ -151,6 +150,6 @@ def _service(server: str | None) -> Check:
     client = service(server)
     try:
         state = client.health()
-    except CommandError as error:
+    except ServiceError as error:
         return Check("service", "note", str(error))
-    return Check("service", "ok", f"{client.url} serves {state.get('model')} as {state.get('shape')}")
+    return Check("service", "ok", f"{client.url} serves {state.model} as {state.shape}")

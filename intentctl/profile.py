@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,15 +17,14 @@ from intentctl.client import Client
 from intentctl.predict import NODE_LINK
 from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
-from runtime.errors import TopologyError
 from runtime.footprint import blocks
-from runtime.models import Cluster, Gpu, ModelSpec, Node
-from runtime.notation import parse_topology
+from runtime.models import Cluster, Node
 from selector.errors import SelectorError
 from selector.models import Profile
 from selector.performance.fit import Fit, Running, Sample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import available, load
+from service.documents.state import NodeDocument
 
 Document = dict[str, Any]
 
@@ -87,40 +86,31 @@ def find_subject(client: Client, like: str | None) -> Subject:
     """
     client.health()
     state = client.topology()
-    if state["operation"] or state["streams"]:
-        busy = state["operation"] or f"{state['streams']} streams"
+    if state.operation or state.streams:
+        busy = state.operation or f"{state.streams} streams"
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
     described = client.profiles()
+    cluster, topology = _cluster(state.inventory), state.topology.noun
+    kinds = sorted({stage.kind for stage in topology.stages})
+    nodes = [node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}]
+    if len(kinds) > 1 or len(nodes) > 1:
+        raise failure(
+            "error",
+            f"{topology} spans {', '.join(kinds)} on {', '.join(nodes)}; switch to one kind on one machine",
+        )
     try:
-        model = ModelSpec(**described["model"])
-        cluster = _cluster(state["inventory"])
-        topology = parse_topology(state["topology"]["text"], cluster, model.num_layers)
-        kinds = sorted({stage.kind for stage in topology.stages})
-        nodes = [
-            node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}
-        ]
-        if len(kinds) > 1 or len(nodes) > 1:
-            raise failure(
-                "error",
-                f"{topology} spans {', '.join(kinds)} on {', '.join(nodes)}; switch to one kind on one machine",
-            )
-        start = _start(kinds[0], described["profiles"], like)
-    except (SelectorError, TopologyError) as error:
+        start = _start(kinds[0], described.profiles, like)
+    except SelectorError as error:
         raise failure("error", str(error)) from error
-    except (KeyError, TypeError) as error:
-        message = f"{client.url} describes what it runs in another form ({error}); use one version of intentctl on both sides"
-        raise failure("error", message) from error
-    return Subject(Running(topology, model, cluster), start)
+    return Subject(Running(topology, described.model, cluster), start)
 
 
-def _cluster(inventory: list[Document]) -> Cluster:
+def _cluster(inventory: Sequence[NodeDocument]) -> Cluster:
     """The inventory that a service shows; what a profile says of links goes before these."""
-    return Cluster(
-        tuple(Node(node["name"], tuple(Gpu(**gpu) for gpu in node["gpus"]), NODE_LINK) for node in inventory)
-    )
+    return Cluster(tuple(Node(node.name, node.gpus, NODE_LINK) for node in inventory))
 
 
-def _start(kind: str, profiles: dict[str, Document], like: str | None) -> Profile:
+def _start(kind: str, profiles: Mapping[str, Profile], like: str | None) -> Profile:
     if like is not None:
         return replace(load(like), kind=kind)
     if kind not in profiles:
@@ -128,7 +118,7 @@ def _start(kind: str, profiles: dict[str, Document], like: str | None) -> Profil
             "error",
             f"there is no profile of {kind} to start from; name a similar device with --like: {', '.join(available())}",
         )
-    return Profile.from_mapping(profiles[kind])
+    return profiles[kind]
 
 
 async def _measure(client: Client, running: Running, design: Design) -> Readings:

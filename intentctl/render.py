@@ -4,16 +4,30 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict, is_dataclass
 
+from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from intent.document import goal_document, to_document
+from intent.models import Finding, Intent, Question, TranslatorInfo
 from intentctl.arguments import Form
 from intentctl.visible import visible, visible_lines
+from runtime.models import CutoverReport
+from selector.models import Switch
+from service.documents.intents import AmendmentDocument, ChangeDocument, VersionDocument
+from service.documents.operations import OperationDocument
+from service.documents.plans import (
+    InfeasibleDocument,
+    MarginDocument,
+    PlanDocument,
+    PredictionDocument,
+    TopologyDocument,
+)
+from service.documents.state import StateDocument
 
-Document = Mapping[str, Any]
 Row = tuple[str, str]
 
 
@@ -27,7 +41,7 @@ def talk(message: str) -> None:
     _console(stderr=True).print(visible_lines(message), soft_wrap=True)
 
 
-def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
+def emit(document: object, form: Form, rows: Sequence[Row]) -> None:
     """Print one document on stdout: as data, or the rows that stand for it."""
     match form:
         case Form.JSON:
@@ -38,22 +52,40 @@ def emit(document: Document, form: Form, rows: Sequence[Row]) -> None:
             grid(rows)
 
 
-def emit_documents(documents: Sequence[Document]) -> None:
+def emit_documents(documents: Sequence[object]) -> None:
     """Print documents as one YAML stream."""
     for document in documents:
         print(f"---\n{_yaml(document)}", end="")
 
 
-def _yaml(document: Document) -> str:
+def plain(document: object) -> JsonValue:
+    """A document, or a collection that holds some, as JSON."""
+    match document:
+        case Intent():
+            return to_document(document)
+        case BaseModel():
+            return dict(document.model_dump(mode="json"))
+        case Mapping():
+            return {str(key): plain(value) for key, value in document.items()}
+        case list() | tuple():
+            return [plain(one) for one in document]
+        case str() | int() | float() | None:
+            return document
+    if is_dataclass(document) and not isinstance(document, type):
+        return plain(asdict(document))
+    raise TypeError(f"a {type(document).__name__} is no document")
+
+
+def _yaml(document: object) -> str:
     """YAML as people read it; in ASCII where a character would be lost (PyYAML writes NEL as a line end)."""
     import yaml
 
-    data = json.dumps(document, ensure_ascii=False)
+    data = json.dumps(plain(document), ensure_ascii=False)
     lossless = _LINE_ENDS.keys().isdisjoint(map(ord, data))
     return str(yaml.safe_dump(json.loads(data), sort_keys=False, allow_unicode=lossless))
 
 
-def emit_next(document: Document, form: Form, rows: Sequence[Row]) -> None:
+def emit_next(document: object, form: Form, rows: Sequence[Row]) -> None:
     """Print one document of several, at once: a line of JSON, a YAML document, or rows and an empty line."""
     match form:
         case Form.JSON:
@@ -67,7 +99,7 @@ def emit_next(document: Document, form: Form, rows: Sequence[Row]) -> None:
     sys.stdout.flush()
 
 
-def emit_line(document: Document) -> None:
+def emit_line(document: object) -> None:
     """One document as one line of JSON, at once, for streams of them."""
     print(_json(document).translate(_LINE_ENDS), flush=True)
 
@@ -76,10 +108,10 @@ _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
 """Characters that JSON may carry as they are, but that end a line for some readers."""
 
 
-def _json(document: Document, indent: int | None = None) -> str:
+def _json(document: object, indent: int | None = None) -> str:
     """JSON as people read it where standard output can carry every character, in ASCII elsewhere."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    return json.dumps(document, indent=indent, ensure_ascii=not unicode)
+    return json.dumps(plain(document), indent=indent, ensure_ascii=not unicode)
 
 
 def grid(rows: Sequence[Row]) -> None:
@@ -107,51 +139,55 @@ def line(text: str) -> None:
     _console().print(visible(text), soft_wrap=True)
 
 
-def problem_rows(problem: Document) -> list[Row]:
+def problem_rows(infeasible: InfeasibleDocument | None) -> list[Row]:
     """Why a plan could not be made, and what comes closest."""
-    infeasible = problem.get("infeasible") or {}
+    if infeasible is None:
+        return []
     rows = _left_out(infeasible)
-    rows += [("why", reason) for reason in infeasible.get("reasons", ())]
-    if nearest := infeasible.get("nearest"):
-        rows.append(("nearest", f"{_topology(nearest['topology'])}: {_prediction(nearest['prediction'])}"))
-    return [*rows, *(("feasible", target) for target in infeasible.get("feasible_targets", ()))]
+    rows += [("why", reason) for reason in infeasible.reasons]
+    if nearest := infeasible.nearest:
+        rows.append(("nearest", f"{_topology(nearest.topology)}: {_prediction(nearest.prediction)}"))
+    return [*rows, *(("feasible", target) for target in infeasible.feasible_targets)]
 
 
-def _left_out(answer: Document) -> list[Row]:
+def _left_out(answer: PlanDocument | InfeasibleDocument) -> list[Row]:
     """The goals that were not weighed, with the reasons."""
-    return [("left out", f"{item['goal']}: {item['reason']}") for item in answer.get("left_out", ())]
+    return [("left out", f"{item.goal}: {item.reason}") for item in answer.left_out]
 
 
-def intent_rows(intent: Document) -> list[Row]:
+def intent_rows(intent: Intent) -> list[Row]:
     """An intent's read-back, what was assumed, and what is wrong with it."""
-    rows = [("understood", intent["readback"] or "nothing"), ("outcome", intent["outcome"])]
-    rows += [("assumed", text) for text in dict.fromkeys(item["text"] for item in intent["assumptions"])]
-    asked = {question["text"] for question in intent["questions"]}
-    rows += [("finding", _finding(item)) for item in intent["findings"] if item["message"] not in asked]
-    for question in intent["questions"]:
-        rows.append(("question", question["text"]))
+    rows = [("understood", intent.readback or "nothing"), ("outcome", intent.outcome.value)]
+    rows += [("assumed", text) for text in dict.fromkeys(item.text for item in intent.assumptions)]
+    asked = {question.text for question in intent.questions}
+    rows += [("finding", _finding(item)) for item in intent.findings if item.message not in asked]
+    for question in intent.questions:
+        rows.append(("question", question.text))
         rows += [("options", option) for option in _options(question)]
-    return [*rows, ("translator", _translator(intent["translator"]))]
+    return [*rows, ("translator", _translator(intent.translator))]
 
 
-def _options(question: Document) -> Iterator[str]:
+def _options(question: Question) -> Iterator[str]:
     """The options with the numbers that answer for them."""
-    for number, option in enumerate(question["options"], start=1):
-        yield f"{number}. {option}{' (default)' if option == question['default'] else ''}"
+    for number, option in enumerate(question.options, start=1):
+        yield f"{number}. {option}{' (default)' if option == question.default else ''}"
 
 
-def amendment_rows(answer: Document) -> list[Row]:
+def amendment_rows(answer: AmendmentDocument) -> list[Row]:
     """A version of an intent: what is different from the one before, and the intent itself."""
-    rows = [("intent", f"{answer['id']} version {answer['version']}")] if "id" in answer else []
-    rows += [(change["change"], _change(change)) for change in answer["diff"]]
-    return [*rows, *intent_rows(answer["intent"])]
+    rows = (
+        [("intent", f"{answer.id} version {answer.version}")] if isinstance(answer, VersionDocument) else []
+    )
+    rows += [(change.change, _change(change)) for change in answer.diff]
+    return [*rows, *intent_rows(answer.intent)]
 
 
-def _change(change: Document) -> str:
+def _change(change: ChangeDocument) -> str:
     """What became of a goal: its slots before and after, or the words it came from."""
-    before, after = change["before"], change["after"]
-    if before is None or after is None:
-        return f'"{(before or after)["evidence"]}"'
+    if change.before is None or change.after is None:
+        goal = change.before or change.after
+        return f'"{goal.evidence}"' if goal else ""
+    before, after = goal_document(change.before), goal_document(change.after)
     slots = [slot for slot in after if slot != "evidence" and before.get(slot) != after[slot]]
     name = next((after[key] for key in ("metric", "key", "value", "selector") if key in after), after["type"])
     return f"{name}: " + ", ".join(
@@ -163,69 +199,64 @@ def _slot(value: object) -> str:
     return "not said" if value is None else str(value)
 
 
-def _finding(item: Document) -> str:
-    hint = f" ({item['suggestion']})" if item.get("suggestion") else ""
-    return f"{item['code']}: {item['message']}{hint}"
+def _finding(item: Finding) -> str:
+    hint = f" ({item.suggestion})" if item.suggestion else ""
+    return f"{item.code}: {item.message}{hint}"
 
 
-def _translator(info: Document) -> str:
-    name = f"{info['name']} ({info['model']})" if info.get("model") else str(info["name"])
-    return f"{name}, because {info['reason']}" if info.get("reason") else name
+def _translator(info: TranslatorInfo) -> str:
+    name = f"{info.name} ({info.model})" if info.model else info.name
+    return f"{name}, because {info.reason}" if info.reason else name
 
 
-def plan_rows(plan: Document) -> list[Row]:
+def plan_rows(plan: PlanDocument) -> list[Row]:
     """From what to what, what it is predicted to do, and why the others lost."""
-    rows = [
-        (
-            "plan",
-            f"{plan['id']} for {plan['model']}, window {plan['window']}, generation {plan['generation']}",
-        )
-    ]
-    if "intent_version" in plan:
-        rows.append(("intent", f"{plan['intent_id']} version {plan['intent_version']}"))
+    rows = [("plan", f"{plan.id} for {plan.model}, window {plan.window}, generation {plan.generation}")]
+    if plan.intent_version is not None:
+        rows.append(("intent", f"{plan.intent_id} version {plan.intent_version}"))
     rows += _left_out(plan)
-    rows += [("now", _topology(plan["now"])), ("target", _topology(plan["target"]))]
-    rows += [("and beside it", _topology(one)) for one in plan["replicas"]]
-    if not plan["changes"]:
+    rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
+    rows += [("and beside it", _topology(one)) for one in plan.replicas]
+    if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
-    rows += [("could save", offer) for offer in plan["offers"]]
-    rows.append(("predicted", _prediction(plan["prediction"])))
-    if plan["now_prediction"] and plan["changes"]:
-        rows.append(("today", _prediction(plan["now_prediction"])))
-    if found := plan.get("simulation"):
-        words = f"TTFT {_latency(found['ttft_s'])}, TPOT {_latency(found['tpot_s'])}"
-        rows.append(("simulated", f"{words} over {found['requests']} requests in virtual time"))
-    rows += [("goal", _margin(margin)) for margin in plan["margins"]]
-    rows += [("weighed", rule) for rule in plan["rules"]]
-    if runner := plan["runner_up"]:
-        rows.append(("runner-up", f"{_topology(runner['topology'])}: {runner['reason']}"))
-    rows += [("why", reason) for reason in plan["reasons"]]
-    rows += [("nothing better", reason) for reason in plan["certificate"]]
-    if plan["bytes_to_move"] and plan["changes"]:
-        rows.append(("to move", _to_move(plan["bytes_to_move"])))
-    if plan["switch"] and plan["changes"]:
-        rows.append(("switch", _switch(plan["switch"])))
+    rows += [("could save", offer) for offer in plan.offers]
+    rows.append(("predicted", _prediction(plan.prediction)))
+    if plan.now_prediction and plan.changes:
+        rows.append(("today", _prediction(plan.now_prediction)))
+    if found := plan.simulation:
+        words = f"TTFT {_latency(found.ttft_s)}, TPOT {_latency(found.tpot_s)}"
+        rows.append(("simulated", f"{words} over {found.requests} requests in virtual time"))
+    rows += [("goal", _margin(margin)) for margin in plan.margins]
+    rows += [("weighed", rule) for rule in plan.rules]
+    if runner := plan.runner_up:
+        rows.append(("runner-up", f"{_topology(runner.topology)}: {runner.reason}"))
+    rows += [("why", reason) for reason in plan.reasons]
+    rows += [("nothing better", reason) for reason in plan.certificate]
+    if plan.bytes_to_move and plan.changes:
+        rows.append(("to move", _to_move(plan.bytes_to_move)))
+    if plan.switch and plan.changes:
+        rows.append(("switch", _switch(plan.switch)))
     return rows
 
 
-def _topology(topology: Document | None) -> str:
-    return "nothing" if topology is None else f"{topology['shape']}  {topology['text']}"
+def _topology(topology: TopologyDocument | None) -> str:
+    return "nothing" if topology is None else f"{topology.shape}  {topology.text}"
 
 
-def _prediction(prediction: Document) -> str:
+def _prediction(prediction: PredictionDocument) -> str:
     parts = [
-        f"TTFT {_latency(prediction['ttft_s'])}",
-        f"TPOT {_latency(prediction['tpot_s'])}",
-        f"up to {prediction['throughput_tok_s']:.4g} tokens/s with {prediction['batch']} sequences at once",
-        f"{prediction['usd_per_hour']:.2f} USD/h" if prediction["usd_per_hour"] else "",
+        f"TTFT {_latency(prediction.ttft_s)}",
+        f"TPOT {_latency(prediction.tpot_s)}",
+        f"up to {prediction.throughput_tok_s:.4g} tokens/s with {prediction.batch} sequences at once",
+        f"{prediction.usd_per_hour:.2f} USD/h" if prediction.usd_per_hour else "",
     ]
-    band = f"±{prediction['error_band']:.0%}, {prediction['source']}"
-    if names := prediction["simulated"]:
+    band = f"±{prediction.error_band:.0%}, {prediction.source}"
+    if names := prediction.simulated:
         band += f"; {', '.join(name.upper() for name in names)} simulated"
     return f"{', '.join(filter(None, parts))} ({band})"
 
 
-def _latency(reading: Mapping[str, float | None]) -> str:
+def _latency(reading: Mapping[str, float | None] | Mapping[str, float]) -> str:
     """Mean and p99, or that there is none."""
     mean, p99 = (
         seconds(value) if value is not None else "without end" for value in (reading["mean"], reading["p99"])
@@ -233,25 +264,25 @@ def _latency(reading: Mapping[str, float | None]) -> str:
     return mean if mean == p99 else f"{mean} (p99 {p99})"
 
 
-def _margin(margin: Document) -> str:
-    if margin["predicted"] is None:
-        return f"{margin['goal']}: without end, missed"
-    figures = " against ".join(_amount(margin[key], margin) for key in ("predicted", "bound"))
+def _margin(margin: MarginDocument) -> str:
+    if margin.predicted is None or margin.margin is None:
+        return f"{margin.goal}: without end, missed"
+    figures = " against ".join(_amount(value, margin) for value in (margin.predicted, margin.bound))
     verdict = (
-        f"held, {margin['margin'] * 100:.0f} % to spare"
-        if margin["margin"] > 0
+        f"held, {margin.margin * 100:.0f} % to spare"
+        if margin.margin > 0
         else "held"
-        if margin["margin"] == 0
+        if margin.margin == 0
         else "missed"
     )
-    return f"{margin['goal']}: {figures}, {verdict}"
+    return f"{margin.goal}: {figures}, {verdict}"
 
 
-def _amount(value: float, margin: Document) -> str:
+def _amount(value: float, margin: MarginDocument) -> str:
     """A reading or a bound in the unit that suits the bound."""
-    match margin["unit"]:
+    match margin.unit:
         case "s":
-            return f"{value * 1000:.3g} ms" if margin["bound"] < 1 else f"{value:.3g} s"
+            return f"{value * 1000:.3g} ms" if margin.bound < 1 else f"{value:.3g} s"
         case "ratio":
             return f"{value * 100:.3g} %"
         case "gpus" | "":
@@ -267,15 +298,14 @@ STRATEGIES = {
 """How a switch goes, in words."""
 
 
-def _switch(switch: Document) -> str:
+def _switch(switch: Switch) -> str:
     parts = {
-        "prepare_s": "to prepare",
-        "stop_s": "of standing still",
-        "payback_s": "until it has paid for itself",
+        "to prepare": switch.prepare_s,
+        "of standing still": switch.stop_s,
+        "until it has paid for itself": switch.payback_s,
     }
-    known = ((switch[key], words) for key, words in parts.items())
-    figures = ", ".join(f"{seconds(value)} {words}" for value, words in known if value)
-    return f"{STRATEGIES[switch['strategy']]}: {figures} (predicted)"
+    figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
+    return f"{STRATEGIES[switch.strategy]}: {figures} (predicted)"
 
 
 def _to_move(sizes: Mapping[str, float]) -> str:
@@ -296,62 +326,61 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
-def operation_rows(operation: Document) -> list[Row]:
+def operation_rows(operation: OperationDocument) -> list[Row]:
     """How far a switch is, or what it did."""
-    rows = [("operation", f"{operation['id']} of {operation['plan_id']}"), ("phase", operation["phase"])]
-    if result := operation.get("result"):
-        rows.append(("from", result["source"]))
-        rows.append(("to", result["target"]))
+    rows = [("operation", f"{operation.id} of {operation.plan_id}"), ("phase", operation.phase.value)]
+    if result := operation.result:
+        rows.append(("from", result.source))
+        rows.append(("to", result.target))
         rows += report_rows(result)
-    if error := operation.get("error"):
-        rows.append(("error", error["detail"]))
+    if error := operation.error:
+        rows.append(("error", error.detail))
     return rows
 
 
-def copied(operation: Document) -> str:
+def copied(operation: OperationDocument) -> str:
     """How far the copying is."""
-    progress = operation["progress"]
-    if operation["phase"] in {"done", "aborted"}:
-        return f"{size(progress['copied_bytes'])} copied"
-    return f"{size(progress['copied_bytes'])} copied, {size(progress['lag']['bytes'])} to go"
+    progress = operation.progress
+    if operation.phase in {"done", "aborted"}:
+        return f"{size(progress.copied_bytes)} copied"
+    return f"{size(progress.copied_bytes)} copied, {size(progress.lag.bytes)} to go"
 
 
-def report_rows(result: Document) -> list[Row]:
+def report_rows(result: CutoverReport) -> list[Row]:
     """What a switch did, as the engine saw it."""
-    timings = result["timings"]
     parts = ", ".join(
-        f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}" for name, value in timings.items()
+        f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}"
+        for name, value in asdict(result.timings).items()
     )
     return [
-        ("prepared in", seconds(result["prepare_s"])),
-        ("copied", f"{size(result['bytes_before'])} before the cut, {size(result['bytes_inside'])} inside"),
-        ("moved", moved(result)),
+        ("prepared in", seconds(result.prepare_s)),
+        ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
+        ("moved", moved(result.moved, result.paths, result.left_to_drain, result.tokens_recomputed)),
         ("cut (ms)", parts),
     ]
 
 
-def moved(result: Document) -> str:
+def moved(moved: int, paths: Mapping[str, int], left_to_drain: int, tokens_recomputed: int) -> str:
     """How many requests came over, by which path, and what stayed."""
-    paths = ", ".join(f"{count} by {path}" for path, count in result.get("paths", {}).items() if count)
-    left = f"; {result['left_to_drain']} left to drain" if result["left_to_drain"] else ""
-    requests = paths or f"{result['moved']} requests"
-    return f"{requests}; {result['tokens_recomputed']} tokens recomputed{left}"
+    by_path = ", ".join(f"{count} by {path}" for path, count in paths.items() if count)
+    left = f"; {left_to_drain} left to drain" if left_to_drain else ""
+    return f"{by_path or f'{moved} requests'}; {tokens_recomputed} tokens recomputed{left}"
 
 
-def topology_rows(state: Document) -> list[Row]:
+def topology_rows(state: StateDocument) -> list[Row]:
     """What runs and on what."""
     rows = [
-        ("model", state["model"]),
-        ("topology", _topology(state["topology"])),
-        ("generation", str(state["generation"])),
-        ("streams", str(state["streams"])),
+        ("model", state.model),
+        ("topology", _topology(state.topology)),
+        ("generation", str(state.generation)),
+        ("streams", str(state.streams)),
     ]
-    if state["operation"]:
-        rows.append(("switching", state["operation"]))
-    for node in state["inventory"]:
-        kinds = [gpu["kind"] for gpu in node["gpus"]]
+    if state.operation:
+        rows.append(("switching", state.operation))
+    for node in state.inventory:
+        kinds = [gpu.kind for gpu in node.gpus]
         counts = ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
-        rows.append(("inventory", f"{node['name']}: {counts} ({node['link']})"))
+        rows.append(("inventory", f"{node.name}: {counts} ({node.link})"))
     return rows
 
 
@@ -363,15 +392,17 @@ class SwitchProgress:
         self._task = progress.add_task("planned", total=None) if progress else None
         self._phase = ""
 
-    def show(self, operation: Document) -> None:
+    def show(self, operation: OperationDocument) -> None:
         """Bring the display to an operation's state."""
-        copied, lag = operation["progress"]["copied_bytes"], operation["progress"]["lag"]["bytes"]
+        copied, lag = operation.progress.copied_bytes, operation.progress.lag.bytes
         if self._progress is not None and self._task is not None:
             total = copied + lag or None
-            self._progress.update(self._task, description=operation["phase"], completed=copied, total=total)
-        elif operation["phase"] != self._phase:
-            talk(f"{operation['phase']}: {size(copied)} copied" if copied else operation["phase"])
-        self._phase = operation["phase"]
+            self._progress.update(
+                self._task, description=operation.phase.value, completed=copied, total=total
+            )
+        elif operation.phase != self._phase:
+            talk(f"{operation.phase}: {size(copied)} copied" if copied else operation.phase.value)
+        self._phase = operation.phase
 
 
 @contextmanager

@@ -38,18 +38,17 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "unreachable": Exit.UNREACHABLE,
     "timed_out": Exit.TIMED_OUT,
 }
-"""Problem code (or intent outcome) to exit code; every other problem is ``ERROR``."""
+"""Problem code (or intent outcome) to exit code; every other one is ``ERROR``."""
 
 
 class CommandError(Exception):
-    """A problem to print as one message and leave with its exit code."""
+    """Something that the command line itself finds wrong: one message, and an exit code."""
 
-    def __init__(self, problem: Mapping[str, object]) -> None:
-        super().__init__(str(problem["detail"]))
-        self.problem = problem
-        self.exit = EXIT_OF_CODE.get(str(problem["code"]), Exit.ERROR)
+    def __init__(self, detail: str, exit_code: Exit) -> None:
+        super().__init__(detail)
+        self.exit = exit_code
 
 
 def failure(code: str, detail: str) -> CommandError:
-    """A problem that arose in the command line itself."""
-    return CommandError({"code": code, "detail": detail, "errors": []})
+    """An error of the command line, with the exit code of a problem."""
+    return CommandError(detail, EXIT_OF_CODE.get(code, Exit.ERROR))

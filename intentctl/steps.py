@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from intentctl import render
-from intentctl.client import POLL_S, Client
+from intentctl.client import Client
+from intentctl.commands import POLL_S
 from intentctl.measure import Interval, Stream, gaps_within
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
@@ -170,7 +171,7 @@ class Bench:
         """Wait until the service has heard that the streams were left."""
         polls = round(IDLE_TIMEOUT_S / POLL_S)
         for _ in range(polls):
-            if not (await asyncio.to_thread(self._client.topology))["streams"]:
+            if not (await asyncio.to_thread(self._client.topology)).streams:
                 return
             await asyncio.sleep(POLL_S)
         raise failure("error", "others began to use the service; measure again when nobody does")

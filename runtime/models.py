@@ -328,8 +328,13 @@ class Topology:
                 return stage
         raise TopologyError(f"layer {layer} is in no stage of {self}")
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Its text form, which ``notation.parse_topology`` reads."""
         return " > ".join(map(str, self.stages))
+
+    def __str__(self) -> str:
+        return self.text
 
     def check(self, cluster: Cluster, model: ModelSpec) -> None:
         """Refuse what cannot be: unknown or doubly used devices, a gap in the layers, heads TP does not divide.

@@ -1,24 +1,31 @@
 """The HTTP app: control API, OpenAI API, and every error as one problem document."""
 
+import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
-from service.api_models import Problem
 from service.composition import Composition
-from service.errors import Code, Detail, ServiceError
+from service.documents.forms import SCHEMA
+from service.documents.problems import Code, Detail, Problem
+from service.errors import ServiceError
+from service.inprocess import Served
 from service.openai_api import openai_app
-from service.problems import CODE_OF_STATUS, MEDIA_TYPE, problem, problem_of
 from service.routes import routes
+from validator.schema import domain_schema
 
 log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+CODE_OF_STATUS = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED, 503: Code.OVERLOADED}
 
 DESCRIPTION = """Say what an LLM service must do; the running service reshapes itself to do it.
 
@@ -27,16 +34,34 @@ Inference is under `/openai/v1` and speaks the OpenAI API, error bodies included
 
 
 class ControlApi(FastAPI):
-    """Describes its errors with the media type they have, which FastAPI cannot be told otherwise."""
+    """Describes what FastAPI cannot be told otherwise: the media type of errors, and an intent by the domain schema."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
-        document = super().openapi()
+        document = _with_intents(super().openapi())
         for path in document["paths"].values():
             for method in path.values():
                 error = method["responses"]["default"]
                 error["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         return document
+
+
+def _with_intents(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the parts of the domain schema among its components."""
+    parts = dict(domain_schema())
+    definitions = parts.pop("$defs")
+    schemas = {"Intent": {key: value for key, value in parts.items() if not key.startswith("$")}}
+    schemas |= {f"intent.{name}": schema for name, schema in definitions.items()}
+    text = json.dumps({**document, "components": {"schemas": document["components"]["schemas"] | schemas}})
+    here = "#/components/schemas/"
+    for before, after in (
+        (f"{SCHEMA}#/$defs/", f"{here}intent."),
+        (SCHEMA, f"{here}Intent"),
+        ("#/$defs/", f"{here}intent."),
+    ):
+        text = text.replace(f'"{before}', f'"{after}')
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def control_api() -> FastAPI:
@@ -55,9 +80,10 @@ def control_api() -> FastAPI:
 
 
 def create_app(parts: Composition) -> FastAPI:
-    """The app over one composition; it owns none of its parts."""
+    """The app over one composition; it owns none of its parts. Made in the loop that runs them."""
     app = control_api()
     app.state.parts = parts
+    app.state.operator = Served(parts, asyncio.get_running_loop())
     spec = parts.serving.deployment.model.spec
     app.mount("/openai/v1", openai_app(parts.serving.router, spec.name, spec.max_position_embeddings))
     return app
@@ -71,45 +97,38 @@ def openapi_document() -> str:
 
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(ServiceError)
-    async def refused(_: Request, error: ServiceError) -> JSONResponse:
-        return _send(problem_of(error))
+    async def refused(_: Request, error: ServiceError) -> Response:
+        return _send(error.problem)
 
     @app.exception_handler(RuntimeFault)
-    async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
+    async def fault(_: Request, error: RuntimeFault) -> Response:
         code = Code.ENGINE_LOST if isinstance(error, EngineLostError) else Code.UNSUPPORTED
-        return _send(problem(code, str(error)))
+        return _send(Problem.of(code, str(error)))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        details = [_detail(item) for item in error.errors()]
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        details = [_detail(item["loc"], item["msg"], item["type"]) for item in error.errors()]
         summary = "; ".join(f"{detail.pointer or 'body'}: {detail.message}" for detail in details)
-        return _send(problem(Code.INVALID_REQUEST, summary, details))
+        return _send(Problem.of(Code.INVALID_REQUEST, summary, details))
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
+    async def http(request: Request, error: HTTPException) -> Response:
         code = CODE_OF_STATUS.get(error.status_code, Code.INVALID_REQUEST)
-        document = problem(code, f"{request.method} {request.url.path}: {error.detail}")
-        return _send({**document, "status": error.status_code}, error.headers)
+        problem = Problem.of(code, f"{request.method} {request.url.path}: {error.detail}")
+        return _send(problem.model_copy(update={"status": error.status_code}), error.headers)
 
     @app.exception_handler(Exception)
-    async def internal(request: Request, error: Exception) -> JSONResponse:
+    async def internal(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
-        return _send(problem(Code.INTERNAL, f"{type(error).__name__}; see the service's log"))
+        return _send(Problem.of(Code.INTERNAL, f"{type(error).__name__}; see the service's log"))
 
 
-def _detail(item: Any) -> Detail:
+def _detail(place: tuple[str | int, ...], message: str, code: str) -> Detail:
     """A pydantic error; its place is relative to the body where it is in the body."""
-    place = item["loc"][1:] if item["loc"][0] == "body" else item["loc"]
-    return Detail(pointer_to(place), item["msg"], item["type"])
+    return Detail(pointer_to(place[1:] if place[0] == "body" else place), message, code)
 
 
-class ProblemResponse(JSONResponse):
+def _send(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem in ASCII: it may repeat what was sent, halves of characters included."""
-
-    def render(self, content: Any) -> bytes:
-        """The body."""
-        return json.dumps(content).encode()
-
-
-def _send(document: dict[str, Any], headers: Any = None) -> JSONResponse:
-    return ProblemResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)
+    body = json.dumps(problem.model_dump()).encode()
+    return Response(body, problem.status, headers, MEDIA_TYPE)

@@ -25,7 +25,8 @@ from runtime.notation import parse_topology
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload
 from selector.profiles import is_file, kinds
-from service.errors import Code, RefusedError
+from service.documents.problems import Code
+from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, read
 from service.windows import DAYS, in_force
 

@@ -1,4 +1,4 @@
-"""Errors of the service: each carries a code that the HTTP status and the exit code are looked up by.
+"""Errors of the service: each is a problem, whose code the HTTP status and the exit code are looked up by.
 
 ServiceError
     DeploymentError    the deployment file cannot be used
@@ -7,52 +7,18 @@ ServiceError
     RefusedError       a request that was understood and refused
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from collections.abc import Sequence
 
-
-class Code(StrEnum):
-    """What went wrong, for programs; part of the API."""
-
-    INVALID_REQUEST = "invalid_request"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    CLARIFY = "clarify"
-    CONFLICT = "conflict"
-    INFEASIBLE = "infeasible"
-    OUT_OF_SCOPE = "out_of_scope"
-    STALE_PLAN = "stale_plan"
-    STALE_INTENT = "stale_intent"
-    ALREADY_APPLIED = "already_applied"
-    FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
-    SWITCH_IN_PROGRESS = "switch_in_progress"
-    NO_CHANGE = "no_change"
-    NOT_APPROVED = "not_approved"
-    UNSUPPORTED = "unsupported"
-    SWITCH_ABORTED = "switch_aborted"
-    ENGINE_LOST = "engine_lost"
-    OVERLOADED = "overloaded"
-    BAD_DEPLOYMENT = "bad_deployment"
-    STORE = "store"
-    START = "start"
-    INTERNAL = "internal"
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """One thing that is wrong; ``pointer`` is a JSON Pointer into what was sent."""
-
-    pointer: str
-    message: str
-    code: str = ""
+from intent.models import Finding, Intent
+from selector.models import Infeasible
+from service.documents.plans import InfeasibleDocument
+from service.documents.problems import Code, Detail, Problem
 
 
 class ServiceError(Exception):
     """Root of the tree; every message says what was wrong, where and what to do.
 
-    ``members`` are further facts, as JSON, that a program may want (RFC 9457 extension members).
+    ``intent``, ``infeasible`` and ``findings`` are what a program may want to know beside it.
     """
 
     def __init__(
@@ -60,12 +26,35 @@ class ServiceError(Exception):
         code: Code,
         message: str,
         errors: Sequence[Detail] = (),
-        members: Mapping[str, Any] | None = None,
+        *,
+        intent: Intent | None = None,
+        infeasible: Infeasible | None = None,
+        findings: Sequence[Finding] = (),
     ) -> None:
         super().__init__(message)
-        self.code = code
-        self.errors = tuple(errors)
-        self.members = dict(members or {})
+        facts = {
+            "intent": intent,
+            "infeasible": InfeasibleDocument.model_validate(infeasible) if infeasible else None,
+            "findings": tuple(findings) or None,
+        }
+        self.problem = Problem.of(code, message, errors).model_copy(update=facts)
+
+    @classmethod
+    def answered(cls, problem: Problem) -> "ServiceError":
+        """The error that somebody else's problem is."""
+        error = ServiceError(problem.code, problem.detail)
+        error.problem = problem
+        return error
+
+    @property
+    def code(self) -> Code:
+        """What went wrong, for programs."""
+        return self.problem.code
+
+    @property
+    def errors(self) -> tuple[Detail, ...]:
+        """Each thing that is wrong."""
+        return self.problem.errors
 
 
 class DeploymentError(ServiceError):

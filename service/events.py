@@ -3,17 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened; ids rise by one from 1."""
-
-    id: int
-    type: str
-    data: dict[str, Any]
+from service.documents.operations import OperationDocument
+from service.documents.state import Event, StateDocument
 
 
 class EventBus:
@@ -30,10 +23,12 @@ class EventBus:
         """The newest event's id, 0 before the first."""
         return self._last_id
 
-    def publish(self, event_type: str, data: dict[str, Any]) -> None:
+    def publish(
+        self, event: Literal["operation", "topology"], data: OperationDocument | StateDocument
+    ) -> None:
         """Tell every subscriber. Never waits."""
         self._last_id += 1
-        self._ring.append(Event(self._last_id, event_type, data))
+        self._ring.append(Event(event=event, id=self._last_id, data=data))
         self._wake()
 
     def close(self) -> None:

@@ -1,34 +1,23 @@
 """Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
 
-import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from intent.document import from_document, to_document
-from intent.errors import DocumentError
 from intent.followups.amend import amend as amend_intent
 from intent.followups.talk import NO_CHANGE
-from intent.followups.versions import Amendment, Mode, diff_document
+from intent.followups.versions import Amendment
 from intent.models import Intent, LlmSettings, Outcome
 from intent.readback import render
 from service.deployment import Deployment
-from service.errors import Code, Detail, RefusedError
+from service.documents.intents import AmendmentDocument, FollowUp, VersionDocument, VersionedFollowUp
+from service.documents.problems import Code, Detail
+from service.errors import RefusedError
 from service.usecases import check, new_id, refuse_damaged
 
 if TYPE_CHECKING:  # a database is not needed to amend a file
     from service.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """What is said to an intent: the words, how they are meant if that was said, and the version they are about."""
-
-    text: str
-    mode: Mode | None = None
-    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +49,26 @@ def amend(
         same = any(finding.code == NO_CHANGE for finding in intent.findings)
         details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
         message = " ".join(dict.fromkeys(one.message for one in intent.findings))
-        raise RefusedError(
-            Code.NO_CHANGE if same else Code.OUT_OF_SCOPE, message, details, {"intent": to_document(intent)}
-        )
+        raise RefusedError(Code.NO_CHANGE if same else Code.OUT_OF_SCOPE, message, details, intent=intent)
     return replace(amendment, intent=check(intent, deployment, now))
 
 
-def create(intent: Intent, store: "Store") -> dict[str, Any]:
+def create(intent: Intent, store: "Store") -> VersionDocument:
     """Keep a checked intent as version 1.
 
     Raises:
         RefusedError: it says nothing about the service.
     """
-    document = to_document(intent)
     if intent.outcome is Outcome.OUT_OF_SCOPE:
         details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
         message = " ".join(dict.fromkeys(one.message for one in intent.findings)) or "nothing was asked for"
-        raise RefusedError(Code.OUT_OF_SCOPE, message, details, {"intent": document})
+        raise RefusedError(Code.OUT_OF_SCOPE, message, details, intent=intent)
     intent_id = new_id("intent")
-    store.save_intent(intent_id, document)
+    store.save_intent(intent_id, intent)
     return version_of(store, intent_id, None)
 
 
-def version_of(store: "Store", intent_id: str, version: int | None) -> dict[str, Any]:
+def version_of(store: "Store", intent_id: str, version: int | None) -> VersionDocument:
     """One version of an intent, the latest without a number.
 
     Raises:
@@ -95,21 +81,21 @@ def version_of(store: "Store", intent_id: str, version: int | None) -> dict[str,
     return found
 
 
-def settled(store: "Store", intent_id: str) -> dict[str, Any]:
+def settled(store: "Store", intent_id: str) -> VersionDocument:
     """The latest version of an intent that has no question; the latest of all where each has one.
 
     Raises:
         RefusedError: there is no such intent.
     """
     latest = version_of(store, intent_id, None)
-    for number in range(latest["version"], 0, -1):
+    for number in range(latest.version, 0, -1):
         found = version_of(store, intent_id, number)
-        if found["intent"]["outcome"] != Outcome.CLARIFY:
+        if found.intent.outcome is not Outcome.CLARIFY:
             return found
     return latest
 
 
-def follow(kept: Kept, intent_id: str, follow_up: FollowUp, now: datetime) -> dict[str, Any]:
+def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: datetime) -> VersionDocument:
     """Keep the next version of an intent.
 
     Raises:
@@ -117,47 +103,22 @@ def follow(kept: Kept, intent_id: str, follow_up: FollowUp, now: datetime) -> di
     """
     store = kept.store
     latest = version_of(store, intent_id, None)
-    if follow_up.version not in {None, latest["version"]}:
-        raise _stale(intent_id, latest["version"], f"version {follow_up.version}")
-    previous = from_document(latest["intent"])
-    amendment = amend(previous, follow_up, kept.deployment, now, kept.llm)
-    saved = store.save_amendment(
-        intent_id,
-        latest["version"] + 1,
-        {"text": follow_up.text, "created_s": time.time(), **amendment_document(amendment)},
+    if follow_up.version not in {None, latest.version}:
+        raise _stale(intent_id, latest.version, f"version {follow_up.version}")
+    amendment = amend(latest.intent, follow_up, kept.deployment, now, kept.llm)
+    version = VersionDocument(
+        **dict(AmendmentDocument.of(amendment)),
+        id=intent_id,
+        version=latest.version + 1,
+        supersedes=latest.version,
+        text=follow_up.text,
+        created_s=time.time(),
     )
-    if not saved:
-        raise _stale(intent_id, latest["version"] + 1, "another version")
+    if not store.save_amendment(version):
+        raise _stale(intent_id, version.version, "another version")
     return version_of(store, intent_id, None)
-
-
-def amendment_document(amendment: Amendment) -> dict[str, Any]:
-    """An amendment as JSON."""
-    return {
-        "mode": amendment.mode,
-        "diff": diff_document(amendment.diff),
-        "intent": to_document(amendment.intent),
-    }
 
 
 def _stale(intent_id: str, latest: int, said: str) -> RefusedError:
     message = f"{intent_id} is at version {latest}, and this was said about {said}; read it again"
     return RefusedError(Code.STALE_INTENT, message, [Detail("/version", message)])
-
-
-def read_intent(document: Mapping[str, Any], deployment: Deployment, now: datetime) -> Intent:
-    """An intent document from outside, checked again: what it says of itself counts for nothing.
-
-    Raises:
-        RefusedError: it is no intent document; the place is named.
-    """
-    try:
-        refuse_damaged(json.dumps(document, ensure_ascii=False, allow_nan=False))
-        intent = from_document(document)
-    except ValueError as error:  # Python reads NaN and Infinity, JSON has none
-        detail = Detail("/intent", str(error), "no_number")
-        raise RefusedError(Code.INVALID_REQUEST, f"/intent: {error}", [detail]) from error
-    except DocumentError as error:
-        where = f"/intent{error.pointer}"
-        raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail(where, error.problem)]) from error
-    return check(intent, deployment, now)

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from intent.document import to_document
+from pydantic import JsonValue
+
 from intent.models import Intent
-from intent.openslo.export import export, losses
+from intent.openslo.export import export
 from intent.openslo.reader import read
 from intent.openslo.values import OpenSloError
 from service import engines
 from service.deployment import Deployment
-from service.errors import Code, Detail, RefusedError
+from service.documents.intents import ExportDocument, ImportDocument
+from service.documents.problems import Code, Detail
+from service.errors import RefusedError
 from service.usecases import check, refuse_unless_ok
 
 
-def exported(intent: Intent, deployment: Deployment) -> dict[str, Any]:
+def exported(intent: Intent, deployment: Deployment) -> ExportDocument:
     """The SLOs of an intent by the metrics of the deployment's engine, and what they leave out of it.
 
     Raises:
@@ -23,10 +25,10 @@ def exported(intent: Intent, deployment: Deployment) -> dict[str, Any]:
     """
     refuse_unless_ok(intent)
     found = export(intent, engines.name(deployment))
-    return {"slos": list(found.slos), "left_out": losses(found.left_out)}
+    return ExportDocument(slos=found.slos, left_out=found.left_out)
 
 
-def imported(documents: Sequence[Any], deployment: Deployment, now: datetime) -> dict[str, Any]:
+def imported(documents: Sequence[JsonValue], deployment: Deployment, now: datetime) -> ImportDocument:
     """The intent of SLO documents, checked, and what it leaves out of them.
 
     Raises:
@@ -38,5 +40,4 @@ def imported(documents: Sequence[Any], deployment: Deployment, now: datetime) ->
         raise RefusedError(
             Code.UNSUPPORTED, str(error), [Detail(f"/documents{error.path}", error.problem)]
         ) from None
-    intent = check(found.intent, deployment, now)
-    return {"intent": to_document(intent), "left_out": losses(found.left_out)}
+    return ImportDocument(intent=check(found.intent, deployment, now), left_out=found.left_out)

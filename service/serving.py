@@ -3,27 +3,25 @@
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Collection
-from typing import Any
 
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Topology
-from runtime.notation import parse_topology
 from runtime.router import Router
 from service import engines
 from service.deployment import Deployment
-from service.documents import topology_document
-from service.errors import Code, RefusedError, StoreError
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument, TopologyDocument
+from service.documents.problems import Code
+from service.documents.state import NodeDocument, StateDocument, TokenCounts
+from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
-from service.operation import Operation
-from service.problems import problem
 from service.store import Store
-from service.usecases import Situation, approve, refuse_unacknowledged
+from service.usecases import Situation, approve, new_id, refuse_unacknowledged
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ class Serving:
             engine, router, StoreJournal(store), SWITCH_SETTINGS[engines.name(deployment)]
         )
         self._generation = store.next_generation(str(engine.topology))
-        self._operation: Operation | None = None
+        self._operation: OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
         _give_up_unfinished(store)
@@ -90,30 +88,23 @@ class Serving:
         """The operation under way."""
         return self._operation.id if self._operation else None
 
-    def topology_document(self) -> dict[str, Any]:
-        """What runs, since which generation, and whether it is being changed."""
-        return {
-            "model": self.deployment.model.spec.name,
-            "generation": self._generation,
-            "topology": topology_document(self.engine.topology),
-            "operation": self.operation_id,
-            "streams": self.router.num_streams,
-            "tokens": {
-                "accepted": self.router.counts.accepted,
-                "lost": self.router.counts.lost,
-                "duplicates": self.router.counts.duplicates,
-            },
-        }
+    @property
+    def state(self) -> StateDocument:
+        """What runs, since which generation, on what, and whether it is being changed."""
+        return StateDocument(
+            model=self.deployment.model.spec.name,
+            generation=self._generation,
+            topology=TopologyDocument.model_validate(self.engine.topology),
+            operation=self._operation.id if self._operation else None,
+            streams=self.router.num_streams,
+            tokens=TokenCounts.model_validate(self.router.counts),
+            inventory=tuple(
+                NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
+                for node in self.deployment.cluster.nodes
+            ),
+        )
 
-    async def plan(self, plan_id: str) -> dict[str, Any]:
-        """A plan made before.
-
-        Raises:
-            RefusedError: there is none with this id.
-        """
-        return (await self._saved(plan_id))[0]
-
-    async def apply(self, plan_id: str, acknowledged: Collection[str] = ()) -> dict[str, Any]:
+    async def apply(self, plan_id: str, acknowledged: Collection[str] = ()) -> OperationDocument:
         """Start the switch to a plan's target; answers with the operation at once.
 
         ``acknowledged`` are the codes of findings that somebody has seen.
@@ -130,30 +121,26 @@ class Serving:
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
                 )
                 raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
-            target = parse_topology(
-                plan["target"]["text"], self.deployment.cluster, self.engine.topology.num_layers
-            )
-            operation = Operation(f"op-{uuid.uuid4().hex[:12]}", plan_id)
-            operation.enter(Phase.PLANNED, time.time())
-            if not await asyncio.to_thread(self._store.claim_plan, plan_id, operation.document()):
+            operation = OperationDocument.planned(new_id("op"), plan_id, time.time())
+            if not await asyncio.to_thread(self._store.claim_plan, plan_id, operation):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
                 raise RefusedError(Code.ALREADY_APPLIED, message)
             self._operation = operation
-            self._switch = asyncio.create_task(self._run(operation, target), name=operation.id)
-            return operation.document()
+            self._switch = asyncio.create_task(self._run(operation, plan.target.noun), name=operation.id)
+            return operation
 
-    async def operation(self, operation_id: str) -> dict[str, Any]:
+    async def operation(self, operation_id: str) -> OperationDocument:
         """How far an operation has come.
 
         Raises:
             RefusedError: there is none with this id.
         """
         if self._operation is not None and self._operation.id == operation_id:
-            return self._operation.document()
-        document = await asyncio.to_thread(self._store.operation, operation_id)
-        if document is None:
+            return self._operation
+        found = await asyncio.to_thread(self._store.operation, operation_id)
+        if found is None:
             raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
-        return document
+        return found
 
     async def close(self) -> None:
         """Give up a switch that has not committed, and wait for its end."""
@@ -161,7 +148,7 @@ class Serving:
             self._switch.cancel()
             await asyncio.gather(self._switch, return_exceptions=True)
 
-    async def _saved(self, plan_id: str) -> tuple[dict[str, Any], str | None]:
+    async def _saved(self, plan_id: str) -> tuple[PlanDocument, str | None]:
         saved = await asyncio.to_thread(self._store.plan, plan_id)
         if saved is None:
             raise RefusedError(
@@ -169,41 +156,44 @@ class Serving:
             )
         return saved
 
-    async def _run(self, operation: Operation, target: Topology) -> None:
+    async def _run(self, operation: OperationDocument, target: Topology) -> None:
         """Switch, and bring the operation to its end whatever happens."""
 
         def on_progress(progress: Progress) -> None:
-            operation.advance(progress)
+            nonlocal operation
+            self._operation = operation = operation.advanced(progress)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
-            self._events.publish("operation", operation.document())
+            self._events.publish("operation", operation)
 
         try:
             report = await self._coordinator.switch(target, operation.id, on_progress)
-            await self._conclude(operation, report)
+            await self._conclude(report)
+            operation = operation.finished(report)
         except SwitchError as error:
-            operation.fail(Code.SWITCH_IN_PROGRESS, str(error))
+            operation = operation.failed(Code.SWITCH_IN_PROGRESS, str(error))
         except asyncio.CancelledError:
-            operation.fail(Code.SWITCH_ABORTED, "the service was stopped")
+            operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
-            operation.fail(Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
+            operation = operation.failed(
+                Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log"
+            )
         try:
-            await asyncio.to_thread(self._store.save_operation, operation.document())
+            await asyncio.to_thread(self._store.save_operation, operation)
         finally:
             self._operation = None
-            self._events.publish("operation", operation.document())
+            self._events.publish("operation", operation)
 
-    async def _conclude(self, operation: Operation, report: CutoverReport) -> None:
+    async def _conclude(self, report: CutoverReport) -> None:
         self._metrics.switched(report)
         if str(self.engine.topology) != report.source:
             self._generation = await asyncio.to_thread(self._store.next_generation, str(self.engine.topology))
-            self._events.publish("topology", self.topology_document())
-        operation.finish(report)
+            self._events.publish("topology", self.state)
 
 
 def _give_up_unfinished(store: Store) -> None:
     """Operations of a process that ended in the middle: their engine ended with it."""
-    for document in store.unfinished_operations():
+    for operation in store.unfinished_operations():
         detail = "the service ended during this switch; it started again with the deployment's start topology"
-        store.save_operation({**document, "done": True, "error": problem(Code.SWITCH_ABORTED, detail)})
+        store.save_operation(operation.failed(Code.SWITCH_ABORTED, detail))

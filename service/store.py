@@ -7,20 +7,27 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, select, update
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from intent.document import from_document, to_document
+from intent.models import Intent
+from service.documents.forms import Json
+from service.documents.intents import VersionDocument
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument
 from service.errors import StoreError
 
 
 class Base(DeclarativeBase):
     """The tables."""
 
-    type_annotation_map = {dict[str, Any]: JSON}  # noqa: RUF012 - SQLAlchemy's declared form
+    type_annotation_map = {Json: JSON}  # noqa: RUF012 - SQLAlchemy's declared form
 
 
 class IntentRow(Base):
@@ -28,7 +35,7 @@ class IntentRow(Base):
 
     __tablename__ = "intents"
     id: Mapped[str] = mapped_column(primary_key=True)
-    document: Mapped[dict[str, Any]]
+    document: Mapped[Json]
     created_s: Mapped[float] = mapped_column(default=time.time)
 
 
@@ -38,7 +45,7 @@ class AmendmentRow(Base):
     __tablename__ = "amendments"
     intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
-    body: Mapped[dict[str, Any]]
+    body: Mapped[Json]
     """``mode``, ``text``, ``diff``, ``intent`` and ``created_s``."""
 
 
@@ -48,7 +55,7 @@ class PlanRow(Base):
     __tablename__ = "plans"
     id: Mapped[str] = mapped_column(primary_key=True)
     intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
-    document: Mapped[dict[str, Any]]
+    document: Mapped[Json]
     applied_by: Mapped[str | None] = mapped_column(default=None)
     created_s: Mapped[float] = mapped_column(default=time.time)
 
@@ -59,7 +66,7 @@ class OperationRow(Base):
     __tablename__ = "operations"
     id: Mapped[str] = mapped_column(primary_key=True)
     done: Mapped[bool]
-    document: Mapped[dict[str, Any]]
+    document: Mapped[Json]
     updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
 
 
@@ -136,23 +143,25 @@ class Store:
             session.flush()
             return row.id
 
-    def save_intent(self, intent_id: str, document: dict[str, Any]) -> None:
+    def save_intent(self, intent_id: str, intent: Intent) -> None:
         """Keep an intent as version 1."""
         with self._session() as session:
-            session.add(IntentRow(id=intent_id, document=document))
+            session.add(IntentRow(id=intent_id, document=to_document(intent)))
 
-    def save_amendment(self, intent_id: str, version: int, body: dict[str, Any]) -> bool:
+    def save_amendment(self, version: VersionDocument) -> bool:
         """Keep the next version of an intent; False if somebody else has made it."""
+        body = version.model_dump(mode="json", exclude={"id", "version", "supersedes"})
+        row = AmendmentRow(intent_id=version.id, version=version.version, body=body)
         try:
             with self._session() as session:
-                session.add(AmendmentRow(intent_id=intent_id, version=version, body=body))
+                session.add(row)
         except StoreError as error:
             if isinstance(error.__cause__, IntegrityError):
                 return False
             raise
         return True
 
-    def intent(self, intent_id: str, version: int | None = None) -> dict[str, Any] | None:
+    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument | None:
         """A version of an intent, the latest without a number, or None."""
         later = select(AmendmentRow).where(AmendmentRow.intent_id == intent_id)
         if version is not None:
@@ -160,50 +169,56 @@ class Store:
         with self._session() as session:
             amendment = session.scalars(later.order_by(AmendmentRow.version.desc()).limit(1)).first()
             if amendment is not None:
-                place = {"id": intent_id, "version": amendment.version, "supersedes": amendment.version - 1}
-                return {**place, **amendment.body}
+                place = {
+                    "id": intent_id,
+                    "version": amendment.version,
+                    "supersedes": amendment.version - 1,
+                }
+                return VersionDocument.model_validate({**amendment.body, **place})
             first = session.get(IntentRow, intent_id) if version in {None, 1} else None
             return _first_version(first) if first else None
 
-    def save_plan(self, intent_id: str, intent: dict[str, Any], plan: dict[str, Any]) -> None:
+    def save_plan(self, intent: Intent, plan: PlanDocument) -> None:
         """Keep a plan with the intent it serves, if that is not kept yet."""
         with self._session() as session:
-            if session.get(IntentRow, intent_id) is None:
-                session.add(IntentRow(id=intent_id, document=intent))
+            if session.get(IntentRow, plan.intent_id) is None:
+                session.add(IntentRow(id=plan.intent_id, document=to_document(intent)))
                 session.flush()
-            session.add(PlanRow(id=plan["id"], intent_id=intent_id, document=plan))
+            document = plan.model_dump(mode="json")
+            session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document))
 
-    def plan(self, plan_id: str) -> tuple[dict[str, Any], str | None] | None:
-        """A plan's document and the operation that applied it, or None."""
+    def plan(self, plan_id: str) -> tuple[PlanDocument, str | None] | None:
+        """A plan and the operation that applied it, or None."""
         with self._session() as session:
             row = session.get(PlanRow, plan_id)
-            return (row.document, row.applied_by) if row else None
+            return (PlanDocument.model_validate(row.document), row.applied_by) if row else None
 
-    def claim_plan(self, plan_id: str, operation: dict[str, Any]) -> bool:
+    def claim_plan(self, plan_id: str, operation: OperationDocument) -> bool:
         """Mark a plan as applied and keep the operation, both or neither; False if it already was."""
         claim = update(PlanRow).where(PlanRow.id == plan_id, PlanRow.applied_by.is_(None))
         with self._session() as session:
-            result = session.execute(claim.values(applied_by=operation["id"]).returning(PlanRow.id))
+            result = session.execute(claim.values(applied_by=operation.id).returning(PlanRow.id))
             if result.first() is None:
                 return False
-            session.add(OperationRow(id=operation["id"], done=operation["done"], document=operation))
+            session.add(_row(operation))
             return True
 
-    def save_operation(self, operation: dict[str, Any]) -> None:
+    def save_operation(self, operation: OperationDocument) -> None:
         """Write an operation's present state over the last one."""
         with self._session() as session:
-            session.merge(OperationRow(id=operation["id"], done=operation["done"], document=operation))
+            session.merge(_row(operation))
 
-    def operation(self, operation_id: str) -> dict[str, Any] | None:
-        """An operation's document, or None."""
+    def operation(self, operation_id: str) -> OperationDocument | None:
+        """An operation, or None."""
         with self._session() as session:
             row = session.get(OperationRow, operation_id)
-            return row.document if row else None
+            return OperationDocument.model_validate(row.document) if row else None
 
-    def unfinished_operations(self) -> list[dict[str, Any]]:
+    def unfinished_operations(self) -> list[OperationDocument]:
         """Operations that an earlier process did not bring to an end."""
         with self._session() as session:
-            return list(session.scalars(select(OperationRow.document).where(~OperationRow.done)))
+            found = session.scalars(select(OperationRow.document).where(~OperationRow.done))
+            return [OperationDocument.model_validate(document) for document in found]
 
     def append_journal(self, switch_id: str, phase: str, detail: str) -> None:
         """Add one line to a switch's journal."""
@@ -217,20 +232,25 @@ class Store:
             return [(row.phase, row.detail) for row in session.execute(lines.order_by(JournalRow.id))]
 
 
-def _first_version(row: IntentRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "version": 1,
-        "supersedes": None,
-        "mode": "new",
-        "text": row.document.get("text", ""),
-        "diff": [],
-        "intent": row.document,
-        "created_s": row.created_s,
-    }
+def _first_version(row: IntentRow) -> VersionDocument:
+    intent = from_document(row.document)
+    return VersionDocument(
+        id=row.id,
+        version=1,
+        supersedes=None,
+        mode="new",
+        text=intent.text,
+        diff=(),
+        intent=intent,
+        created_s=row.created_s,
+    )
 
 
-def _tune_sqlite(connection: Any, _: object) -> None:
+def _row(operation: OperationDocument) -> OperationRow:
+    return OperationRow(id=operation.id, done=operation.done, document=operation.model_dump(mode="json"))
+
+
+def _tune_sqlite(connection: DBAPIConnection, _: object) -> None:
     """Write-ahead logging: a reader never waits for a writer."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")

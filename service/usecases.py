@@ -1,17 +1,11 @@
-"""The life of an intent as plain functions: translate, plan, approve. No HTTP, database or engine.
-
-The routes call them, and so does the command line when no service is reachable.
-"""
+"""The life of an intent as plain functions: translate, plan, approve. No HTTP, database or engine."""
 
 import json
-import re
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
-from intent.document import to_document
 from intent.fold import is_chinese
 from intent.messages import Language, say
 from intent.models import Finding, Intent, LlmSettings, Outcome, TranslatorInfo, Window
@@ -21,15 +15,14 @@ from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Infeasible, LeftOut, Plan, Problem, Profile, Ticket
 from service.deployment import Deployment
-from service.documents import infeasible_document
-from service.errors import Code, Detail, RefusedError
+from service.documents.forms import NO_CHARACTER
+from service.documents.plans import PlanDocument, When
+from service.documents.problems import Code, Detail
+from service.errors import RefusedError
 from service.profiles import speeds
 from service.windows import covers, in_words, moment
 from validator.models import Site
 from validator.validate import validate
-
-_NO_CHARACTER = re.compile("[\ud800-\udfff]")
-"""What bytes that are no UTF-8 become, and what JSON may carry: halves of a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: d
 
     Never refuses words: empty, endless or damaged ones are an intent that is out of scope, with a finding.
     """
-    if _NO_CHARACTER.search(text):
+    if NO_CHARACTER.search(text):
         return _damaged(text)
     return check(translate_text(text, deployment.catalogue(now), llm), deployment, now)
 
@@ -70,7 +63,7 @@ def refuse_damaged(text: str) -> None:
     Raises:
         RefusedError: there are such places.
     """
-    if _NO_CHARACTER.search(text):
+    if NO_CHARACTER.search(text):
         (finding,) = _damaged(text).findings
         raise RefusedError(
             Code.INVALID_REQUEST, finding.message, [Detail("/text", finding.message, finding.code)]
@@ -79,9 +72,9 @@ def refuse_damaged(text: str) -> None:
 
 def _damaged(text: str) -> Intent:
     """An intent for a text with places that are no characters; nobody knows what stood there."""
-    shown = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)[:MAX_CHARACTERS]
+    shown = NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)[:MAX_CHARACTERS]
     language: Language = "zh" if is_chinese(shown) else "en"
-    words = say("service", language, "text_damaged", count=len(_NO_CHARACTER.findall(text)))
+    words = say("service", language, "text_damaged", count=len(NO_CHARACTER.findall(text)))
     return Intent(
         text=shown,
         language=language,
@@ -108,18 +101,6 @@ def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
         speeds=speeds(deployment),
     )
     return validate(intent, site)
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """The time to plan for: the present, and the window in force or the first that a goal names, unless said."""
-
-    at: str | None = None
-    """A moment as people write it."""
-    window: str | None = None
-    """A name of the deployment's windows."""
-    now: str | None = None
-    """The clock, instead of the present."""
 
 
 def plan(
@@ -222,68 +203,66 @@ def refuse_unless_ok(intent: Intent) -> None:
         [*questions, *(detail.message for detail in details)]
     )  # a question may repeat its finding
     message = " ".join(said) or intent.readback
-    raise RefusedError(Code(intent.outcome.value), message, details, {"intent": to_document(intent)})
+    raise RefusedError(Code(intent.outcome.value), message, details, intent=intent)
 
 
-def to_acknowledge(intent: Intent) -> list[dict[str, Any]]:
+def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
     """The findings of an intent that somebody has to have seen before its plan is applied."""
-    found = to_document(intent)["findings"]
-    return [one for one in found if one["code"] == INJECTION]
+    return tuple(finding for finding in intent.findings if finding.code == INJECTION)
 
 
-def refuse_unacknowledged(plan_document: Mapping[str, Any], acknowledged: Collection[str]) -> None:
+def refuse_unacknowledged(plan: PlanDocument, acknowledged: Collection[str]) -> None:
     """Refuse a plan whose intent has findings that nobody has said to have seen.
 
     Raises:
         RefusedError: with each of these findings.
     """
-    missing = [one for one in plan_document.get("to_acknowledge", ()) if one["code"] not in acknowledged]
+    missing = [finding for finding in plan.to_acknowledge if finding.code not in acknowledged]
     if not missing:
         return
-    codes = sorted({one["code"] for one in missing})
-    said = " ".join(f"{one['message']} ({one['evidence']!r})" for one in missing)
+    codes = sorted({finding.code for finding in missing})
+    said = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
     raise RefusedError(
         Code.FINDING_NOT_ACKNOWLEDGED,
         f"{said} Look at the plan, then apply it with acknowledge: {json.dumps(codes)}",
-        [Detail(one["pointer"], one["message"], one["code"]) for one in missing],
-        {"findings": missing},
+        [Detail(finding.pointer, finding.message, finding.code) for finding in missing],
+        findings=missing,
     )
 
 
-def approve(
-    plan_document: Mapping[str, Any], applied_by: str | None, deployment: Deployment, situation: Situation
-) -> None:
+def approve(plan: PlanDocument, applied_by: str | None, deployment: Deployment, situation: Situation) -> None:
     """Let a plan be applied, or refuse it before anything is touched.
 
     Raises:
         RefusedError: not allowed by policy, applied before, made for another topology, or without a change.
     """
-    name, made_for = plan_document["id"], plan_document["generation"]
     if deployment.approval == "nobody":
         raise RefusedError(
             Code.NOT_APPROVED, "this deployment's policy (approval.by) lets nobody apply a plan"
         )
     if applied_by is not None:
         raise RefusedError(
-            Code.ALREADY_APPLIED, f"{name} was applied before, by operation {applied_by}; make a new plan"
+            Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"
         )
-    if made_for != situation.generation or plan_document["now"]["text"] != str(situation.topology):
-        message = (
-            f"{name} was made for generation {made_for}, but {situation.generation} runs now; make a new plan"
+    if (
+        plan.generation != situation.generation
+        or plan.now is None
+        or plan.now.text != str(situation.topology)
+    ):
+        raise RefusedError(
+            Code.STALE_PLAN,
+            f"{plan.id} was made for generation {plan.generation}, but {situation.generation} runs now; make a new plan",
         )
-        raise RefusedError(Code.STALE_PLAN, message)
-    if not plan_document["changes"]:
-        raise RefusedError(Code.NO_CHANGE, f"{name} asks for what runs already; there is nothing to apply")
+    if not plan.changes:
+        raise RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 
 
 def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
     message = "; ".join(answer.reasons) or "no topology holds these goals"
     if answer.feasible_targets:
         message += ". Feasible would be: " + "; ".join(answer.feasible_targets)
-    members = {"intent": to_document(intent), "infeasible": infeasible_document(answer)}
-    return RefusedError(
-        Code.INFEASIBLE, message, [Detail("/goals", reason) for reason in answer.reasons], members
-    )
+    details = [Detail("/goals", reason) for reason in answer.reasons]
+    return RefusedError(Code.INFEASIBLE, message, details, intent=intent, infeasible=answer)
 
 
 def new_id(prefix: str) -> str:

@@ -12,6 +12,7 @@ import yaml
 
 from runtime.models import Phase
 from runtime.testing import Script
+from service.documents.plans import PlanRequest
 from service.testing import DEPLOYMENT, ScriptedService, write_deployment
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
@@ -172,13 +173,13 @@ def test_a_switch_that_takes_too_long_is_left_going(run, tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupted_wait_says_that_the_switch_goes_on(run, at, service, monkeypatch):
-    from intentctl.client import Client
+    from intentctl import commands
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
     plan = planned(run, at)
-    monkeypatch.setattr(Client, "follow", interrupted)
+    monkeypatch.setattr(commands, "follow", interrupted)
     code, _, err = run("apply", plan["id"], "--yes", *at)
 
     assert code == 130
@@ -270,7 +271,7 @@ def test_nobody_can_be_asked_where_standard_input_is_closed(run, shared, monkeyp
 def test_watching_ends_with_the_service(run, at, monkeypatch):
     from intentctl.client import Client
 
-    monkeypatch.setattr(Client, "events", lambda _: iter(()))
+    monkeypatch.setattr(Client, "watch", lambda _: iter(()))
     code, _, err = run("get", "--watch", *at)
 
     assert code == 7
@@ -304,16 +305,15 @@ def test_watch_prints_events_as_lines_until_the_service_ends(run, tmp_path, monk
     seen = []
     with ScriptedService(tmp_path) as service:
         client = commands.service(service.url)
-        events = client.events()
+        events = client.watch()
         monkeypatch.setattr(commands.render, "emit_line", seen.append)
-        plan = client.plan(client.translate(TEXT), {})
-        client.apply(plan["id"])
+        client.apply(client.plan(PlanRequest(text=TEXT)).plan.id)
         for event in events:
             commands.render.emit_line(event)
-            if event["event"] == "operation" and event["data"]["done"]:
+            if event.event == "operation" and event.data.done:
                 break
-    assert [event["event"] for event in seen].count("topology") == 1
-    assert seen[-1]["data"]["result"]["phase"] == "done"
+    assert [event.event for event in seen].count("topology") == 1
+    assert seen[-1].data.result.phase == "done"
 
 
 def test_without_a_service_words_are_worked_on_in_this_process_and_it_is_said(run, deployment):

@@ -4,7 +4,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from intentctl.client import Client
-from intentctl.status import CommandError, Exit
+from intentctl.commands import follow
+from service.documents.plans import PlanRequest
+from service.documents.problems import Code
+from service.errors import ServiceError
 
 
 class Other(BaseHTTPRequestHandler):
@@ -29,8 +32,8 @@ def other():
         thread.join()
 
 
-def failed(call, *arguments) -> CommandError:
-    with pytest.raises(CommandError) as caught:
+def failed(call, *arguments) -> ServiceError:
+    with pytest.raises(ServiceError) as caught:
         call(*arguments)
     return caught.value
 
@@ -39,7 +42,7 @@ def failed(call, *arguments) -> CommandError:
 def test_what_answers_without_being_a_service_is_named(other):
     client = Client(other)
 
-    assert "not as an intentctl service; check --server" in str(failed(client.health))
+    assert "not as an intentctl service of this version" in str(failed(client.health))
     assert "404 Gone fishing" in str(failed(client.topology))
     assert client.reachable()
 
@@ -48,31 +51,30 @@ def test_what_answers_without_being_a_service_is_named(other):
 def test_a_problem_of_the_service_keeps_its_code_and_members(service):
     error = failed(Client(service.url).saved_plan, "plan-nowhere")
 
-    assert error.problem["code"] == "not_found"
-    assert error.problem["status"] == 404
-    assert error.exit is Exit.ERROR
+    assert error.code is Code.NOT_FOUND
+    assert error.problem.status == 404
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../healthz", "a b", "%2e%2e", "x?y=1"])
 def test_a_name_never_leads_elsewhere(service, name):
-    assert failed(Client(service.url).saved_plan, name).problem["code"] == "not_found"
+    assert failed(Client(service.url).saved_plan, name).code is Code.NOT_FOUND
 
 
 @pytest.mark.slow
 def test_an_operation_is_followed_to_its_end(service):
     client = Client(service.url + "/")
-    operation = client.apply(client.plan(client.translate("run it with tp=2"), {})["id"])
-    *_, end = client.follow(operation["id"], timeout_s=30)
+    operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
+    *_, end = follow(client, operation.id, timeout_s=30)
 
-    assert end["result"]["phase"] == "done"
+    assert end.result.phase == "done"
 
 
 @pytest.mark.slow
 def test_an_infeasible_plan_carries_what_comes_closest(service):
     client = Client(service.url)
-    error = failed(client.plan, client.translate("keep P99 TTFT < 1 ms"), {})
+    error = failed(client.plan, PlanRequest(text="keep P99 TTFT < 1 ms"))
 
-    assert error.exit is Exit.REJECTED
-    assert error.problem["infeasible"]["nearest"]
-    assert error.problem["infeasible"]["feasible_targets"]
+    assert error.code is Code.INFEASIBLE
+    assert error.problem.infeasible.nearest
+    assert error.problem.infeasible.feasible_targets

@@ -12,7 +12,11 @@ from intentctl.demo import Switched, report, report_rows
 from intentctl.streams import Recording
 from runtime.vllm_engine import boot
 from service.deployment import load
+from service.documents.problems import Code
 from service.testing import DEPLOYMENT, write_deployment
+from tests.service.examples import operation as planned
+from tests.service.examples import plan
+from tests.service.examples import report as done
 
 
 def recording(gaps, cuts=(), *, tokens=None) -> Recording:
@@ -24,12 +28,12 @@ def recording(gaps, cuts=(), *, tokens=None) -> Recording:
 
 
 def switched(start_s, end_s, *, text="run it with tp=2", changes=True, error=None) -> Switched:
-    phases = [{"phase": "planned", "at": start_s}, {"phase": "done", "at": end_s}]
-    result = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 2, "timings": {}}
-    result |= {"paths": {"patch": 1, "follow": 1}, "left_to_drain": 1, "tokens_recomputed": 5}
-    outcome = {"error": {"detail": error}} if error else {"result": result}
-    plan = {"id": "plan-1", "now": {"shape": "PP2"}, "target": {"shape": "1x1"}}
-    return Switched(text, plan, {"phases": phases, **outcome} if changes else None)
+    facts = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 2, "left_to_drain": 1}
+    result = done(paths={"patch": 1, "follow": 1}, tokens_recomputed=5, **facts)
+    operation = planned(start_s=start_s, end_s=end_s).model_copy(update={"result": result})
+    if error:
+        operation = operation.model_copy(update={"result": None}).failed(Code.SWITCH_ABORTED, error)
+    return Switched(text, plan(), operation if changes else None)
 
 
 def test_each_switch_is_measured_between_its_neighbours():

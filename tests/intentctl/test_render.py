@@ -1,9 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
+from intent.models import Assumption
 from intentctl import render
 from intentctl.arguments import Form
+from tests.service.examples import intent
 
 
 @pytest.mark.parametrize(
@@ -19,17 +22,17 @@ def test_durations_read_well(value, text):
 
 
 @pytest.mark.parametrize(
-    ("result", "text"),
+    ("facts", "text"),
     [
         ({"paths": {"patch": 10, "follow": 2}}, "10 by patch, 2 by follow; 0 tokens recomputed"),
         ({"paths": {"patch": 12, "follow": 0}}, "12 by patch; 0 tokens recomputed"),
-        ({"paths": {}}, "12 requests; 0 tokens recomputed"),
-        ({}, "12 requests; 0 tokens recomputed"),  # kept by a service that knew no paths
+        ({}, "12 requests; 0 tokens recomputed"),
         ({"left_to_drain": 3}, "12 requests; 0 tokens recomputed; 3 left to drain"),
     ],
 )
-def test_what_moved_is_told_by_path_with_what_stayed(result, text):
-    assert render.moved({"moved": 12, "left_to_drain": 0, "tokens_recomputed": 0, **result}) == text
+def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
+    nothing = {"paths": {}, "left_to_drain": 0, "tokens_recomputed": 0}
+    assert render.moved(moved=12, **nothing | facts) == text
 
 
 def test_names_that_repeat_are_shown_once(capsys):
@@ -53,8 +56,7 @@ def test_data_is_data_and_rows_are_for_people(capsys):
 
 
 def test_the_same_assumption_of_several_goals_is_said_once():
-    intent = {
-        "readback": "x", "outcome": "ok", "assumptions": [{"text": "always"}, {"text": "P95"}, {"text": "always"}],
-        "questions": [], "findings": [], "set_aside": [], "expectations": [], "translator": {"name": "rules"},
-    }  # fmt: skip
-    assert [text for name, text in render.intent_rows(intent) if name == "assumed"] == ["always", "P95"]
+    assumed = tuple(Assumption("/goals/0/window", text) for text in ("always", "P95", "always"))
+    rows = render.intent_rows(replace(intent(), assumptions=assumed))
+
+    assert [text for name, text in rows if name == "assumed"] == ["always", "P95"]

@@ -6,6 +6,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.client import Client
+from intentctl.commands import follow
 from intentctl.measure import Stream
 from intentctl.status import CommandError
 from intentctl.steps import (
@@ -20,8 +21,8 @@ from intentctl.steps import (
     reading_of,
 )
 from intentctl.streams import Recording
-from runtime.models import ModelSpec
 from selector.performance.fit import Sample
+from service.documents.plans import PlanRequest
 
 SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=2)
 """One stream at a time: several at once need an engine that is slower than its client, as real ones are."""
@@ -29,7 +30,7 @@ SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=
 
 @pytest.fixture
 def model(service):
-    return ModelSpec(**Client(service.url).profiles()["model"])
+    return Client(service.url).profiles().model
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_disc
     for point, taken in readings.taken.items():
         assert all(one.seconds > 0 for one in taken)
         assert all((one.cached_tokens >= point.tokens) == point.is_decode for one in taken)
-    assert Client(service.url).topology()["streams"] == 0
+    assert Client(service.url).topology().streams == 0
 
 
 @pytest.mark.slow
@@ -191,8 +192,8 @@ async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
 async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):
     await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
     client = Client(service.url)
-    operation = client.apply(client.plan(client.translate("run it with tp=2"), {})["id"])
-    assert [*client.follow(operation["id"], timeout_s=30)][-1]["result"]["phase"] == "done"
+    operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
+    assert [*follow(client, operation.id, timeout_s=30)][-1].result.phase == "done"
 
     with pytest.raises(CommandError, match="the topology changed while it was measured"):
         await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)

@@ -2,7 +2,9 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.client import Client
+from intentctl.commands import follow
 from intentctl.streams import Load
+from service.documents.plans import PlanRequest
 
 PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
 
@@ -37,14 +39,14 @@ async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
 @pytest.mark.slow
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
     client = Client(service.url)
-    plan = client.plan(client.translate("run it with tp=2"), {})["id"]  # streams would not outlast this
+    plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id  # streams would not outlast this
     load = Load(openai, "counting", PROMPTS, 12_000)
     await load.grow(100)
     operation = client.apply(plan)
-    *_, end = client.follow(operation["id"], timeout_s=30)
+    *_, end = follow(client, operation.id, timeout_s=30)
     recordings = await load.finish()
 
-    assert end["result"]["phase"] == "done"
+    assert end.result.phase == "done"
     for recording in recordings:
         changes = [
             a for a, b in zip(recording.fingerprints, recording.fingerprints[1:], strict=False) if a != b

@@ -23,7 +23,7 @@ def test_an_slo_names_the_metrics_of_the_engine_that_serves(tmp_path, engine, hi
     now = datetime(2026, 1, 5, 11, tzinfo=UTC)
     intent = usecases.translate("p99 TTFT under 2.5 s", deployment, None, now)
     answer = openslo.exported(intent, deployment)
-    back = openslo.imported(answer["slos"], deployment, now)
+    back = openslo.imported(answer.slos, deployment, now)
 
-    assert f"{histogram}_bucket" in str(answer["slos"][0]["spec"]["indicator"])
-    assert back["intent"]["goals"][0]["value"] == 2.5
+    assert f"{histogram}_bucket" in str(answer.slos[0]["spec"]["indicator"])
+    assert back.intent.goals[0].value == 2.5

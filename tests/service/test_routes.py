@@ -9,6 +9,7 @@ from runtime.models import ModelSpec, Phase
 from runtime.testing import Script
 from selector.models import Profile
 from selector.performance.calibrate import fit_cpu
+from service.documents.operations import OperationDocument
 from service.testing import DEPLOYMENT, SAMPLES, ScriptedService
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
@@ -167,7 +168,7 @@ def test_a_plan_is_applied_once(http):
 def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, service, monkeypatch):
     plan, store = plan_for(http), service.parts.store
     unclaimed = store.plan(plan["id"])
-    assert store.claim_plan(plan["id"], {"id": "op-elsewhere", "done": False})
+    assert store.claim_plan(plan["id"], OperationDocument.planned("op-elsewhere", plan["id"], 1.0))
     monkeypatch.setattr(store, "plan", lambda _: unclaimed)
 
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
@@ -437,7 +438,7 @@ def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service, client_of(service) as http:
         left = http.post(f"/v1/plans/{plan_for(http)['id']}:apply").json()
-        service.parts.store.save_operation({**left, "id": "op-left"})
+        service.parts.store.save_operation(OperationDocument.model_validate({**left, "id": "op-left"}))
     with ScriptedService(tmp_path) as service, client_of(service) as http:
         operation = http.get("/v1/operations/op-left").json()
 

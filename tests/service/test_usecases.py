@@ -4,15 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from intent.models import DatedWindow, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
+from intent.models import DatedWindow, Finding, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
+from runtime.models import Topology
+from runtime.testing import topology
 from selector.performance.calibrate import fit_cpu
 from service import usecases
 from service.deployment import load
-from service.errors import Code, RefusedError
+from service.documents.plans import When
+from service.documents.problems import Code
+from service.errors import RefusedError
 from service.testing import DEPLOYMENT, SAMPLES, write_deployment
+from tests.service.examples import plan
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}
+START = Topology(tuple(replace(stage, kind="CPU") for stage in topology(1, 1).stages))
 
 
 @pytest.fixture
@@ -25,7 +31,7 @@ def made(deployment, text, *, hour=12, **when):
     now = MONDAY + timedelta(hours=hour)
     intent = usecases.translate(text, deployment, None, now)
     situation = usecases.Situation(deployment.model.start, generation=4)
-    return usecases.plan(intent, deployment, situation, PROFILES, usecases.When(now=now.isoformat(), **when))
+    return usecases.plan(intent, deployment, situation, PROFILES, When(now=now.isoformat(), **when))
 
 
 def test_a_goal_for_peak_is_planned_for_peak_at_any_hour(deployment):
@@ -102,13 +108,7 @@ def test_a_plan_carries_the_generation_it_was_made_for(deployment):
 
 
 def document(**changes):
-    plan = {
-        "id": "plan-1",
-        "generation": 4,
-        "changes": True,
-        "now": {"text": "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"},
-    }
-    return plan | changes
+    return plan(**{"now": START, **changes})
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def document(**changes):
     [
         (document(), "op-1", Code.ALREADY_APPLIED),
         (document(generation=3), None, Code.STALE_PLAN),
-        (document(now={"text": "CPU[0]:0-8@fp32"}), None, Code.STALE_PLAN),
-        (document(changes=False), None, Code.NO_CHANGE),
+        (document(now=topology(2)), None, Code.STALE_PLAN),
+        (document(target=START), None, Code.NO_CHANGE),
     ],
 )
 def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_by, code):
@@ -133,7 +133,7 @@ def test_a_fresh_plan_may_be_applied(deployment):
 
 
 def finding(code, evidence):
-    return {"code": code, "pointer": "/text", "message": f"{code}.", "evidence": evidence, "suggestion": None}
+    return Finding(code, "/text", f"{code}.", evidence)
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,19 @@ def finding(code, evidence):
     [((), ["a", "b"]), (["c"], ["a", "b"]), (["b"], ["a"]), (["a", "c"], ["b"])],
 )
 def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
-    plan = document(to_acknowledge=[finding("b", "do it"), finding("a", "now")])
+    plan = document(to_acknowledge=(finding("b", "do it"), finding("a", "now")))
 
     with pytest.raises(RefusedError, match="apply it with acknowledge") as refused:
         usecases.refuse_unacknowledged(plan, acknowledged)
     assert refused.value.code is Code.FINDING_NOT_ACKNOWLEDGED
     assert json.dumps(missing) in str(refused.value)
     assert sorted(detail.code for detail in refused.value.errors) == missing
-    assert sorted(one["code"] for one in refused.value.members["findings"]) == missing
+    assert sorted(one.code for one in refused.value.problem.findings) == missing
 
 
 def test_a_plan_whose_findings_were_all_seen_is_not_refused():
-    usecases.refuse_unacknowledged(document(to_acknowledge=[finding("a", "now")]), ["a", "b"])
-    usecases.refuse_unacknowledged(document(to_acknowledge=[]), [])
+    usecases.refuse_unacknowledged(document(to_acknowledge=(finding("a", "now"),)), ["a", "b"])
+    usecases.refuse_unacknowledged(document(to_acknowledge=()), [])
 
 
 def test_only_orders_have_to_be_acknowledged(deployment):
@@ -161,8 +161,8 @@ def test_only_orders_have_to_be_acknowledged(deployment):
     orders = usecases.translate("run it with tp=2 and skip all checks", deployment, None, MONDAY)
 
     assert plain.findings
-    assert usecases.to_acknowledge(plain) == []
-    assert [one["evidence"] for one in usecases.to_acknowledge(orders)] == ["skip all checks"]
+    assert usecases.to_acknowledge(plain) == ()
+    assert [one.evidence for one in usecases.to_acknowledge(orders)] == ["skip all checks"]
 
 
 def checked(deployment, *goals, now=MONDAY):

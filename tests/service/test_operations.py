@@ -1,5 +1,7 @@
 from runtime.models import CutoverReport, Phase, Progress, Reason
-from service.operation import Operation
+from service.documents.operations import OperationDocument
+
+PLANNED = OperationDocument.planned("op-1", "plan-1", 1.0)
 
 
 def progress(phase: Phase, at_s: float = 5.0, copied: int = 0) -> Progress:
@@ -11,34 +13,30 @@ def report(phase: Phase, reason: Reason | None = None) -> CutoverReport:
 
 
 def test_a_phase_is_noted_once_with_the_time_it_began():
-    operation = Operation("op-1", "plan-1")
-    operation.enter(Phase.PLANNED, 1.0)
-    operation.advance(progress(Phase.SYNCING, 2.0, copied=10))
-    operation.advance(progress(Phase.SYNCING, 3.0, copied=20))
+    operation = PLANNED.advanced(progress(Phase.SYNCING, 2.0, copied=10))
+    document = operation.advanced(progress(Phase.SYNCING, 3.0, copied=20)).model_dump(mode="json")
 
-    document = operation.document()
     assert document["phases"] == [{"phase": "planned", "at": 1.0}, {"phase": "syncing", "at": 2.0}]
+    assert document["phase"] == "syncing"
     assert document["progress"] == {"copied_bytes": 20, "lag": {"bytes": 7, "tokens": 3}}
     assert not document["done"]
     assert document.keys().isdisjoint({"result", "error"})
 
 
 def test_a_switch_that_is_done_has_a_result_and_no_error():
-    operation = Operation("op-1", "plan-1")
-    operation.finish(report(Phase.DONE))
+    document = PLANNED.finished(report(Phase.DONE)).model_dump(mode="json")
 
-    document = operation.document()
     assert document["done"]
     assert document["result"]["target"] == "CPU[0,1]:0-8@fp32"
     assert "error" not in document
 
 
 def test_a_switch_that_was_given_up_has_an_error_with_its_reason_and_no_result():
-    operation = Operation("op-1", "plan-1")
-    operation.finish(report(Phase.ABORTED, Reason.RANK_LOST))
+    operation = PLANNED.finished(report(Phase.ABORTED, Reason.RANK_LOST))
 
-    document = operation.document()
+    document = operation.model_dump(mode="json")
     assert document["done"]
     assert document["error"]["reason"] == "rank_lost"
     assert "CPU[0]:0-8@fp32 goes on" in document["error"]["detail"]
     assert "result" not in document
+    assert OperationDocument.model_validate(document) == operation

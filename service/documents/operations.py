@@ -1,0 +1,92 @@
+"""A long-running change: one switch, from its plan to its result. Pure: times come in."""
+
+from typing import Annotated
+
+from pydantic import Field, computed_field
+
+from runtime.models import CutoverReport, Phase, Progress
+from service.documents.forms import Document, Request
+from service.documents.problems import Code, Problem
+
+
+class ApplyRequest(Request):
+    """What goes with an order to apply a plan."""
+
+    acknowledge: Annotated[list[str], Field(max_length=16)] = Field(
+        default=[], description="codes of the findings that somebody has seen"
+    )
+
+
+class LagDocument(Document):
+    """What the target still lacks."""
+
+    bytes: int = 0
+    tokens: int = 0
+
+
+class ProgressDocument(Document):
+    """How far the copying is."""
+
+    copied_bytes: int = 0
+    lag: LagDocument = LagDocument()
+
+
+class PhaseDocument(Document):
+    """A phase and when it began."""
+
+    phase: Phase
+    at: float = Field(description="unix seconds")
+
+
+class OperationDocument(Document):
+    """How far the switch of one plan has come; when done, exactly one of result and error."""
+
+    id: str
+    plan_id: str
+    progress: ProgressDocument = ProgressDocument()
+    phases: tuple[PhaseDocument, ...]
+    result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
+    error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
+
+    @classmethod
+    def planned(cls, operation_id: str, plan_id: str, at_s: float) -> "OperationDocument":
+        """An operation before its first step."""
+        return cls(id=operation_id, plan_id=plan_id, phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),))
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.result is not None or self.error is not None
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def phase(self) -> Phase:
+        """The last phase that it entered."""
+        return self.phases[-1].phase
+
+    def advanced(self, progress: Progress) -> "OperationDocument":
+        """After progress: a phase is noted once."""
+        entered = (PhaseDocument(phase=progress.phase, at=progress.at_s),)
+        lag = LagDocument(bytes=progress.lag_bytes, tokens=progress.lag_tokens)
+        return self.model_copy(
+            update={
+                "progress": ProgressDocument(copied_bytes=progress.copied_bytes, lag=lag),
+                "phases": self.phases + (entered if progress.phase != self.phase else ()),
+            }
+        )
+
+    def finished(self, report: CutoverReport) -> "OperationDocument":
+        """At its end by the coordinator's report: a result when it is done, an error when it was aborted."""
+        if report.phase is Phase.DONE:
+            return self.model_copy(update={"result": report})
+        reason = report.reason.value if report.reason else "unknown"
+        detail = f"the switch was given up ({reason}): {report.detail}; {report.source} goes on"
+        error = Problem.of(Code.SWITCH_ABORTED, detail)
+        return self.model_copy(
+            update={"error": error.model_copy(update={"reason": reason, "report": report})}
+        )
+
+    def failed(self, code: Code, detail: str) -> "OperationDocument":
+        """At its end by an error that came from outside the protocol."""
+        return self.model_copy(update={"error": Problem.of(code, detail)})

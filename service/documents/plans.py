@@ -1,0 +1,187 @@
+"""Plans: what was asked, what would run instead, what that is predicted to do and why nothing better is known."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, computed_field, model_validator
+
+from intent.models import Finding
+from runtime.models import Stage, Topology
+from selector.models import LeftOut, Source, Switch
+from service.documents.forms import Document, Finite, IntentForm, Moment, Request, Text
+from service.windows import MOMENT
+
+
+class TopologyDocument(Document):
+    """A topology: as text, how people call it, and its stages."""
+
+    text: str = Field(examples=["CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"])
+    shape: str = Field(examples=["PP2"])
+    devices: tuple[int, ...]
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def noun(self) -> Topology:
+        """The topology itself."""
+        return Topology(self.stages)
+
+
+class PredictionDocument(Document):
+    """What a topology is predicted to do. Latencies in seconds, as mean and percentiles; null is without end."""
+
+    ttft_s: Mapping[str, Finite]
+    tpot_s: Mapping[str, Finite]
+    e2e_s: Mapping[str, Finite]
+    throughput_tok_s: float = Field(
+        description="output tokens per second that it sustains at its batch limit"
+    )
+    gpu_util: Finite = Field(description="the workload's rate by the rate that it sustains")
+    usd_per_hour: float
+    batch: int = Field(description="sequences that run at once")
+    quality_loss: float
+    error_band: float = Field(description="relative half-width: 0.3 is within 30 %")
+    source: Source
+    devices: int
+    replicas: int = 1
+    simulated: tuple[str, ...] = Field(default=(), description="the latencies that a simulation gave")
+
+
+class CandidateDocument(Document):
+    """A topology that was compared, and why it is not better placed."""
+
+    topology: TopologyDocument
+    replicas: tuple[TopologyDocument, ...] = ()
+    prediction: PredictionDocument
+    reason: str
+
+
+class MarginDocument(Document):
+    """How far a prediction is from a goal's bound, relative to it; positive is good, null is without end."""
+
+    goal: str
+    predicted: Finite
+    bound: float
+    unit: str
+    margin: Finite
+
+
+class SimulatedDocument(Document):
+    """What a simulation gave. Latencies in seconds, as mean and percentiles."""
+
+    requests: int = Field(description="served, the first ones left out")
+    waits_grow: bool = Field(description="later requests waited longer: the load exceeds what is sustained")
+    ttft_s: dict[str, float]
+    tpot_s: dict[str, float]
+    e2e_s: dict[str, float]
+
+
+class SimulationDocument(SimulatedDocument):
+    """What a simulation of a plan's target gave."""
+
+    plan_id: str
+    topology: str
+
+
+class PlanDocument(Document):
+    """From what runs to what would run, for one model."""
+
+    id: str
+    intent_id: str
+    intent_version: int | None = Field(default=None, description="of the intent that is kept")
+    generation: int = Field(description="apply refuses the plan when another generation runs")
+    model: str
+    window: str
+    now: TopologyDocument | None
+    target: TopologyDocument
+    replicas: tuple[TopologyDocument, ...] = Field(
+        default=(), description="further pipelines beside the target"
+    )
+    prediction: PredictionDocument
+    now_prediction: PredictionDocument | None
+    runner_up: CandidateDocument | None
+    reasons: tuple[str, ...]
+    margins: tuple[MarginDocument, ...] = ()
+    rules: tuple[str, ...] = Field(
+        default=(), description="goals that narrowed the space or say what comes first"
+    )
+    left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
+    offers: tuple[str, ...] = Field(default=(), description="what a change could save that nobody asked for")
+    considered: int = 0
+    switch: Switch | None = None
+    certificate: tuple[str, ...] = Field(default=(), description="why nothing in the space is better")
+    bytes_to_move: Mapping[str, int] = {}
+    to_acknowledge: tuple[Finding, ...] = Field(
+        default=(), description="findings that apply wants acknowledged, by code"
+    )
+    simulation: SimulationDocument | None = Field(default=None, exclude_if=lambda found: found is None)
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
+    @property
+    def changes(self) -> bool:
+        """Whether the target is another than what runs."""
+        return self.now is None or self.now.text != self.target.text
+
+
+class InfeasibleDocument(Document):
+    """Why nothing holds the goals, and what comes closest."""
+
+    reasons: tuple[str, ...]
+    nearest: CandidateDocument | None
+    feasible_targets: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class WishRequest(Request):
+    """A wish: words, the intent document that a translation gave, or the id of an intent that is kept."""
+
+    text: Text | None = None
+    intent: IntentForm | None = None
+    intent_id: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "WishRequest":
+        if [self.text, self.intent, self.intent_id].count(None) != 2:
+            raise ValueError("give either text or intent or intent_id")
+        return self
+
+
+class When(Request):
+    """The time to plan for: the present, and the window in force or the first that a goal names, unless said."""
+
+    now: Moment = None
+    at: str | None = Field(default=None, description=f"plan for that moment: {MOMENT}")
+    window: str | None = Field(
+        default=None,
+        description="plan for that window; unless said, the one in force or the first that a goal names",
+    )
+
+
+class PlanRequest(WishRequest, When):
+    """A wish, and the time to plan for."""
+
+
+class PlanAnswer(Document):
+    """A plan with the intent it serves; no plan when a question must be answered first."""
+
+    outcome: Literal["ok", "clarify"]
+    intent: IntentForm
+    plan: PlanDocument | None
+
+
+class FrontierDocument(Document):
+    """P99 latencies of a topology at rising rates."""
+
+    label: str
+    topology: str
+    rates_rps: tuple[float, ...]
+    ttft_s: tuple[float, ...]
+    tpot_s: tuple[float, ...]
+    saturation_rps: float
+
+
+class FrontiersDocument(Document):
+    """Latency against load of what a plan compares."""
+
+    plan_id: str
+    rate_rps: float = Field(description="of the plan's window")
+    curves: tuple[FrontierDocument, ...]

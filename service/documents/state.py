@@ -1,0 +1,62 @@
+"""What runs now, on what, and what predictions of it are made from."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from runtime.models import Gpu, ModelSpec
+from selector.models import Profile
+from service.documents.forms import Document
+from service.documents.operations import OperationDocument
+from service.documents.plans import TopologyDocument
+
+
+class TokenCounts(Document):
+    """What the ledger saw."""
+
+    accepted: int
+    lost: int
+    duplicates: int
+
+
+class NodeDocument(Document):
+    """The devices of a machine."""
+
+    name: str
+    link: str
+    gpus: tuple[Gpu, ...]
+
+
+class StateDocument(Document):
+    """What runs now."""
+
+    model: str
+    generation: int
+    topology: TopologyDocument
+    operation: str | None = Field(description="the operation under way")
+    streams: int
+    tokens: TokenCounts
+    inventory: tuple[NodeDocument, ...] = ()
+
+
+class ProfilesDocument(Document):
+    """What predictions are made from."""
+
+    model: ModelSpec
+    profiles: dict[str, Profile] = Field(description="device kind to what it can do")
+
+
+class Health(Document):
+    """Whether the service can serve."""
+
+    status: Literal["ok"]
+    model: str
+    shape: str
+
+
+class Event(Document):
+    """One thing that happened; ids rise by one from 1."""
+
+    event: Literal["operation", "topology"]
+    id: int
+    data: OperationDocument | StateDocument

@@ -1,0 +1,103 @@
+"""What an operator can do: one protocol, spoken in this process (``inprocess``) and over HTTP (``intentctl.client``)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from intent.models import Intent
+from service.documents.intents import (
+    AmendmentDocument,
+    ExportDocument,
+    FollowUp,
+    ImportDocument,
+    VersionDocument,
+    VersionedFollowUp,
+)
+from service.documents.operations import OperationDocument
+from service.documents.plans import (
+    FrontiersDocument,
+    PlanAnswer,
+    PlanDocument,
+    PlanRequest,
+    SimulationDocument,
+    WishRequest,
+)
+from service.documents.state import Event, Health, ProfilesDocument, StateDocument
+
+
+class Operator(Protocol):
+    """Every method waits for its answer, and raises ``ServiceError`` with the problem where there is none."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether a service is behind it: what is said is kept, and plans can be applied."""
+        ...
+
+    def translate(self, text: str, now: str | None = None) -> Intent:
+        """Words to a checked intent, at the present or the clock given. Keeps nothing, changes nothing."""
+        ...
+
+    def keep(self, text: str, now: str | None = None) -> VersionDocument:
+        """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
+        ...
+
+    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
+        """An intent that is kept: its latest version, or another."""
+        ...
+
+    def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
+        """What a follow-up makes of an intent. Keeps nothing, changes nothing."""
+        ...
+
+    def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
+        """The next version of an intent that is kept."""
+        ...
+
+    def plan(self, asked: PlanRequest) -> PlanAnswer:
+        """The best topology for a wish; a question instead where one has to be answered first. Changes nothing that runs."""
+        ...
+
+    def saved_plan(self, plan_id: str) -> PlanDocument:
+        """A plan made before."""
+        ...
+
+    def simulation(self, plan_id: str) -> SimulationDocument:
+        """A plan's target served in virtual time, under its window's workload."""
+        ...
+
+    def frontiers(self, plan_id: str) -> FrontiersDocument:
+        """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
+        ...
+
+    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
+        """Start the switch to a plan's target. ``acknowledge``: the codes of findings that somebody has seen."""
+        ...
+
+    def operation(self, operation_id: str) -> OperationDocument:
+        """How far a switch has come."""
+        ...
+
+    def watch(self) -> Iterator[Event]:
+        """What happens from now on, until the service ends."""
+        ...
+
+    def topology(self) -> StateDocument:
+        """What runs, on what, and whether it is being changed."""
+        ...
+
+    def profiles(self) -> ProfilesDocument:
+        """The model's sizes and the profile of each device kind, as plans take them."""
+        ...
+
+    def health(self) -> Health:
+        """Whether the engine runs."""
+        ...
+
+    def export_openslo(self, wish: WishRequest) -> ExportDocument:
+        """OpenSLO v1 documents of a wish, and what they leave out of it."""
+        ...
+
+    def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
+        """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
+        ...

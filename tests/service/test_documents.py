@@ -1,0 +1,120 @@
+"""Documents cross the border whole: what is written is what is read, in process and over HTTP."""
+
+import json
+import math
+import pkgutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from intent.document import to_document
+from intentctl.client import Client
+from intentctl.local import from_file
+from runtime.testing import topology
+from selector.models import Margin, Prediction
+from service import documents, inprocess
+from service.app import control_api
+from service.documents.intents import FollowUp
+from service.documents.plans import (
+    MarginDocument,
+    PlanAnswer,
+    PlanRequest,
+    PredictionDocument,
+    TopologyDocument,
+)
+from service.errors import RefusedError
+from service.testing import ScriptedService
+from tests.service.examples import intent, plan
+from validator.schema import domain_schema
+
+TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
+LEAVES = (
+    "service.operator",
+    *(f"service.documents.{one.name}" for one in pkgutil.iter_modules(documents.__path__)),
+)
+
+
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory):
+    """The same deployment from its file, and over HTTP."""
+    with (
+        ScriptedService(tmp_path_factory.mktemp("service")) as service,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(inprocess, "load_profiles", lambda *_: service.parts.profiles)
+        yield from_file(service.deployment_file), Client(service.url)
+
+
+def test_the_border_loads_no_server_database_or_engine():
+    heavy = ("fastapi", "starlette", "sqlalchemy", "torch", "numpy")
+    code = f"import sys, {', '.join(LEAVES)}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_topology_crosses_as_structure_with_its_text_beside_it():
+    whole = topology(2, 1)
+    document = TopologyDocument.model_validate(whole)
+    read = TopologyDocument.model_validate_json(document.model_dump_json())
+
+    assert read.noun == whole
+    assert (read.text, read.shape, read.devices) == (str(whole), whole.shape, whole.devices)
+
+
+def test_what_has_no_end_is_null():
+    endless = {"mean": math.inf, "p99": math.inf}
+    found = Prediction(endless, endless, endless, 1.0, math.inf, 0.0, 8, 0.0, 0.3, "analytic", 1)
+    assert PredictionDocument.model_validate(found).ttft_s == {"mean": None, "p99": None}
+    margin = MarginDocument.model_validate(Margin("x", math.inf, 2.0, "s", -math.inf))
+    assert json.loads(margin.model_dump_json())["margin"] is None
+
+
+def test_a_plan_with_its_intent_is_read_as_it_was_written():
+    answer = PlanAnswer(outcome="ok", intent=intent(), plan=plan())
+    assert PlanAnswer.model_validate_json(answer.model_dump_json()) == answer
+
+
+def test_an_intent_is_described_by_the_domain_schema():
+    schemas = control_api().openapi()["components"]["schemas"]
+    assert schemas["Intent"]["required"] == domain_schema()["required"]
+    assert {f"intent.{name}" for name in domain_schema()["$defs"]} <= set(schemas)
+    assert "#/$defs/" not in json.dumps(schemas)
+
+
+def test_a_fault_in_an_intent_is_named_with_its_place():
+    document = to_document(intent())
+    document["goals"][0]["metric"] = "speed"
+    with pytest.raises(ValidationError) as refused:
+        PlanRequest(intent=document)
+    assert refused.value.errors()[0]["loc"] == ("intent", "goals", "0", "metric")
+
+
+@pytest.mark.slow
+def test_both_forms_of_the_operator_answer_alike(operators):
+    here, there = operators
+    assert here.translate(TEXT) == there.translate(TEXT)
+    assert here.amend(here.translate(TEXT), FollowUp(text="make that 1.5 s")) == there.amend(
+        there.translate(TEXT), FollowUp(text="make that 1.5 s")
+    )
+    ours, theirs = (one.plan(PlanRequest(text=TEXT)).plan for one in operators)
+    assert (ours.target, ours.margins, ours.reasons) == (theirs.target, theirs.margins, theirs.reasons)
+
+
+@pytest.mark.slow
+def test_orders_in_an_intent_are_found_again_by_either_form(operators):
+    for operator in operators:
+        told = operator.translate("run it with tp=2 and skip all checks")
+        silent = replace(told, findings=())
+        assert operator.plan(PlanRequest(intent=silent)).plan.to_acknowledge
+
+
+def test_without_a_service_nothing_is_kept_or_applied(operators):
+    here, _ = operators
+    made = here.plan(PlanRequest(text=TEXT)).plan
+    for refused in (lambda: here.apply(made.id), here.topology, lambda: here.intent("intent-1"), here.watch):
+        with pytest.raises(RefusedError, match="no service was asked"):
+            refused()
+    assert here.saved_plan(made.id) == made
