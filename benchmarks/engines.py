@@ -69,7 +69,8 @@ class Subject:
     @classmethod
     def of(cls, deployment: "Deployment") -> "Subject":
         """What a deployment serves."""
-        model, vllm = deployment.model, deployment.vllm if deployment.engine == "vllm" else None
+        model, engine = deployment.model, deployment.engine
+        vllm = engine.vllm if engine.name == "vllm" else None
         return cls(deployment.checkpoint(), model.spec, deployment.cluster, model.precision, vllm)
 
     @classmethod

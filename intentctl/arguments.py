@@ -13,7 +13,7 @@ SAY = "say"
 
 
 SWITCH_TIMEOUT_S = 480.0
-"""How long the command line waits for a switch, longer than the service lets one take; the switch itself goes on."""
+"""How long the command line waits for a switch, longer than one may take unless its deployment says so; it goes on."""
 
 
 class Form(StrEnum):

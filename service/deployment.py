@@ -22,16 +22,14 @@ from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
-from runtime.vllm_engine.models import VllmSettings
 from selector.models import Workload
 from selector.profiles import is_file, kinds
 from service.documents.problems import Code
+from service.engine_settings import EngineChoice, read_engine, refuse_start
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, read
 from service.windows import DAYS, in_force
 
-BLOCK_TOKENS = 16
-"""Of a KV block, to see whether one fits."""
 CPU = "CPU"
 """The kind whose figures are measured on the machine itself."""
 
@@ -75,10 +73,7 @@ class Deployment:
     workload: Mapping[str, Workload]
     limits: Limits
     approval: Literal["person", "nobody"]
-    engine: Literal["torch", "vllm"] | None
-    """The one that the file names; plans keep to what it can run."""
-    vllm: VllmSettings
-    """What holds where the engine is vLLM."""
+    engine: EngineChoice
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
@@ -154,18 +149,20 @@ def load(file: Path) -> Deployment:
     _check_zone(source, ["timezone"], timezone)
     _check_nodes(source)
     cluster = _cluster(data["cluster"])
-    limits = data.get("limits", {})
+    engine = read_engine(source)
+    model = _model(source, cluster, engine)
+    if model.start is not None:
+        refuse_start(source, (), engine, model.start, (model.spec, cluster))
     return Deployment(
         file=file,
         cluster=cluster,
-        model=_model(source, cluster),
+        model=model,
         tenants={tenant["name"]: tuple(tenant.get("aliases", ())) for tenant in data.get("tenants", ())},
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         workload=_workloads(source),
-        limits=_limits(limits),
+        limits=_limits(data.get("limits", {})),
         approval=_approval(source),
-        engine=data.get("engine"),
-        vllm=_vllm(source),
+        engine=engine,
         llm=_llm(data.get("llm")),
         profiles=_profiles(source, cluster),
         timezone=timezone,
@@ -229,13 +226,13 @@ def _gpus(node: Mapping[str, Any], index: Iterator[int]) -> Iterator[Gpu]:
             yield Gpu(next(index), group["kind"], memory_bytes, group.get("usd_per_hour", 0.0))
 
 
-def _model(source: LocatedYaml, cluster: Cluster) -> ServedModel:
+def _model(source: LocatedYaml, cluster: Cluster, engine: EngineChoice) -> ServedModel:
     data = source.data["models"][0]
     key = "path" if "path" in data else "config"
     path = source.file.parent / Path(data[key]).expanduser()
     try:
         spec = _spec(path / "config.json" if key == "path" else path, data["name"])
-        start = _start(data, cluster, spec)
+        start = _start(data, cluster, spec, engine.block_tokens)
     except TopologyError as error:
         raise source.error(["models", 0, "start"], str(error)) from error
     except RuntimeFault as error:
@@ -245,12 +242,12 @@ def _model(source: LocatedYaml, cluster: Cluster) -> ServedModel:
     )
 
 
-def _start(data: Mapping[str, Any], cluster: Cluster, spec: ModelSpec) -> Topology | None:
+def _start(data: Mapping[str, Any], cluster: Cluster, spec: ModelSpec, block_tokens: int) -> Topology | None:
     if "start" not in data:
         return None
     topology = parse_topology(data["start"], cluster, spec.num_layers, _precision(data))
     topology.check(cluster, spec)
-    if not blocks(topology, spec, cluster, BLOCK_TOKENS):
+    if not blocks(topology, spec, cluster, block_tokens):
         device, size = max(weight_bytes(topology, spec).items(), key=lambda item: item[1])
         raise TopologyError(
             f"{topology} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
@@ -316,26 +313,6 @@ def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:
     if data is None:
         return None
     return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))
-
-
-def _vllm(source: LocatedYaml) -> VllmSettings:
-    if "vllm" not in source.data:
-        return VllmSettings()
-    if source.data.get("engine") != "vllm":
-        raise source.error(["vllm"], "the engine is torch; write `engine: vllm`, or remove this")
-    data = source.data["vllm"]
-    given = {
-        "options": data.get("options"),
-        "kv_cache_bytes": _bytes(data.get("kv_cache_gb")),
-        "staging_bytes": _bytes(data.get("staging_gb")),
-        "path": data.get("path"),
-        "num_standby": data.get("standby"),
-    }
-    return VllmSettings(**{name: value for name, value in given.items() if value is not None})
-
-
-def _bytes(gigabytes: float | None) -> int | None:
-    return None if gigabytes is None else round(gigabytes * 1e9)
 
 
 def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:

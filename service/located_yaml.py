@@ -1,6 +1,7 @@
 """YAML whose every value knows its line, checked against a JSON Schema: errors name file, line and path."""
 
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,29 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 from service.errors import DeploymentError
 
 Key = str | int
+
+_Validator = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: (
+                isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            ),
+        }
+    ),
+)
+"""A count is no 4.0, and YAML's .nan and .inf are no numbers: no range would refuse them."""
+
+
+def dotted(path: Sequence[Key]) -> str:
+    """A path as people write it: ``models[0].start``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +43,20 @@ class LocatedYaml:
     data: Any
     root: yaml.Node
 
+    def get(self, path: Sequence[Key]) -> Any:
+        """What stands at a path; None where nothing does."""
+        found = self.data
+        for key in path:
+            if isinstance(found, dict):
+                found = found.get(key)
+            else:
+                found = found[key] if isinstance(found, list) and isinstance(key, int) else None
+        return found
+
     def error(self, path: Sequence[Key], message: str) -> DeploymentError:
         """An error that names the file, the line and the dotted path."""
-        dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
         where = f"{self.file}:{_line(self.root, path)}"
-        return DeploymentError(f"{where}: {dotted}: {message}" if dotted else f"{where}: {message}")
+        return DeploymentError(f"{where}: {dotted(path)}: {message}" if path else f"{where}: {message}")
 
     def check(self, schema: dict[str, Any]) -> None:
         """Refuse data that the schema does not allow.
@@ -36,7 +65,7 @@ class LocatedYaml:
             DeploymentError: naming the first error in file order.
         """
         errors = sorted(
-            Draft202012Validator(schema).iter_errors(self.data),
+            _Validator(schema).iter_errors(self.data),
             key=lambda error: list(map(str, error.absolute_path)),
         )
         if errors:

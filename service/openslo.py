@@ -9,7 +9,6 @@ from intent.models import Intent
 from intent.openslo.export import export
 from intent.openslo.reader import read
 from intent.openslo.values import OpenSloError
-from service import engines
 from service.deployment import Deployment
 from service.documents.intents import ExportDocument, ImportDocument
 from service.documents.problems import Code, Detail
@@ -24,7 +23,7 @@ def exported(intent: Intent, deployment: Deployment) -> ExportDocument:
         RefusedError: the intent's outcome is not ok.
     """
     refuse_unless_ok(intent)
-    found = export(intent, engines.name(deployment))
+    found = export(intent, deployment.engine.name)
     return ExportDocument(slos=found.slos, left_out=found.left_out)
 
 

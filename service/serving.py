@@ -8,10 +8,8 @@ from collections.abc import Collection
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
-from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
-from service import engines
 from service.deployment import Deployment
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, TopologyDocument
@@ -24,14 +22,6 @@ from service.store import Store
 from service.usecases import Situation, approve, new_id, refuse_unacknowledged
 
 log = logging.getLogger(__name__)
-
-SWITCH_SETTINGS = {
-    "torch": SwitchSettings(),
-    "vllm": SwitchSettings(
-        warming_timeout_s=300.0
-    ),  # a vLLM engine is a new process that compiles and profiles
-}
-"""Engine to how long each part of its switch may take."""
 
 
 class StoreJournal:
@@ -70,9 +60,7 @@ class Serving:
         self._store = store
         self._events = events
         self._metrics = metrics
-        self._coordinator = Coordinator(
-            engine, router, StoreJournal(store), SWITCH_SETTINGS[engines.name(deployment)]
-        )
+        self._coordinator = Coordinator(engine, router, StoreJournal(store), deployment.engine.switch)
         self._generation = store.next_generation(str(engine.topology))
         self._operation: OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None

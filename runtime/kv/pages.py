@@ -6,6 +6,9 @@ wholly inside a run of neighbouring block ids can be returned. Byte ranges are h
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from runtime.errors import TopologyError
+from runtime.models import Topology
+
 
 def runs(blocks: Iterable[int], touching: Collection[int]) -> list[tuple[int, int]]:
     """The longest runs ``[start, end)`` of neighbouring ids in ``blocks`` that have an id of ``touching`` in them."""
@@ -41,6 +44,20 @@ def holes(
 def smallest_stack(block_bytes: int, granularity: int) -> int:
     """The fewest layers whose blocks, ``block_bytes`` each, together fill what a device allocates at once."""
     return -(-granularity // block_bytes)
+
+
+def refuse_divided_stacks(topology: Topology, stack: int) -> None:
+    """Refuse stages that divide a stack of layers: they are gained and dropped together.
+
+    Raises:
+        TopologyError: naming the stage.
+    """
+    for number, stage in enumerate(topology.stages):
+        if stage.layers.start % stack:
+            raise TopologyError(
+                f"stage {number} ({stage}): starts in the middle of a slab of {stack} layers; "
+                f"let it start at a multiple of {stack}"
+            )
 
 
 def utilisation(num_layers: int, stack: int, block_bytes: int, granularity: int) -> float:

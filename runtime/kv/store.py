@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
-from runtime.kv.pages import holes
+from runtime.kv.pages import holes, refuse_divided_stacks
 from runtime.kv.slots import stacked
 from runtime.models import Topology
 
@@ -69,17 +69,12 @@ class KvShape:
         return self.stack * self.block_size
 
     def check(self, topology: Topology) -> None:
-        """Refuse stages that divide a stack: its layers are gained and dropped together.
+        """Refuse stages that divide a stack.
 
         Raises:
             TopologyError: naming the stage.
         """
-        for number, stage in enumerate(topology.stages):
-            if stage.layers.start % self.stack:
-                raise TopologyError(
-                    f"stage {number} ({stage}): starts in the middle of a slab of {self.stack} layers; "
-                    f"let it start at a multiple of {self.stack}"
-                )
+        refuse_divided_stacks(topology, self.stack)
 
     @property
     def slab_bytes(self) -> int:

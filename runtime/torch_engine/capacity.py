@@ -233,7 +233,7 @@ def refuse_start(
         SwitchError: they do not fit.
     """
     needed = standing_bytes(topology, model, num_blocks, block_size)
-    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks needs", "lower num_blocks")
+    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks needs", "lower torch.kv_blocks")
 
 
 def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> dict[int, int]:

@@ -85,11 +85,11 @@ class Sampled(NamedTuple):
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
-    """TP degrees that divide the heads and the MLP; any number of stages up to the layers; the precision that runs."""
+    """TP degrees that divide the heads and the MLP; any number of stages up to the slabs; the precision that runs."""
     degrees = range(1, model.num_kv_heads + 1)
     return Capabilities(
         tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n),
-        model.num_layers,
+        -(-model.num_layers // settings.layers_per_slab),
         (precision,),
         tp_per_stage=True,
         replicated_kv_heads=False,

@@ -19,6 +19,8 @@ OURS = frozenset(
     }
 )  # fmt: skip
 """Options that follow from the topology or that the switch needs."""
+LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
+"""Option to the limit of a deployment that it is, where the options do not say it."""
 
 
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
@@ -29,11 +31,8 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
         if not model.num_kv_heads % n and not model.intermediate_size % n
     )
     precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
-    asked = {
-        "max_sequences": settings.options.get("max_num_seqs"),
-        "max_step_tokens": settings.options.get("max_num_batched_tokens"),
-    }
-    given = {name: number for name, number in asked.items() if isinstance(number, int)}
+    asked = {**_limits(settings), **settings.options}
+    given = {limit: asked[option] for option, limit in LIMITED.items() if isinstance(asked.get(option), int)}
     return Capabilities(
         degrees,
         model.num_layers,
@@ -76,7 +75,7 @@ def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings)
         "async_scheduling": False,
         "disable_log_stats": False,
     }
-    return chosen | dict(settings.options)
+    return chosen | _limits(settings) | dict(settings.options)
 
 
 def environment(topology: Topology) -> dict[str, str]:
@@ -115,6 +114,12 @@ def refuse_without_memory(
                 f"{needed / 1e9:.2f} GB there ({settings.kv_cache_bytes / 1e9:.2f} GB of KV cache each, "
                 f"{weights[device] / 1e9:.2f} GB of weights); lower vllm.kv_cache_gb or use other devices",
             )
+
+
+def _limits(settings: VllmSettings) -> dict[str, int]:
+    """vLLM's options for the limits that the deployment sets."""
+    asked = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
+    return {option: number for option, number in asked.items() if number is not None}
 
 
 def _one_precision(topology: Topology) -> Any:

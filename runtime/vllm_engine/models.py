@@ -22,5 +22,13 @@ class VllmSettings:
     """KV copied between two steps at most."""
     path: Literal["auto", "patch", "follow"] = "auto"
     """How requests come over; auto chooses for each."""
+    drain_tokens: int = 4
+    """A request this close to its end stays where it is: it has ended before anything about it pays."""
+    drain_timeout_s: float = 40.0
+    """How long requests that were left on the source may take to end."""
+    max_sequences: int | None = None
+    """Sequences that run at once, where ``options`` say none; None leaves it to vLLM."""
+    max_step_tokens: int | None = None
+    """Tokens of one step, in the same way."""
     num_standby: int = 1
     """Engines kept warm after a switch away from them, so that the way back starts nothing."""

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from runtime.engine import Request
 from runtime.vllm_engine.models import SwitchPath
 
-DRAIN_TOKENS = 4
-"""A request this close to its end has ended before anything about it pays."""
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -23,6 +20,8 @@ class Terms:
     prefill_tokens_s: float
     """Of the target, measured by its probe."""
     has_stateless_sampling: bool
+    drain_tokens: int
+    """A request with so many left to its end stays."""
 
 
 def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath:
@@ -30,7 +29,7 @@ def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath:
     if request.sampling.temperature > 0 and not terms.has_stateless_sampling:
         # its random state cannot leave the worker
         return "drain"
-    if request.sampling.max_tokens - num_emitted <= DRAIN_TOKENS:
+    if request.sampling.max_tokens - num_emitted <= terms.drain_tokens:
         return "drain"
     if terms.difference or terms.wanted == "follow":
         return "follow"

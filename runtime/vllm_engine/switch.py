@@ -32,8 +32,6 @@ LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
 ANSWER_TIMEOUT_S = 10.0
 """How long an engine that does not serve may take to answer."""
-DRAIN_TIMEOUT_S = 40.0
-"""How long requests that were left on the source may take to end."""
 
 
 class VllmShadow:
@@ -175,6 +173,7 @@ class VllmShadow:
             link_bytes_s=link.bandwidth_bytes_s,
             prefill_tokens_s=target.started.prefill_tokens_s,
             has_stateless_sampling=target.started.has_stateless_sampling,
+            drain_tokens=self._engine.settings.drain_tokens,
         )
 
     def _weights_differ(self) -> bool:
@@ -316,12 +315,13 @@ class VllmShadow:
             await self._target.call("commit")
 
     async def _drain(self) -> None:
-        deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+        timeout_s = self._engine.settings.drain_timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while left := self._left():
             if time.monotonic() > deadline_s:
                 self._engine.end_streams(
                     left,
-                    f"it could not move to {self._topology.shape} and did not end in {DRAIN_TIMEOUT_S} s",
+                    f"it could not move to {self._topology.shape} and did not end in {timeout_s} s",
                 )
                 with contextlib.suppress(EngineLostError):
                     await self._source.call("drop", tuple(left))

@@ -1,14 +1,14 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from intentctl.arguments import SWITCH_TIMEOUT_S
+from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.deployment import load
-from service.serving import SWITCH_SETTINGS
-from service.testing import write_deployment
+from service.engine_settings import USUAL_SWITCH
+from service.testing import DEPLOYMENT, write_deployment
 
 STARTS = {
     "torch": "runtime.torch_engine.engine.TorchEngine.start",
@@ -18,14 +18,14 @@ STARTS = {
 
 @pytest.mark.parametrize("engine", STARTS)
 def test_the_command_line_waits_longer_than_the_service_lets_a_switch_take(engine):
-    settings = SWITCH_SETTINGS[engine]
+    settings = USUAL_SWITCH[engine]
     longest_s = settings.warming_timeout_s + settings.syncing_timeout_s + settings.cleaning_timeout_s
     assert longest_s + 2 * settings.cut_timeout_s < SWITCH_TIMEOUT_S
 
 
 @pytest.mark.parametrize("named", STARTS)
 async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeypatch, named):
-    deployment = replace(load(write_deployment(tmp_path)), engine=named, vllm=VllmSettings(num_standby=3))
+    deployment = load(write_deployment(tmp_path, DEPLOYMENT + f"engine: {named}\n{named}: {{standby: 3}}\n"))
     started = []
 
     for name, place in STARTS.items():
@@ -36,5 +36,8 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
         monkeypatch.setattr(place, start)
     await engines.start(deployment)
 
-    settings = [VllmSettings({"served_model_name": "counting"}, num_standby=3)] if named == "vllm" else []
-    assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, *settings)]
+    told = {
+        "torch": EngineSettings(num_standby=3),
+        "vllm": VllmSettings({"served_model_name": "counting"}, num_standby=3),
+    }
+    assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, told[named])]

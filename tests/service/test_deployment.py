@@ -140,8 +140,8 @@ vllm:
 def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
     deployment = load(write_deployment(tmp_path, DEPLOYMENT + VLLM))
 
-    assert deployment.engine == "vllm"
-    assert deployment.vllm == VllmSettings(
+    assert deployment.engine.name == "vllm"
+    assert deployment.engine.vllm == VllmSettings(
         options={"max_num_seqs": 16, "compilation_config": {"level": 0}},
         kv_cache_bytes=1_500_000_000,
         staging_bytes=2_000_000_000,
@@ -151,8 +151,8 @@ def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
 
 
 def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
-    assert load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).vllm == VllmSettings()
-    assert load(write_deployment(tmp_path)).engine is None
+    assert load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).engine.vllm == VllmSettings()
+    assert load(write_deployment(tmp_path)).engine.named is None
 
 
 @pytest.mark.parametrize(

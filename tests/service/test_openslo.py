@@ -1,25 +1,24 @@
 """OpenSLO at the edge of the service: the metrics are those of the engine that the deployment is served by."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from service import openslo, usecases
 from service.deployment import load
-from service.testing import write_deployment
+from service.testing import DEPLOYMENT, write_deployment
 
 
 @pytest.mark.parametrize(
     ("engine", "histogram"),
     [
-        (None, "intentctl_ttft_seconds"),
-        ("torch", "intentctl_ttft_seconds"),
-        ("vllm", "vllm:time_to_first_token_seconds"),
+        ("", "intentctl_ttft_seconds"),
+        ("engine: torch\n", "intentctl_ttft_seconds"),
+        ("engine: vllm\n", "vllm:time_to_first_token_seconds"),
     ],
 )
 def test_an_slo_names_the_metrics_of_the_engine_that_serves(tmp_path, engine, histogram):
-    deployment = replace(load(write_deployment(tmp_path)), engine=engine)
+    deployment = load(write_deployment(tmp_path, DEPLOYMENT + engine))
     now = datetime(2026, 1, 5, 11, tzinfo=UTC)
     intent = usecases.translate("p99 TTFT under 2.5 s", deployment, None, now)
     answer = openslo.exported(intent, deployment)

@@ -245,6 +245,16 @@ def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on
         assert http.get("/v1/topology").json()["generation"] == plan["generation"]
 
 
+@pytest.mark.slow
+def test_a_switch_is_given_up_when_the_deployment_says(tmp_path):
+    text, script = DEPLOYMENT + "switch: {warming_timeout_s: 0.05}\n", Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path, text, script) as service, client_of(service) as http:
+        operation = apply(http, plan_for(http))
+
+        assert operation["phase"] == "aborted"
+        assert operation["error"]["reason"] == "deadline"
+
+
 @pytest.mark.parametrize(
     "said",
     [{}, {"json": {}}, {"json": {"acknowledge": []}}, {"json": {"acknowledge": ["unknown_tenant"]}}],

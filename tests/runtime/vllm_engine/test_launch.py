@@ -197,3 +197,12 @@ def test_8_bit_and_16_bit_floats_need_gpus() -> None:
         "fp16",
         "fp8",
     )
+
+
+def test_limits_become_vllms_options_unless_these_say_otherwise() -> None:
+    limits = VllmSettings({"max_num_seqs": 8}, max_sequences=24, max_step_tokens=256)
+    options = engine_options(CHECKPOINT, topology(1), limits)
+
+    assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (8, 256)
+    assert capabilities(cluster_of("cpu"), MODEL, limits).batching == Batching(8, 256)
+    assert "max_num_seqs" not in engine_options(CHECKPOINT, topology(1), VllmSettings())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.engine import Request, SamplingParams
-from runtime.vllm_engine.paths import DRAIN_TOKENS, Terms, counted, path_of
+from runtime.vllm_engine.paths import Terms, counted, path_of
 
 TERMS = Terms(
     wanted="auto",
@@ -14,6 +14,7 @@ TERMS = Terms(
     link_bytes_s=10e6,
     prefill_tokens_s=5000.0,
     has_stateless_sampling=False,
+    drain_tokens=4,
 )
 """A token's KV takes 0.1 ms to copy and 0.2 ms to compute."""
 
@@ -50,8 +51,8 @@ def test_kv_that_means_nothing_to_the_target_is_never_copied(wanted: str) -> Non
 @pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
 def test_a_request_close_to_its_end_stays(wanted: str) -> None:
     terms = replace(TERMS, wanted=wanted)
-    assert path_of(request(max_tokens=20), 20 - DRAIN_TOKENS, terms) == "drain"
-    assert path_of(request(max_tokens=20), 20 - DRAIN_TOKENS - 1, terms) != "drain"
+    assert path_of(request(max_tokens=20), 16, terms) == "drain"
+    assert path_of(request(max_tokens=20), 15, terms) != "drain"
 
 
 @pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])

@@ -1,0 +1,236 @@
+"""What a deployment file tells an engine and its switches: read, checked, handed down as their own settings.
+
+A section is a mapping with the keys ``engine``, ``torch``, ``vllm`` and ``switch``, wherever in the file it stands;
+``limits`` hold for all of them. docs/settings.md lists every key.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from runtime.errors import TopologyError
+from runtime.footprint import blocks
+from runtime.kv.pages import refuse_divided_stacks
+from runtime.machine import SwitchSettings
+from runtime.models import Cluster, ModelSpec, Topology
+from runtime.torch_engine.models import EngineSettings
+from runtime.vllm_engine.launch import LIMITED
+from runtime.vllm_engine.models import VllmSettings
+from service.errors import DeploymentError
+from service.located_yaml import Key, LocatedYaml, dotted
+
+EngineName = Literal["torch", "vllm"]
+Settings = TypeVar("Settings", EngineSettings, VllmSettings, SwitchSettings)
+
+TORCH = {
+    "block_size": "block_size",
+    "layers_per_slab": "layers_per_slab",
+    "kv_blocks": "num_blocks",
+    "closing_step_tokens": "closing_batch_tokens",
+    "copy_slice_mb": "copy_slice_bytes",
+    "copy_share": "copy_share",
+    "beside_copy_share": "beside_copy_share",
+    "stop_timeout_s": "stop_timeout_s",
+    "standby": "num_standby",
+    "prefix_caching": "prefix_caching",
+}
+VLLM = {
+    "options": "options",
+    "kv_cache_gb": "kv_cache_bytes",
+    "staging_gb": "staging_bytes",
+    "copy_slice_mb": "slice_bytes",
+    "path": "path",
+    "drain_tokens": "drain_tokens",
+    "drain_timeout_s": "drain_timeout_s",
+    "standby": "num_standby",
+}
+SWITCH = {
+    key: key
+    for key in (
+        "warming_timeout_s",
+        "syncing_timeout_s",
+        "cut_timeout_s",
+        "cleaning_timeout_s",
+        "lag_tokens_per_request",
+    )
+}
+"""Key of the file to the field that it sets, for each mapping of a section."""
+BYTES = {"gb": 1e9, "mb": 1e6}
+"""Unit at the end of a key to bytes, in which fields are."""
+USUAL_SWITCH: Mapping[EngineName, SwitchSettings] = {
+    "torch": SwitchSettings(),
+    "vllm": SwitchSettings(
+        warming_timeout_s=300.0
+    ),  # a vLLM engine is a new process that compiles and profiles
+}
+"""Engine to how long each part of its switch may take where the file says nothing."""
+START_BLOCK_TOKENS = 16
+"""Of a KV block of vLLM, to see whether one fits."""
+
+Said = tuple[tuple[Key, ...], Any]
+"""Where a setting stands, or would, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine, and what it and its switches are told."""
+
+    named: EngineName | None
+    """The one that the file names; plans keep to what it can run."""
+    torch: EngineSettings
+    vllm: VllmSettings
+    switch: SwitchSettings
+
+    @property
+    def name(self) -> EngineName:
+        """The one that serves: the built-in one where the file names none."""
+        return self.named or "torch"
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a KV block, to see whether one fits."""
+        return self.torch.block_size if self.name == "torch" else START_BLOCK_TOKENS
+
+
+def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice:
+    """What the section at ``path`` says.
+
+    Raises:
+        DeploymentError: it has settings of the other engine, or some that contradict each other or ``limits``.
+    """
+    named: EngineName | None = source.get((*path, "engine"))
+    name: EngineName = named or "torch"
+    other = "vllm" if name == "torch" else "torch"
+    if source.get((*path, other)) is not None:
+        raise source.error((*path, other), f"the engine is {name}; write `engine: {other}`, or remove this")
+    switch = _told(source, (*path, "switch"), SWITCH, USUAL_SWITCH[name])
+    torch, vllm = EngineSettings(), VllmSettings()
+    if name == "torch":
+        torch = _torch(source, path, switch)
+    else:
+        vllm = _vllm(source, path, switch)
+    return EngineChoice(named, torch, vllm, switch)
+
+
+def refuse_start(
+    source: LocatedYaml,
+    path: tuple[Key, ...],
+    engine: EngineChoice,
+    start: Topology,
+    place: tuple[ModelSpec, Cluster],
+) -> None:
+    """Refuse settings of the built-in engine with which the topology it starts in cannot run.
+
+    Raises:
+        DeploymentError: slabs of several layers that a stage would divide, or more KV blocks than fit.
+    """
+    if engine.name != "torch":
+        return
+    settings = engine.torch
+    try:
+        refuse_divided_stacks(start, settings.layers_per_slab)
+    except TopologyError as error:
+        raise source.error((*path, "torch", "layers_per_slab"), f"as the model starts, {error}") from error
+    fits = blocks(start, *place, settings.block_size)
+    if settings.num_blocks is not None and settings.num_blocks > fits:
+        where = (*path, "torch", "kv_blocks")
+        message = f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
+        raise source.error(
+            where, f"{message}; lower this, or leave it out to have half of what one device holds"
+        )
+
+
+def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:
+    """The usual settings with what a mapping of the file says instead."""
+    said = source.get(path) or {}
+    return replace(usual, **{keys[key]: _in_bytes(key, value) for key, value in said.items()})
+
+
+def _in_bytes(key: str, value: Any) -> Any:
+    unit = BYTES.get(key.rpartition("_")[2])
+    return value if unit is None else round(value * unit)
+
+
+def _torch(source: LocatedYaml, path: tuple[Key, ...], switch: SwitchSettings) -> EngineSettings:
+    limited = _steps(source, (*path, "torch", "closing_step_tokens"))
+    torch = _told(source, (*path, "torch"), TORCH, limited)
+    _refuse_no_shorter(
+        source,
+        ((*path, "torch", "stop_timeout_s"), torch.stop_timeout_s),
+        ((*path, "switch", "cut_timeout_s"), switch.cut_timeout_s),
+        "the last patch is only a part of the cut",
+    )
+    return torch
+
+
+def _steps(source: LocatedYaml, closing_at: tuple[Key, ...]) -> EngineSettings:
+    """What bounds steps. What the file leaves out follows what it says, so that every running sequence fits a step."""
+    places: list[tuple[Key, ...]] = [
+        ("limits", "max_sequences"),
+        closing_at,
+        ("limits", "max_step_tokens"),
+    ]
+    said = [source.get(place) for place in places]
+    given = [pair for pair in zip(places, said, strict=True) if pair[1] is not None]
+    for low, high in itertools.combinations(given, 2):
+        _refuse_more_sequences(source, low, high)
+    sequences, closing, step = said
+    usual = EngineSettings()
+    sequences = sequences or min(usual.max_running, closing or usual.max_running, step or usual.max_running)
+    step = step or max(usual.max_batch_tokens, sequences, closing or 0)
+    closing = closing or min(max(usual.closing_batch_tokens, sequences), step)
+    return replace(usual, max_running=sequences, closing_batch_tokens=closing, max_batch_tokens=step)
+
+
+def _vllm(source: LocatedYaml, path: tuple[Key, ...], switch: SwitchSettings) -> VllmSettings:
+    """With the limits that vLLM gets, where its own options do not say the same."""
+    at_once, in_a_step = (_limited(source, path, option, key) for option, key in LIMITED.items())
+    if isinstance(at_once[1], int) and isinstance(in_a_step[1], int):
+        _refuse_more_sequences(source, at_once, in_a_step)
+    limits = {key: source.get(("limits", key)) for key in LIMITED.values()}
+    vllm = _told(source, (*path, "vllm"), VLLM, VllmSettings(**limits))
+    _refuse_no_shorter(
+        source,
+        ((*path, "vllm", "drain_timeout_s"), vllm.drain_timeout_s),
+        ((*path, "switch", "cleaning_timeout_s"), switch.cleaning_timeout_s),
+        "requests drain while the switch cleans up, which also ends their engine",
+    )
+    return vllm
+
+
+def _limited(source: LocatedYaml, path: tuple[Key, ...], option: str, key: str) -> Said:
+    """What bounds vLLM's steps: its own option, or the limit of the deployment."""
+    own, limit = (*path, "vllm", "options", option), ("limits", key)
+    asked, allowed = source.get(own), source.get(limit)
+    if asked is None:
+        return limit, allowed
+    if allowed is not None and asked != allowed:
+        message = (
+            f"{asked} contradicts limits.{key}, {allowed}, which vLLM gets as {option}; leave one of them out"
+        )
+        raise source.error(own, message)
+    return own, asked
+
+
+def _refuse_more_sequences(source: LocatedYaml, low: Said, high: Said) -> None:
+    if low[1] > high[1]:
+        why = "every running sequence has to fit a step"
+        raise _contradiction(source, low, "is more than", high, why)
+
+
+def _refuse_no_shorter(source: LocatedYaml, low: Said, high: Said, why: str) -> None:
+    if low[1] >= high[1]:
+        raise _contradiction(source, low, "has to be less than", high, why)
+
+
+def _contradiction(source: LocatedYaml, low: Said, relation: str, high: Said, why: str) -> DeploymentError:
+    """Stands where the file says one of the two."""
+    told = [f"{dotted(path)} {value}{_default(source, path)}" for path, value in (low, high)]
+    where = high[0] if source.get(low[0]) is None else low[0]
+    message = f"{told[0]} {relation} {told[1]}: {why}; lower {dotted(low[0])} or raise {dotted(high[0])}"
+    return source.error(where, message)
+
+
+def _default(source: LocatedYaml, path: Sequence[Key]) -> str:
+    return " (the default)" if source.get(path) is None else ""

@@ -1,0 +1,295 @@
+"""What the file says of engines and switches: read, refused where it cannot be, listed in docs/settings.md, obeyed."""
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.capabilities import Batching
+from runtime.engine import Request, SamplingParams
+from runtime.machine import SwitchSettings
+from runtime.torch_engine.models import EngineSettings
+from runtime.vllm_engine.models import VllmSettings
+from service import engines
+from service.deployment import Deployment, load
+from service.engine_settings import BYTES, SWITCH, TORCH, USUAL_SWITCH, VLLM
+from service.errors import DeploymentError
+from service.testing import DEPLOYMENT, write_deployment
+
+ROOT = Path(__file__).parents[2]
+
+
+def with_limits(limits: str, rest: str = "") -> str:
+    return DEPLOYMENT.replace("limits: {", f"limits: {{{limits}, ") + rest
+
+
+def read(folder: Path, limits: str = "", rest: str = "") -> Deployment:
+    return load(write_deployment(folder, with_limits(limits, rest) if limits else DEPLOYMENT + rest))
+
+
+def refused(folder: Path, limits: str = "", rest: str = "") -> str:
+    with pytest.raises(DeploymentError) as caught:
+        read(folder, limits, rest)
+    return str(caught.value)
+
+
+# --- what is read ---
+
+
+def test_every_setting_of_the_built_in_engine_is_read(tmp_path):
+    said = """\
+torch:
+  {block_size: 16, layers_per_slab: 2, kv_blocks: 100, closing_step_tokens: 96, copy_slice_mb: 0.5, copy_share: 0.1,
+   beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, prefix_caching: false}
+"""
+    assert read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).engine.torch == EngineSettings(
+        block_size=16,
+        layers_per_slab=2,
+        num_blocks=100,
+        max_running=80,
+        max_batch_tokens=512,
+        closing_batch_tokens=96,
+        copy_slice_bytes=500_000,
+        copy_share=0.1,
+        beside_copy_share=1,
+        stop_timeout_s=0.25,
+        num_standby=0,
+        prefix_caching=False,
+    )
+
+
+def test_every_setting_of_vllm_and_of_switches_is_read(tmp_path):
+    said = """\
+engine: vllm
+vllm:
+  {options: {seed: 1}, kv_cache_gb: 2, staging_gb: 3, copy_slice_mb: 8, path: patch, drain_tokens: 0,
+   drain_timeout_s: 20, standby: 2}
+switch:
+  {warming_timeout_s: 900, syncing_timeout_s: 30, cut_timeout_s: 1.5, cleaning_timeout_s: 25, lag_tokens_per_request: 4}
+"""
+    engine = read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).engine
+
+    assert engine.vllm == VllmSettings(
+        options={"seed": 1},
+        kv_cache_bytes=2_000_000_000,
+        staging_bytes=3_000_000_000,
+        slice_bytes=8_000_000,
+        path="patch",
+        drain_tokens=0,
+        drain_timeout_s=20,
+        max_sequences=80,
+        max_step_tokens=512,
+        num_standby=2,
+    )
+    assert engine.switch == SwitchSettings(900, 30, 1.5, 25, 4)
+
+
+def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
+    engine = read(tmp_path).engine
+    assert (engine.torch, engine.switch) == (EngineSettings(), SwitchSettings())
+    assert read(tmp_path, rest="engine: vllm\n").engine.switch.warming_timeout_s == 300
+
+
+@pytest.mark.parametrize(
+    ("limits", "rest", "steps"),
+    [
+        ("max_sequences: 4", "", (4, 64, 256)),
+        ("max_sequences: 100", "", (100, 100, 256)),
+        ("max_sequences: 1000", "", (1000, 1000, 1000)),
+        ("max_step_tokens: 16", "", (16, 16, 16)),
+        ("", "torch: {closing_step_tokens: 20}\n", (20, 20, 256)),
+        ("", "torch: {closing_step_tokens: 300}\n", (64, 300, 300)),
+    ],
+)
+def test_limits_that_are_not_said_follow_those_that_are(tmp_path, limits, rest, steps):
+    torch = read(tmp_path, limits, rest).engine.torch
+    assert (torch.max_running, torch.closing_batch_tokens, torch.max_batch_tokens) == steps
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("torch: {copy_share: 0}\n", ":14: torch.copy_share: 0 is less than or equal to the minimum of 0"),
+        ("torch: {copy_share: 1.5}\n", "torch.copy_share: 1.5 is greater than the maximum of 1"),
+        ("torch: {block_size: 0}\n", "torch.block_size: 0 is less than the minimum of 1"),
+        ("torch: {block_size: 32.0}\n", "torch.block_size: 32.0 is not of type 'integer'"),
+        ("torch: {standby: true}\n", "torch.standby: True is not of type 'integer'"),
+        ("switch: {warming_timeout_s: 0}\n", "switch.warming_timeout_s: 0 is less than or equal to the minimum of 0"),
+        ("switch: {warming_timeout_s: .nan}\n", "switch.warming_timeout_s: nan is not of type 'number'"),
+        ("switch: {syncing_timeout_s: .inf}\n", "switch.syncing_timeout_s: inf is not of type 'number'"),
+        ("torch: {layer_per_slab: 2}\n", "torch.layer_per_slab: unknown key; did you mean 'layers_per_slab'"),
+        ("switch: {warmup_timeout_s: 2}\n", "switch.warmup_timeout_s: unknown key; did you mean 'warming_timeout_s'"),
+        ("engine: vllm\ntorch: {standby: 2}\n", ":15: torch: the engine is vllm; write `engine: torch`, or remove this"),
+        ("engine: torch\nvllm: {standby: 2}\n", ":15: vllm: the engine is torch; write `engine: vllm`, or remove this"),
+        ("torch: {stop_timeout_s: 2}\n",
+         ":14: torch.stop_timeout_s: torch.stop_timeout_s 2 has to be less than switch.cut_timeout_s 2.0 (the default)"),
+        ("switch: {cut_timeout_s: 0.4}\n",
+         ":14: switch.cut_timeout_s: torch.stop_timeout_s 0.5 (the default) has to be less than switch.cut_timeout_s 0.4"),
+        ("engine: vllm\nswitch: {cleaning_timeout_s: 30}\n",
+         "vllm.drain_timeout_s 40.0 (the default) has to be less than switch.cleaning_timeout_s 30"),
+        ("torch: {layers_per_slab: 3}\n", ":14: torch.layers_per_slab: as the model starts, stage 1 "),
+        ("torch: {kv_blocks: 1000000}\n", ":14: torch.kv_blocks: 1000000 blocks of 32 tokens do not fit"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused_by_file_line_and_path(tmp_path, rest, said):
+    message = refused(tmp_path, rest=rest)
+    assert message.startswith(f"{tmp_path / 'deployment.yaml'}:")
+    assert said in message
+
+
+@pytest.mark.parametrize("engine", ["", "engine: vllm\n"])
+def test_more_sequences_than_a_step_has_tokens_are_refused(tmp_path, engine):
+    message = refused(tmp_path, "max_sequences: 48, max_step_tokens: 32", engine)
+    assert (
+        ":13: limits.max_sequences: limits.max_sequences 48 is more than limits.max_step_tokens 32" in message
+    )
+    assert "lower limits.max_sequences or raise limits.max_step_tokens" in message
+
+
+def test_a_closing_step_lies_between_the_limits(tmp_path):
+    few = refused(tmp_path, "max_sequences: 48", "torch: {closing_step_tokens: 32}\n")
+    many = refused(tmp_path, "max_step_tokens: 32", "torch: {closing_step_tokens: 48}\n")
+    assert "limits.max_sequences 48 is more than torch.closing_step_tokens 32" in few
+    assert "torch.closing_step_tokens 48 is more than limits.max_step_tokens 32" in many
+
+
+def test_a_limit_and_an_option_of_vllm_that_differ_are_refused_by_both_names(tmp_path):
+    options = "engine: vllm\nvllm: {options: {max_num_seqs: 16}}\n"
+    message = refused(tmp_path, "max_sequences: 48", options)
+
+    assert ":15: vllm.options.max_num_seqs: 16 contradicts limits.max_sequences, 48" in message
+    assert read(tmp_path, "max_sequences: 16", options).engine.vllm.max_sequences == 16
+
+
+def test_an_option_of_vllm_and_a_limit_have_to_go_together(tmp_path):
+    message = refused(tmp_path, "max_step_tokens: 32", "engine: vllm\nvllm: {options: {max_num_seqs: 64}}\n")
+    assert "vllm.options.max_num_seqs 64 is more than limits.max_step_tokens 32" in message
+
+
+# --- what is predicted, and what is done ---
+
+
+@pytest.mark.parametrize(
+    ("limits", "rest", "batching"),
+    [
+        ("max_sequences: 96, max_step_tokens: 512", "engine: torch\n", Batching(96, 512)),
+        ("max_sequences: 96, max_step_tokens: 512", "engine: vllm\n", Batching(96, 512)),
+        ("max_sequences: 96", "engine: vllm\nvllm: {options: {max_num_batched_tokens: 128}}\n", Batching(96, 128)),
+    ],
+)  # fmt: skip
+def test_predictions_keep_to_what_the_engine_is_told(tmp_path, limits, rest, batching):
+    capabilities = engines.capabilities(read(tmp_path, limits, rest))
+    assert capabilities is not None
+    assert capabilities.batching == batching
+
+
+def test_there_are_no_more_stages_than_slabs(tmp_path):
+    capabilities = engines.capabilities(read(tmp_path, rest="engine: torch\ntorch: {layers_per_slab: 4}\n"))
+    assert capabilities is not None
+    assert capabilities.max_pp == 2
+
+
+@pytest.mark.slow
+async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
+    text = with_limits("max_sequences: 2", "torch: {block_size: 8, kv_blocks: 60}\n")
+    text = text.replace("path: counting", f"path: {ROOT / 'examples' / 'counting'}").replace("pp2", "CPUx1")
+    engine = await engines.start(load(write_deployment(tmp_path, text)))
+    try:
+        for name in "abcd":
+            await engine.submit(Request(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))
+        started, most = set[str](), 0
+        async for batch in engine.outputs():
+            started |= {token.request_id for token in batch}
+            ended = {token.request_id for token in batch if token.finish}
+            most = max(most, len(started))
+            started -= ended
+            if "d" in ended:
+                break
+        stats = await engine.stats()
+
+        assert engine.capabilities.batching == Batching(2, 256)
+        assert most == 2
+        assert stats.total_blocks == 60 - 1  # one is never given to a request
+    finally:
+        await engine.close()
+
+
+# --- what docs/settings.md says ---
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """Key to its default and range, of the one table."""
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
+    ]
+    return {key.strip("`"): (default, may_be) for key, default, may_be, _ in rows if key.startswith("`")}
+
+
+def schema() -> dict[str, Any]:
+    """Key to its schema, of all that the table lists."""
+    whole = json.loads(files("service").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8"))
+    sections = {name: whole["$defs"][name] for name in ("torch", "vllm", "switch")}
+    sections["limits"] = whole["properties"]["limits"]
+
+    def plain(rule: dict[str, Any]) -> dict[str, Any]:
+        return whole["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+
+    return {
+        f"{section}.{key}": plain(rule)
+        for section, rules in sections.items()
+        for key, rule in rules["properties"].items()
+    }
+
+
+def defaults() -> dict[str, list[Any]]:
+    """Key to its default, and to vLLM's where that is another; nothing where there is none."""
+    usual = EngineSettings()
+    found: dict[str, list[Any]] = {f"torch.{key}": [getattr(usual, name)] for key, name in TORCH.items()}
+    found |= {f"vllm.{key}": [getattr(VllmSettings(), name)] for key, name in VLLM.items()}
+    for key, name in SWITCH.items():
+        found[f"switch.{key}"] = list(dict.fromkeys(getattr(one, name) for one in USUAL_SWITCH.values()))
+    found["limits.max_sequences"], found["limits.max_step_tokens"] = (
+        [usual.max_running],
+        [usual.max_batch_tokens],
+    )
+    return found
+
+
+def written(key: str, default: Any) -> str:
+    """A default as the table has it."""
+    if default is None or default == {}:
+        return ""
+    if isinstance(default, bool | str):
+        return str(default).lower()
+    return f"{default / BYTES.get(key.rpartition('_')[2], 1):.3g}"
+
+
+def test_the_table_has_every_key_of_the_schema_and_no_other():
+    assert documented().keys() == schema().keys()
+    assert {*defaults()} <= schema().keys()
+
+
+@pytest.mark.parametrize("key", schema())
+def test_the_table_has_the_default_that_the_code_has(key):
+    cell, _ = documented()[key]
+    wanted = " ".join(written(key, default) for default in defaults().get(key, []))
+    assert " ".join(re.findall(r"[\d.]+|true|false|auto", cell)) == wanted.strip()
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, rule in schema().items() if rule.get("type") not in {"object", "array"}]
+)
+def test_the_table_has_the_range_that_the_schema_has(key):
+    rule = schema()[key]
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+    said = [f"{sign} {rule[bound]}" for bound, sign in signs.items() if bound in rule]
+    said += [f"`{value}`" for value in rule.get("enum", [])]
+    said += ["`true`", "`false`"] if rule.get("type") == "boolean" else []
+    assert documented()[key][1] == ", ".join(said)
