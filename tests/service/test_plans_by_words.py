@@ -87,7 +87,8 @@ def test_chains_put_the_first_before_cost(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("text", ["maximise throughput", "P99 TTFT < 2s at peak", "as cheap as possible"])
 def test_with_vllm_every_stage_has_one_tp_and_one_format(deployment: Deployment, text: str) -> None:
-    plan = planned(replace(deployment, engine="vllm"), text)
+    on_vllm = replace(deployment, engine=replace(deployment.engine, named="vllm"))
+    plan = planned(on_vllm, text)
     assert len({stage.tp_size for stage in plan.target.stages}) == 1
     assert len({stage.precision.weights for stage in plan.target.stages}) == 1
     assert plan.replicas == ()
