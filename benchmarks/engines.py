@@ -69,9 +69,10 @@ class Subject:
     @classmethod
     def of(cls, deployment: "Deployment") -> "Subject":
         """What a deployment serves."""
-        model, engine = deployment.model, deployment.engine
+        model = deployment.model()
+        engine = model.engine
         vllm = engine.vllm if engine.name == "vllm" else None
-        return cls(deployment.checkpoint(), model.spec, deployment.cluster, model.precision, vllm)
+        return cls(model.to_serve(), model.spec, model.cluster, model.precision, vllm)
 
     @classmethod
     def example(cls, engine: EngineName) -> "Subject":

@@ -209,6 +209,9 @@ class Look:
     )
     at: Annotated[str | None, typer.Option("--at", help="Plan for that moment, as 2026-01-05T09:30.")] = None
     window: Annotated[str | None, typer.Option("--window", help="Plan for that window, as peak.")] = None
+    model: Annotated[
+        str | None, typer.Option("--model", help="Plan for that model alone, where several are served.")
+    ] = None
     now: Now = None
 
     @property
@@ -236,7 +239,7 @@ def plan(
     from intentctl import commands
 
     made = commands.plan(commands.source(server, deployment), text, output, look)
-    if detailed_exitcode and made.changes:
+    if detailed_exitcode and any(one.changes for one in made):
         raise typer.Exit(Exit.CHANGES_PENDING)
 
 
@@ -302,6 +305,9 @@ def profile(
         str | None,
         typer.Option("--like", help="Start from this profile (name, kind or file), not the service's own."),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="The model to measure, where several are served.")
+    ] = None,
     rounds: Annotated[
         int, typer.Option("--rounds", help="How often each step is measured, after a warm-up.", min=1)
     ] = 3,
@@ -316,7 +322,7 @@ def profile(
     from intentctl import profile as profiling
     from intentctl.steps import Design
 
-    profiling.run(commands.service(server), output, out, like, Design(rounds=rounds))
+    profiling.run(commands.service(server), output, out, profiling.Asked(model, like), Design(rounds=rounds))
 
 
 @app.command()

@@ -36,7 +36,7 @@ from service.documents.plans import (
     WishRequest,
 )
 from service.documents.problems import Code, Problem
-from service.documents.state import Event, Health, ProfilesDocument, StateDocument
+from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 from service.errors import ServiceError
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -119,13 +119,17 @@ class Client:
         request = urllib.request.Request(f"{self.url}/v1/events", headers={"Accept": "text/event-stream"})  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
 
-    def topology(self) -> StateDocument:
+    def models(self) -> ModelsDocument:
         """As the protocol says."""
-        return self._read(StateDocument, "GET", "/v1/topology")
+        return self._read(ModelsDocument, "GET", "/v1/models")
 
-    def profiles(self) -> ProfilesDocument:
+    def topology(self, model: str | None = None) -> StateDocument:
         """As the protocol says."""
-        return self._read(ProfilesDocument, "GET", "/v1/profiles")
+        return self._read(StateDocument, "GET", _of(model, "topology"))
+
+    def profiles(self, model: str | None = None) -> ProfilesDocument:
+        """As the protocol says."""
+        return self._read(ProfilesDocument, "GET", _of(model, "profiles"))
 
     def health(self) -> Health:
         """As the protocol says."""
@@ -182,6 +186,10 @@ class Client:
             f"{self.url} answers, but not as an intentctl service of this version ({said}); check --server"
         )
         return ServiceError(Code.INTERNAL, message)
+
+
+def _of(model: str | None, what: str) -> str:
+    return f"/v1/{what}" if model is None else f"/v1/models/{_quoted(model)}/{what}"
 
 
 def _quoted(name: str) -> str:

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -72,11 +72,15 @@ def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
 
 
 class Look(Protocol):
-    """For which time a plan is made, and how closely it is looked at."""
+    """For which time and model a plan is made, and how closely it is looked at."""
 
     @property
     def when(self) -> When:
         """The time."""
+
+    @property
+    def model(self) -> str | None:
+        """The model, where one is named."""
 
     @property
     def verify(self) -> bool:
@@ -87,8 +91,8 @@ class Look(Protocol):
         """Where latency against load is drawn."""
 
 
-def plan(source: Operator, text: str, form: Form, look: Look) -> PlanDocument:
-    """Read back, plan, and show the plan; simulated or drawn where that was asked for.
+def plan(source: Operator, text: str, form: Form, look: Look) -> tuple[PlanDocument, ...]:
+    """Read back, plan, and show the plans; simulated or drawn where that was asked for.
 
     Raises:
         CommandError: the outcome is not ok, or the picture cannot be written.
@@ -98,14 +102,17 @@ def plan(source: Operator, text: str, form: Form, look: Look) -> PlanDocument:
         from intentctl.plots import check_name
 
         check_name(look.plot)
-    answer = make_plan(source, text, form, when=look.when)
-    made = answer.plan
+    answer = make_plan(source, text, form, when=look.when, model=look.model)
+    if look.plot and len(answer.plans) > 1:
+        names = ", ".join(made.model for made in answer.plans)
+        raise failure("error", f"--plot draws one plan, and there is one for each of {names}; name a --model")
     if look.verify:
-        made = made.model_copy(update={"simulation": source.simulation(made.id)})
-    render.emit({**dict(answer), "plan": made}, form, render.plan_rows(made))
+        seen = [made.model_copy(update={"simulation": source.simulation(made.id)}) for made in answer.plans]
+        answer = answer.model_copy(update={"plans": tuple(seen)})
+    render.emit(answer, form, render.plans_rows(answer.plans))
     if look.plot:
-        _draw(source.frontiers(made.id), made, look.plot)
-    return made
+        _draw(source.frontiers(answer.plans[0].id), answer.plans[0], look.plot)
+    return answer.plans
 
 
 def _draw(found: FrontiersDocument, made: PlanDocument, path: Path) -> None:
@@ -116,20 +123,16 @@ def _draw(found: FrontiersDocument, made: PlanDocument, path: Path) -> None:
     render.talk(f"drew {path}")
 
 
-class Planned(PlanAnswer):
-    """A wish that could be planned for."""
-
-    plan: PlanDocument
-
-
 def make_plan(
     source: Operator,
     text: str,
     form: Form,
     consent: Consent | None = None,
+    *,
     when: When | None = None,
-) -> Planned:
-    """Outcome, intent and plan; for people the read-back is shown at once, for programs only what went wrong.
+    model: str | None = None,
+) -> PlanAnswer:
+    """Outcome, intent and plans; for people the read-back is shown at once, for programs only what went wrong.
 
     With ``consent`` a question is put to the person at the terminal, until it is answered.
 
@@ -151,13 +154,12 @@ def make_plan(
     check_outcome(intent, kept)
     wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
     try:
-        answer = source.plan(PlanRequest(**wish, **when.model_dump(exclude_unset=True)))
+        answer = source.plan(PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
     except ServiceError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem.infeasible))
         raise
     check_outcome(answer.intent, kept)
-    assert answer.plan is not None, "an intent without a question is planned for"
-    return Planned(outcome="ok", intent=intent, plan=answer.plan)
+    return answer
 
 
 def _can_ask(consent: Consent) -> bool:
@@ -193,17 +195,18 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
         ServiceError: it cannot be planned for, was refused, or the switch was given up; or no service was asked.
     """
     answer = make_plan(source, text, form, consent)
-    operation = None
     if form is Form.TABLE:
-        render.grid(render.plan_rows(answer.plan))
+        render.grid(render.plans_rows(answer.plans))
+    changing = [plan for plan in answer.plans if plan.changes]
+    operations: list[OperationDocument] = []
     try:
-        if answer.plan.changes:
-            operation = _switch(source, answer.plan, consent, SWITCH_TIMEOUT_S)
+        operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
     finally:
-        rows = render.operation_rows(operation) if operation else []
-        render.emit({**dict(answer), "operation": operation}, form, rows)
-    if operation:
-        _check_operation(operation)
+        rows = [row for operation in operations for row in render.operation_rows(operation)]
+        one = operations[0] if len(operations) == 1 else None
+        document = {**answer.model_dump(mode="json"), "operation": one, "operations": operations}
+        render.emit(document, form, rows)
+    _check_operations(operations)
 
 
 def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
@@ -213,26 +216,37 @@ def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout
         CommandError: nobody agreed, or it took too long.
         ServiceError: the service refused, or the switch was given up.
     """
-    operation = _switch(service, service.saved_plan(plan_id), consent, timeout_s)
+    (operation,) = _switch(service, [service.saved_plan(plan_id)], consent, timeout_s)
     render.emit(operation, form, render.operation_rows(operation))
-    _check_operation(operation)
+    _check_operations([operation])
 
 
-def _switch(source: Operator, plan: PlanDocument, consent: Consent, timeout_s: float) -> OperationDocument:
-    """The operation at its end."""
-    if not source.serves:
-        return source.apply(plan.id)  # says that there is none to apply it, before anybody is asked
-    acknowledged = _acknowledged(plan, consent)
-    _ask(plan, consent)
-    operation = source.apply(plan.id, acknowledged)
+def _switch(
+    source: Operator, plans: Sequence[PlanDocument], consent: Consent, timeout_s: float
+) -> list[OperationDocument]:
+    """The operations of plans for different models at their ends; they run at the same time."""
+    if plans and not source.serves:
+        source.apply(plans[0].id)  # says that there is none to apply it, before anybody is asked
+    agreed = []
+    for plan in plans:
+        agreed.append((plan.id, _acknowledged(plan, consent)))
+        _ask(plan, consent)
+    operations: list[OperationDocument] = []
     try:
-        with render.switch_progress() as progress:
-            for state in follow(source, operation.id, timeout_s):
-                progress.show(state)
-                operation = state
-    except KeyboardInterrupt:
-        render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")
+        for plan_id, acknowledged in agreed:
+            operations.append(source.apply(plan_id, acknowledged))
+        return [_to_its_end(source, operation, timeout_s) for operation in operations]
+    except (KeyboardInterrupt, ServiceError):
+        for operation in operations:
+            render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")
         raise
+
+
+def _to_its_end(source: Operator, operation: OperationDocument, timeout_s: float) -> OperationDocument:
+    with render.switch_progress() as progress:
+        for state in follow(source, operation.id, timeout_s):
+            progress.show(state)
+            operation = state
     return operation
 
 
@@ -256,16 +270,18 @@ def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[O
         time.sleep(POLL_S)
 
 
-def _check_operation(operation: OperationDocument) -> None:
-    if operation.error:
-        raise ServiceError.answered(operation.error)
+def _check_operations(operations: Sequence[OperationDocument]) -> None:
+    for operation in operations:
+        if operation.error:
+            raise ServiceError.answered(operation.error)
 
 
 def get(service: Operator, name: str | None, form: Form) -> None:
     """Show the topology, an operation, an intent or a plan."""
     if name is None:
-        state = service.topology()
-        render.emit(state, form, render.topology_rows(state))
+        found = service.models()
+        rows = [row for state in found.models for row in render.topology_rows(state)]
+        render.emit(found.models[0] if len(found.models) == 1 else found, form, rows)
     elif name.startswith("op-"):
         operation = service.operation(name)
         render.emit(operation, form, render.operation_rows(operation))
@@ -289,7 +305,8 @@ def watch(service: Operator, form: Form) -> None:
         elif isinstance(event.data, OperationDocument):
             render.line(f"{event.data.id}  {event.data.phase}  {render.copied(event.data)}")
         else:
-            render.line(f"topology  {event.data.topology.shape}, generation {event.data.generation}")
+            state = event.data
+            render.line(f"topology  {state.model}: {state.topology.shape}, generation {state.generation}")
     raise failure("unreachable", "the service has ended")
 
 

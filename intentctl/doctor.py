@@ -152,4 +152,5 @@ def _service(server: str | None) -> Check:
         state = client.health()
     except ServiceError as error:
         return Check("service", "note", str(error))
-    return Check("service", "ok", f"{client.url} serves {state.model} as {state.shape}")
+    served = ", ".join(f"{one.model} as {one.shape}" for one in state.models)
+    return Check("service", "ok", f"{client.url} serves {served}")

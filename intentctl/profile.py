@@ -40,14 +40,22 @@ class Subject:
     start: Profile
 
 
-def run(client: Client, form: Form, out: Path | None, like: str | None, design: Design) -> None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be measured, and from which profile a fit starts; None for the only model, and for the service's own."""
+
+    model: str | None = None
+    like: str | None = None
+
+
+def run(client: Client, form: Form, out: Path | None, asked: Asked, design: Design) -> None:
     """Measure, fit, write the profile to ``out`` if it is named, and report.
 
     Raises:
         CommandError: nothing can be measured or fitted, or ``out`` cannot be written; then no file is left.
     """
     with _new_file(out) as file:
-        subject = find_subject(client, like)
+        subject = find_subject(client, asked)
         readings = asyncio.run(_measure(client, subject.running, design))
         document = report(subject, readings)
         if file is not None:
@@ -78,18 +86,18 @@ def _new_file(file: Path | None) -> Iterator[TextIO | None]:
         raise
 
 
-def find_subject(client: Client, like: str | None) -> Subject:
+def find_subject(client: Client, asked: Asked) -> Subject:
     """What the service runs, with the profile it plans with or the one that is named.
 
     Raises:
         CommandError: no service or engine answers, it is in use, or it runs what one profile cannot describe.
     """
     client.health()
-    state = client.topology()
+    state = client.topology(asked.model)
     if state.operation or state.streams:
         busy = state.operation or f"{state.streams} streams"
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
-    described = client.profiles()
+    described = client.profiles(asked.model)
     cluster, topology = _cluster(state.inventory), state.topology.noun
     kinds = sorted({stage.kind for stage in topology.stages})
     nodes = [node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}]
@@ -99,7 +107,7 @@ def find_subject(client: Client, like: str | None) -> Subject:
             f"{topology} spans {', '.join(kinds)} on {', '.join(nodes)}; switch to one kind on one machine",
         )
     try:
-        start = _start(kinds[0], described.profiles, like)
+        start = _start(kinds[0], described.profiles, asked.like)
     except SelectorError as error:
         raise failure("error", str(error)) from error
     return Subject(Running(topology, described.model, cluster), start)

@@ -209,6 +209,11 @@ def _translator(info: TranslatorInfo) -> str:
     return f"{name}, because {info.reason}" if info.reason else name
 
 
+def plans_rows(plans: Sequence[PlanDocument]) -> list[Row]:
+    """Several plans, one below the other."""
+    return [row for plan in plans for row in plan_rows(plan)]
+
+
 def plan_rows(plan: PlanDocument) -> list[Row]:
     """From what to what, what it is predicted to do, and why the others lost."""
     rows = [("plan", f"{plan.id} for {plan.model}, window {plan.window}, generation {plan.generation}")]

@@ -171,7 +171,7 @@ class Bench:
         """Wait until the service has heard that the streams were left."""
         polls = round(IDLE_TIMEOUT_S / POLL_S)
         for _ in range(polls):
-            if not (await asyncio.to_thread(self._client.topology)).streams:
+            if not (await asyncio.to_thread(self._client.topology, self._model.name)).streams:
                 return
             await asyncio.sleep(POLL_S)
         raise failure("error", "others began to use the service; measure again when nobody does")

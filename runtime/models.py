@@ -5,7 +5,7 @@ A leaf module: no I/O, no torch. Every layer interval is half-open, every device
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -71,6 +71,12 @@ class Cluster:
     def kinds(self) -> tuple[str, ...]:
         """The distinct device kinds in inventory order."""
         return tuple(dict.fromkeys(gpu.kind for gpu in self.gpus))
+
+    def part(self, devices: Collection[int]) -> "Cluster":
+        """The same machines with these devices alone; one without any is left out."""
+        kept = ((node, tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in self.nodes)
+        nodes = tuple(replace(node, gpus=gpus) for node, gpus in kept if gpus)
+        return Cluster(nodes, self.network)
 
     def gpu(self, index: int) -> Gpu:
         """The device with this inventory index.

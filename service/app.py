@@ -18,7 +18,7 @@ from service.documents.forms import SCHEMA
 from service.documents.problems import Code, Detail, Problem
 from service.errors import ServiceError
 from service.inprocess import Served
-from service.openai_api import openai_app
+from service.openai_api import Endpoint, openai_app
 from service.routes import routes
 from validator.schema import domain_schema
 
@@ -84,8 +84,11 @@ def create_app(parts: Composition) -> FastAPI:
     app = control_api()
     app.state.parts = parts
     app.state.operator = Served(parts, asyncio.get_running_loop())
-    spec = parts.serving.deployment.model.spec
-    app.mount("/openai/v1", openai_app(parts.serving.router, spec.name, spec.max_position_embeddings))
+    served = {
+        name: Endpoint(serving.router, serving.model.spec.max_position_embeddings)
+        for name, serving in parts.servings.items()
+    }
+    app.mount("/openai/v1", openai_app(served))
     return app
 
 

@@ -1,7 +1,7 @@
 """The parts of a running service, put together once and handed to the HTTP modules."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 
 from intent.models import LlmSettings
@@ -14,8 +14,9 @@ from service.deployment import Deployment
 from service.events import EventBus
 from service.lock import take_lock
 from service.metrics import Metrics
+from service.models import ServedModel
 from service.profiles import load_profiles
-from service.serving import Serving
+from service.serving import Serving, give_up_unfinished
 from service.settings import Settings, llm_settings
 from service.store import Store
 
@@ -24,11 +25,13 @@ from service.store import Store
 class Composition:
     """Everything the routes need."""
 
-    serving: Serving
+    deployment: Deployment
+    servings: Mapping[str, Serving]
+    """By the model's name."""
     store: Store
     events: EventBus
-    metrics: Metrics
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, Mapping[str, Profile]]
+    """Of each model's devices."""
     llm: LlmSettings | None
 
 
@@ -38,36 +41,41 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
 
     Raises:
         ServiceError: the store, the deployment or a setting cannot be used; nothing runs then.
-        RuntimeFault: the engine cannot start.
+        RuntimeFault: an engine cannot start.
     """
-    checkpoint = deployment.to_serve()
+    deployment.refuse_unless_served()
     llm = llm_settings(deployment.llm) if deployment.llm else None
-    tokenizer = Tokenizer.load(checkpoint)
-    store = Store.open(settings.folder, settings.database_url)
-    lock = take_lock(settings.folder)
-    try:
-        profiles = load_profiles(deployment, settings.folder)
-        engine = await engines.start(deployment)
-        try:
-            async with assemble(deployment, engine, tokenizer, store) as (serving, events, metrics):
-                yield Composition(serving, store, events, metrics, profiles, llm)
-        finally:
-            await engine.close()
-    finally:
-        lock.close()
-        store.close()
+    tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
+        stack.enter_context(take_lock(settings.folder))
+        give_up_unfinished(store)
+        profiles = {
+            model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
+        }
+        events, servings = EventBus(), {}
+        stack.callback(events.close)
+        for model in deployment.models:
+            engine = await engines.start(model)
+            stack.push_async_callback(engine.close)
+            served = serve(deployment, model, engine, tokenizers[model.name], (store, events))
+            servings[model.name] = await stack.enter_async_context(served)
+        yield Composition(deployment, servings, store, events, profiles, llm)
 
 
 @asynccontextmanager
-async def assemble(
-    deployment: Deployment, engine: Engine, tokenizer: Tokenizer, store: Store
-) -> AsyncIterator[tuple[Serving, EventBus, Metrics]]:
-    """What stands between a running engine and the routes."""
-    events, metrics = EventBus(), Metrics(deployment.model.spec.name)
+async def serve(
+    deployment: Deployment,
+    model: ServedModel,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    kept: tuple[Store, EventBus],
+) -> AsyncIterator[Serving]:
+    """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches."""
+    metrics = Metrics(model.name)
     async with Router(engine, tokenizer, observer=metrics) as router:
-        serving = Serving(deployment, engine, router, store, events, metrics)
+        serving = Serving(deployment, model, engine, router, *kept, metrics)
         try:
-            yield serving, events, metrics
+            yield serving
         finally:
             await serving.close()
-            events.close()

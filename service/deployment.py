@@ -18,16 +18,12 @@ from zoneinfo import ZoneInfo
 
 from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
 from runtime.capabilities import Limits
-from runtime.errors import CheckpointError, RuntimeFault, TopologyError
-from runtime.footprint import blocks, weight_bytes
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
-from runtime.notation import parse_topology
-from selector.models import Workload
+from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
-from service.documents.problems import Code
-from service.engine_settings import EngineChoice, read_engine, refuse_start
+from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, read
+from service.models import ServedModel, read_models
 from service.windows import DAYS, in_force
 
 CPU = "CPU"
@@ -35,19 +31,6 @@ CPU = "CPU"
 
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model of the deployment and what it starts as."""
-
-    spec: ModelSpec
-    checkpoint: Path | None
-    """None when only its ``config.json`` is known: it can be planned for, not served."""
-    aliases: tuple[str, ...]
-    precision: str
-    """What holds where a topology's text says none."""
-    start: Topology | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +49,45 @@ class Deployment:
 
     file: Path
     cluster: Cluster
-    model: ServedModel
+    models: tuple[ServedModel, ...]
+    """Each on devices of its own."""
     tenants: Mapping[str, tuple[str, ...]]
     """Tenant to its aliases."""
     windows: Mapping[str, Window]
-    workload: Mapping[str, Workload]
     limits: Limits
+    """They hold for each model."""
     approval: Literal["person", "nobody"]
-    engine: EngineChoice
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
     timezone: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models' names."""
+        return tuple(model.name for model in self.models)
+
+    def model(self, name: str | None = None) -> ServedModel:
+        """The model of that name, or the only one.
+
+        Raises:
+            RefusedError: there is none of that name, or several and none is named.
+        """
+        found = [model for model in self.models if name in {None, model.name}]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(self.names)
+        if name is None:
+            message = f"several models are served here: {known}; name one of them"
+            raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/model", message, "model_not_named")])
+        raise RefusedError(Code.NOT_FOUND, f"there is no model {name!r} here; there are {known}")
+
     def catalogue(self, now: datetime) -> Catalogue:
         """The names a text may use."""
-        aliases = dict.fromkeys(self.model.aliases, self.model.spec.name)
+        aliases = {alias: model.name for model in self.models for alias in model.aliases}
         aliases |= {alias: tenant for tenant, names in self.tenants.items() for alias in names}
         return Catalogue(
-            models=(self.model.spec.name,),
+            models=self.names,
             windows=tuple(dict.fromkeys((*NAMED_WINDOWS, *self.windows))),
             now=now,
             tz=self.timezone,
@@ -98,31 +101,11 @@ class Deployment:
         """The name of the window that holds now."""
         return in_force(self.windows, now)
 
-    def workload_in(self, window: str) -> Workload:
-        """What is asked of the service in a window; ``always`` stands for windows without their own."""
-        default = self.workload.get("always") or next(iter(self.workload.values()))
-        return self.workload.get(window, default)
-
-    def checkpoint(self) -> Path:
-        """The model's checkpoint folder.
+    def refuse_unless_served(self) -> None:
+        """Refuse what one service cannot run.
 
         Raises:
-            RefusedError: the deployment only knows the model's shape.
-        """
-        if self.model.checkpoint is None:
-            name = self.model.spec.name
-            raise RefusedError(
-                Code.UNSUPPORTED,
-                f"{self.file}: {name} has only a config, so it can be planned for but not served; "
-                "give its checkpoint folder as `path`",
-            )
-        return self.model.checkpoint
-
-    def to_serve(self) -> Path:
-        """The checkpoint folder, where this is something that one service can run.
-
-        Raises:
-            RefusedError: the deployment only knows the model's shape, or has several machines.
+            RefusedError: there are several machines, or a model whose weights are not here.
         """
         if len(self.cluster.nodes) > 1:
             names = ", ".join(node.name for node in self.cluster.nodes)
@@ -131,7 +114,8 @@ class Deployment:
                 f"{self.file}: the nodes {names} can be planned for together but not served: a service runs on one "
                 "machine; leave the node that it is to run on",
             )
-        return self.checkpoint()
+        for model in self.models:
+            model.to_serve()
 
 
 def load(file: Path) -> Deployment:
@@ -143,26 +127,18 @@ def load(file: Path) -> Deployment:
     source = read(file)
     source.check(_schema())
     data = source.data
-    if len(data["models"]) > 1:
-        raise source.error(["models"], "one model per deployment is served for now; leave one")
     timezone = data.get("timezone", "UTC")
     _check_zone(source, ["timezone"], timezone)
     _check_nodes(source)
     cluster = _cluster(data["cluster"])
-    engine = read_engine(source)
-    model = _model(source, cluster, engine)
-    if model.start is not None:
-        refuse_start(source, (), engine, model.start, (model.spec, cluster))
     return Deployment(
         file=file,
         cluster=cluster,
-        model=model,
+        models=read_models(source, cluster),
         tenants={tenant["name"]: tuple(tenant.get("aliases", ())) for tenant in data.get("tenants", ())},
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
-        workload=_workloads(source),
         limits=_limits(data.get("limits", {})),
         approval=_approval(source),
-        engine=engine,
         llm=_llm(data.get("llm")),
         profiles=_profiles(source, cluster),
         timezone=timezone,
@@ -226,56 +202,6 @@ def _gpus(node: Mapping[str, Any], index: Iterator[int]) -> Iterator[Gpu]:
             yield Gpu(next(index), group["kind"], memory_bytes, group.get("usd_per_hour", 0.0))
 
 
-def _model(source: LocatedYaml, cluster: Cluster, engine: EngineChoice) -> ServedModel:
-    data = source.data["models"][0]
-    key = "path" if "path" in data else "config"
-    path = source.file.parent / Path(data[key]).expanduser()
-    try:
-        spec = _spec(path / "config.json" if key == "path" else path, data["name"])
-        start = _start(data, cluster, spec, engine.block_tokens)
-    except TopologyError as error:
-        raise source.error(["models", 0, "start"], str(error)) from error
-    except RuntimeFault as error:
-        raise source.error(["models", 0, key], str(error)) from error
-    return ServedModel(
-        spec, path if key == "path" else None, tuple(data.get("aliases", ())), _precision(data), start
-    )
-
-
-def _start(data: Mapping[str, Any], cluster: Cluster, spec: ModelSpec, block_tokens: int) -> Topology | None:
-    if "start" not in data:
-        return None
-    topology = parse_topology(data["start"], cluster, spec.num_layers, _precision(data))
-    topology.check(cluster, spec)
-    if not blocks(topology, spec, cluster, block_tokens):
-        device, size = max(weight_bytes(topology, spec).items(), key=lambda item: item[1])
-        raise TopologyError(
-            f"{topology} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
-            f"{cluster.gpu(device).memory_bytes / 1e9:.3g} GB of device {device}; give it more devices"
-        )
-    return topology
-
-
-def _precision(data: Mapping[str, Any]) -> str:
-    return str(data.get("precision", "bf16"))
-
-
-def _spec(config: Path, name: str) -> ModelSpec:
-    if not config.parent.is_dir():
-        raise CheckpointError(f"the checkpoint folder {config.parent} does not exist")
-    try:
-        data = json.loads(config.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{config} does not exist; a checkpoint folder holds config.json and safetensors"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{config} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{config} is not a JSON object")
-    return ModelSpec.from_config(data, name)
-
-
 def _window(source: LocatedYaml, name: str, timezone: str) -> Window:
     data = source.data["windows"][name]
     if isinstance(data, str):
@@ -290,14 +216,6 @@ def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise source.error(path, f"{name!r} is no time zone; write one like Europe/Berlin") from None
-
-
-def _workloads(source: LocatedYaml) -> dict[str, Workload]:
-    known = {*NAMED_WINDOWS, *source.data.get("windows", {})}
-    for name in source.data["workload"]:
-        if name not in known:
-            raise source.error(["workload", name], f"no such window; known are {', '.join(sorted(known))}")
-    return {name: Workload(**data) for name, data in source.data["workload"].items()}
 
 
 def _limits(data: Mapping[str, Any]) -> Limits:

@@ -70,6 +70,8 @@ START_BLOCK_TOKENS = 16
 
 Said = tuple[tuple[Key, ...], Any]
 """Where a setting stands, or would, and its value."""
+_Switch = tuple[tuple[Key, ...], SwitchSettings]
+"""Where the settings of switches stand, or would, and what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +96,45 @@ class EngineChoice:
 
 
 def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice:
-    """What the section at ``path`` says.
+    """What the section at ``path`` says; a mapping that it lacks is that of the top level.
 
     Raises:
         DeploymentError: it has settings of the other engine, or some that contradict each other or ``limits``.
     """
-    named: EngineName | None = source.get((*path, "engine"))
+    named: EngineName | None = source.get(_place(source, path, "engine"))
     name: EngineName = named or "torch"
     other = "vllm" if name == "torch" else "torch"
-    if source.get((*path, other)) is not None:
-        raise source.error((*path, other), f"the engine is {name}; write `engine: {other}`, or remove this")
-    switch = _told(source, (*path, "switch"), SWITCH, USUAL_SWITCH[name])
+    if path and source.get((*path, other)) is not None:
+        raise _not_its_engine(source, (*path, other), name)
+    switch_at = _place(source, path, "switch")
+    switch = _told(source, switch_at, SWITCH, USUAL_SWITCH[name])
     torch, vllm = EngineSettings(), VllmSettings()
     if name == "torch":
-        torch = _torch(source, path, switch)
+        torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))
     else:
-        vllm = _vllm(source, path, switch)
+        vllm = _vllm(source, _place(source, path, "vllm"), (switch_at, switch))
     return EngineChoice(named, torch, vllm, switch)
+
+
+def refuse_unused(source: LocatedYaml, engines: Sequence[EngineChoice]) -> None:
+    """Refuse settings at the top level for an engine that no model has.
+
+    Raises:
+        DeploymentError: there are some.
+    """
+    used = {engine.name for engine in engines}
+    for name in ("torch", "vllm"):
+        if name not in used and source.get((name,)) is not None:
+            raise _not_its_engine(source, (name,), *used)
+
+
+def _not_its_engine(source: LocatedYaml, path: tuple[Key, ...], engine: EngineName) -> DeploymentError:
+    return source.error(path, f"the engine is {engine}; write `engine: {path[-1]}`, or remove this")
+
+
+def _place(source: LocatedYaml, path: tuple[Key, ...], key: str) -> tuple[Key, ...]:
+    """Where a key stands: in the section, or at the top level."""
+    return (*path, key) if source.get((*path, key)) is not None else (key,)
 
 
 def refuse_start(
@@ -127,14 +151,14 @@ def refuse_start(
     """
     if engine.name != "torch":
         return
-    settings = engine.torch
+    settings, at = engine.torch, _place(source, path, "torch")
     try:
         refuse_divided_stacks(start, settings.layers_per_slab)
     except TopologyError as error:
-        raise source.error((*path, "torch", "layers_per_slab"), f"as the model starts, {error}") from error
+        raise source.error((*at, "layers_per_slab"), f"as the model starts, {error}") from error
     fits = blocks(start, *place, settings.block_size)
     if settings.num_blocks is not None and settings.num_blocks > fits:
-        where = (*path, "torch", "kv_blocks")
+        where = (*at, "kv_blocks")
         message = f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
         raise source.error(
             where, f"{message}; lower this, or leave it out to have half of what one device holds"
@@ -152,13 +176,13 @@ def _in_bytes(key: str, value: Any) -> Any:
     return value if unit is None else round(value * unit)
 
 
-def _torch(source: LocatedYaml, path: tuple[Key, ...], switch: SwitchSettings) -> EngineSettings:
-    limited = _steps(source, (*path, "torch", "closing_step_tokens"))
-    torch = _told(source, (*path, "torch"), TORCH, limited)
+def _torch(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> EngineSettings:
+    limited = _steps(source, (*at, "closing_step_tokens"))
+    torch = _told(source, at, TORCH, limited)
     _refuse_no_shorter(
         source,
-        ((*path, "torch", "stop_timeout_s"), torch.stop_timeout_s),
-        ((*path, "switch", "cut_timeout_s"), switch.cut_timeout_s),
+        ((*at, "stop_timeout_s"), torch.stop_timeout_s),
+        ((*switch[0], "cut_timeout_s"), switch[1].cut_timeout_s),
         "the last patch is only a part of the cut",
     )
     return torch
@@ -183,25 +207,25 @@ def _steps(source: LocatedYaml, closing_at: tuple[Key, ...]) -> EngineSettings:
     return replace(usual, max_running=sequences, closing_batch_tokens=closing, max_batch_tokens=step)
 
 
-def _vllm(source: LocatedYaml, path: tuple[Key, ...], switch: SwitchSettings) -> VllmSettings:
+def _vllm(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> VllmSettings:
     """With the limits that vLLM gets, where its own options do not say the same."""
-    at_once, in_a_step = (_limited(source, path, option, key) for option, key in LIMITED.items())
+    at_once, in_a_step = (_limited(source, at, option, key) for option, key in LIMITED.items())
     if isinstance(at_once[1], int) and isinstance(in_a_step[1], int):
         _refuse_more_sequences(source, at_once, in_a_step)
     limits = {key: source.get(("limits", key)) for key in LIMITED.values()}
-    vllm = _told(source, (*path, "vllm"), VLLM, VllmSettings(**limits))
+    vllm = _told(source, at, VLLM, VllmSettings(**limits))
     _refuse_no_shorter(
         source,
-        ((*path, "vllm", "drain_timeout_s"), vllm.drain_timeout_s),
-        ((*path, "switch", "cleaning_timeout_s"), switch.cleaning_timeout_s),
+        ((*at, "drain_timeout_s"), vllm.drain_timeout_s),
+        ((*switch[0], "cleaning_timeout_s"), switch[1].cleaning_timeout_s),
         "requests drain while the switch cleans up, which also ends their engine",
     )
     return vllm
 
 
-def _limited(source: LocatedYaml, path: tuple[Key, ...], option: str, key: str) -> Said:
+def _limited(source: LocatedYaml, at: tuple[Key, ...], option: str, key: str) -> Said:
     """What bounds vLLM's steps: its own option, or the limit of the deployment."""
-    own, limit = (*path, "vllm", "options", option), ("limits", key)
+    own, limit = (*at, "options", option), ("limits", key)
     asked, allowed = source.get(own), source.get(limit)
     if asked is None:
         return limit, allowed

@@ -1,4 +1,4 @@
-"""The engine that a deployment names: what it can run, and how it is started."""
+"""The engine of a model: what it can run, and how it is started."""
 
 from dataclasses import replace
 
@@ -7,37 +7,32 @@ from runtime.engine import Engine
 from runtime.models import Topology, uniform
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.vllm_engine.launch import capabilities as of_vllm
-from service.deployment import Deployment
+from service.models import ServedModel
 
 
-def capabilities(deployment: Deployment) -> Capabilities | None:
+def capabilities(model: ServedModel) -> Capabilities | None:
     """What the engine that the file names can run, as it would be started; None where it names none."""
-    model, engine = deployment.model, deployment.engine
-    match engine.named:
+    match model.engine.named:
         case "vllm":
-            return of_vllm(deployment.cluster, model.spec, engine.vllm)
+            return of_vllm(model.cluster, model.spec, model.engine.vllm)
         case "torch":
-            return of_torch(model.spec, model.precision, engine.torch)
+            return of_torch(model.spec, model.precision, model.engine.torch)
     return None
 
 
-async def start(deployment: Deployment) -> Engine:
-    """The deployment's engine in its start topology, the built-in one unless said; one device when it names no topology."""
-    place = deployment.to_serve(), deployment.model.start or smallest(deployment), deployment.cluster
-    engine = deployment.engine
-    if engine.name == "vllm":
+async def start(model: ServedModel) -> Engine:
+    """The model's engine in its start topology, the built-in one unless said; one device when it names no topology."""
+    place = model.to_serve(), model.start or smallest(model), model.cluster
+    if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 
-        named = {"served_model_name": deployment.model.spec.name, **engine.vllm.options}
-        return await VllmEngine.start(*place, replace(engine.vllm, options=named))
+        named = {"served_model_name": model.name, **model.engine.vllm.options}
+        return await VllmEngine.start(*place, replace(model.engine.vllm, options=named))
     from runtime.torch_engine.engine import TorchEngine
 
-    return await TorchEngine.start(*place, engine.torch)
+    return await TorchEngine.start(*place, model.engine.torch)
 
 
-def smallest(deployment: Deployment) -> Topology:
-    """The model on the first device, in the precision its checkpoint has."""
-    cluster = deployment.cluster
-    return uniform(
-        cluster, cluster.kinds[0], 1, 1, deployment.model.spec.num_layers, deployment.model.precision
-    )
+def smallest(model: ServedModel) -> Topology:
+    """The model on its first device, in the precision its checkpoint has."""
+    return uniform(model.cluster, model.cluster.kinds[0], 1, 1, model.spec.num_layers, model.precision)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from pydantic import JsonValue
 
 from intent.models import Intent, LlmSettings, Outcome
+from runtime.capabilities import Capabilities
 from selector.models import Profile
 from service import engines, intents, openslo, outlook, usecases
 from service.deployment import Deployment
@@ -31,13 +32,22 @@ from service.documents.plans import (
     WishRequest,
 )
 from service.documents.problems import Code
-from service.documents.state import Event, Health, ProfilesDocument, StateDocument
+from service.documents.state import (
+    Event,
+    Health,
+    ModelHealth,
+    ModelsDocument,
+    ProfilesDocument,
+    StateDocument,
+)
 from service.errors import RefusedError
+from service.models import ServedModel
 from service.profiles import load_profiles
 from service.settings import llm_settings, read_settings
 
 if TYPE_CHECKING:
     from service.composition import Composition
+    from service.serving import Serving
 
 T = TypeVar("T")
 
@@ -77,16 +87,17 @@ class FromFile:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
         intent, version = self._wished(asked, asked.now)
         if intent.outcome is Outcome.CLARIFY:
-            return PlanAnswer(outcome="clarify", intent=intent, plan=None)
-        made = usecases.plan(
-            intent, self._deployment, self._situation(), self._profiles, asked, asked.intent_id
-        )
+            return PlanAnswer(outcome="clarify", intent=intent)
+        usecases.refuse_unless_ok(intent)
+        intent_id = asked.intent_id or usecases.new_id("intent")
+        models = usecases.concerned(intent, self._deployment, asked.model)
         seen = usecases.to_acknowledge(intent)
-        plan = PlanDocument.model_validate(made).model_copy(
-            update={"intent_version": version if self.serves else None, "to_acknowledge": seen}
-        )
-        self._save(intent, plan)
-        return PlanAnswer(outcome="ok", intent=intent, plan=plan)
+        facts = {"intent_version": version if self.serves else None, "to_acknowledge": seen}
+        made = [self._plan(intent, model, asked, intent_id) for model in models]
+        plans = tuple(plan.model_copy(update=facts) for plan in made)
+        for plan in plans:
+            self._save(intent, plan)
+        return PlanAnswer(outcome="ok", intent=intent, plans=plans)
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
         """As the protocol says."""
@@ -97,12 +108,12 @@ class FromFile:
     def simulation(self, plan_id: str) -> SimulationDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
-        return outlook.simulation(plan, self._deployment, self._profiles, self._situation().capabilities)
+        return outlook.simulation(plan, self._deployment.limits, *self._place(plan))
 
     def frontiers(self, plan_id: str) -> FrontiersDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
-        return outlook.frontiers(plan, self._deployment, self._profiles, self._situation().capabilities)
+        return outlook.frontiers(plan, self._deployment.limits, *self._place(plan))
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """Needs a service."""
@@ -116,13 +127,18 @@ class FromFile:
         """Needs a service."""
         self._refuse("nothing happens here")
 
-    def topology(self) -> StateDocument:
+    def models(self) -> ModelsDocument:
         """Needs a service."""
         self._refuse("nothing runs here")
 
-    def profiles(self) -> ProfilesDocument:
+    def topology(self, model: str | None = None) -> StateDocument:
+        """Needs a service."""
+        self._refuse("nothing runs here")
+
+    def profiles(self, model: str | None = None) -> ProfilesDocument:
         """As the protocol says."""
-        return ProfilesDocument(model=self._deployment.model.spec, profiles=dict(self._profiles))
+        served = self._deployment.model(model)
+        return ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
 
     def health(self) -> Health:
         """Needs a service."""
@@ -135,6 +151,12 @@ class FromFile:
     def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
         """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
+
+    def _plan(self, intent: Intent, model: ServedModel, asked: PlanRequest, intent_id: str) -> PlanDocument:
+        made = usecases.plan(
+            intent, self._deployment, model, self._situation(model), self._profiles(model), asked, intent_id
+        )
+        return PlanDocument.model_validate(made)
 
     def _clock(self, said: str | None) -> datetime:
         return usecases.clock(said, self._deployment)
@@ -154,16 +176,19 @@ class FromFile:
         """The version of an intent that is kept which can be planned for."""
         return self.intent(intent_id)
 
-    def _situation(self) -> usecases.Situation:
-        can = engines.capabilities(self._deployment)
-        return usecases.Situation(self._deployment.model.start, 0, can)
+    def _situation(self, model: ServedModel) -> usecases.Situation:
+        return usecases.Situation(model.start, 0, engines.capabilities(model))
 
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
         self._plans[plan.id] = plan
 
-    @cached_property
-    def _profiles(self) -> Mapping[str, Profile]:
-        return load_profiles(self._deployment, read_settings().folder)
+    def _place(self, plan: PlanDocument) -> tuple[ServedModel, Mapping[str, Profile], Capabilities | None]:
+        """The model of a plan, and what is known of its devices and its engine."""
+        model = self._deployment.model(plan.model)
+        return model, self._profiles(model), self._situation(model).capabilities
+
+    def _profiles(self, model: ServedModel) -> Mapping[str, Profile]:
+        return load_profiles(self._deployment, model, read_settings().folder)
 
     @cached_property
     def _llm(self) -> LlmSettings | None:
@@ -182,10 +207,9 @@ class Served(FromFile):
     serves = True
 
     def __init__(self, parts: "Composition", loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(parts.serving.deployment)
-        self._parts, self._loop = parts, loop
-        self._store, self._serving = parts.store, parts.serving
-        self._profiles, self._llm = parts.profiles, parts.llm
+        super().__init__(parts.deployment)
+        self._parts, self._loop, self._store = parts, loop, parts.store
+        self._llm = parts.llm
 
     def keep(self, text: str, now: str | None = None) -> VersionDocument:
         """As the protocol says."""
@@ -211,11 +235,17 @@ class Served(FromFile):
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """As the protocol says."""
-        return self._in_loop(self._serving.apply(plan_id, acknowledge))
+        serving = self._serving(self.saved_plan(plan_id).model)
+        return self._in_loop(serving.apply(plan_id, acknowledge))
 
     def operation(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""
-        return self._in_loop(self._serving.operation(operation_id))
+        under_way = [serving.operation for serving in self._parts.servings.values()]
+        found = next((one for one in under_way if one and one.id == operation_id), None)
+        found = found or self._store.operation(operation_id)
+        if found is None:
+            raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
+        return found
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""
@@ -223,22 +253,33 @@ class Served(FromFile):
         while (event := self._in_loop(_next(events))) is not None:
             yield event
 
-    def topology(self) -> StateDocument:
+    def models(self) -> ModelsDocument:
         """As the protocol says."""
-        return self._serving.state
+        return ModelsDocument(models=tuple(serving.state for serving in self._parts.servings.values()))
+
+    def topology(self, model: str | None = None) -> StateDocument:
+        """As the protocol says."""
+        return self._serving(model).state
 
     def health(self) -> Health:
         """As the protocol says."""
-        self._in_loop(self._serving.engine.stats())
-        return Health(
-            status="ok", model=self._deployment.model.spec.name, shape=self._serving.engine.topology.shape
-        )
+        servings = self._parts.servings.items()
+        for _, serving in servings:
+            self._in_loop(serving.engine.stats())
+        shapes = tuple(ModelHealth(model=name, shape=one.engine.topology.shape) for name, one in servings)
+        return Health(status="ok", models=shapes)
 
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)
 
-    def _situation(self) -> usecases.Situation:
-        return self._serving.situation()
+    def _situation(self, model: ServedModel) -> usecases.Situation:
+        return self._parts.servings[model.name].situation()
+
+    def _profiles(self, model: ServedModel) -> Mapping[str, Profile]:
+        return self._parts.profiles[model.name]
+
+    def _serving(self, model: str | None) -> "Serving":
+        return self._parts.servings[self._deployment.model(model).name]
 
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
         self._store.save_plan(intent, plan)

@@ -55,8 +55,12 @@ class LocatedYaml:
 
     def error(self, path: Sequence[Key], message: str) -> DeploymentError:
         """An error that names the file, the line and the dotted path."""
-        where = f"{self.file}:{_line(self.root, path)}"
-        return DeploymentError(f"{where}: {dotted(path)}: {message}" if path else f"{where}: {message}")
+        return DeploymentError(f"{self.where(path)}: {message}")
+
+    def where(self, path: Sequence[Key]) -> str:
+        """The file, the line and the dotted path, for messages."""
+        line = f"{self.file}:{_line(self.root, path)}"
+        return f"{line}: {dotted(path)}" if path else line
 
     def check(self, schema: dict[str, Any]) -> None:
         """Refuse data that the schema does not allow.

@@ -1,6 +1,6 @@
 """Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -8,6 +8,25 @@ from intent.openslo.metrics import buckets, histogram
 from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport
 from runtime.router import Usage
+
+
+def merged(expositions: Iterable[str]) -> str:
+    """Several text expositions as one: each family stands once, with the samples of all."""
+    families: dict[str, dict[str, None]] = {}
+    for text in expositions:
+        name = ""
+        for line in text.splitlines():
+            if line.startswith(("# HELP ", "# TYPE ")):
+                name = line.split(" ", 3)[2]
+            if line:
+                families.setdefault(name, {}).setdefault(line)
+    lines = (line for family in families.values() for line in sorted(family, key=_is_sample))
+    return "\n".join((*lines, ""))
+
+
+def _is_sample(line: str) -> bool:
+    return not line.startswith("#")
+
 
 CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -91,7 +110,7 @@ class Metrics:
                 seconds = getattr(report.timings, part) / 1000
                 self._cut_s.labels(self._model, part.removesuffix("_ms")).observe(seconds)
 
-    def render(self, stats: EngineStats) -> bytes:
+    def render(self, stats: EngineStats) -> str:
         """The text exposition, with the engine's present state."""
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
@@ -101,7 +120,7 @@ class Metrics:
             now, before = getattr(stats, name), self._counted[name]
             counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
             self._counted[name] = now
-        return generate_latest(self._registry)
+        return generate_latest(self._registry).decode()
 
     def _latency(self, metric: str, about: str) -> Histogram:
         return self._histogram(histogram("torch", metric), about, buckets("torch", metric))

@@ -3,8 +3,9 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
@@ -26,33 +27,43 @@ STATUS: dict[type[RuntimeFault], tuple[int, str]] = {
 }
 
 
-def openai_app(router: Router, model: str, context_tokens: int) -> FastAPI:
-    """The app that serves one model; ``context_tokens`` is its longest sequence."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model that is served."""
+
+    router: Router
+    context_tokens: int
+    """Of its longest sequence."""
+
+
+def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
+    """The app that serves models by their names."""
     app = FastAPI(title="OpenAI API", openapi_url=None, docs_url=None, redoc_url=None)
     _handle_errors(app)
     created_s = int(time.time())
 
     @app.get("/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model_document(model, created_s)]}
+        return {"object": "list", "data": [_model_document(name, created_s) for name in served]}
 
     @app.get("/models/{name:path}")
     async def one_model(name: str) -> dict[str, Any]:
-        _check_model(name, model)
-        return _model_document(model, created_s)
+        _endpoint(name, served)
+        return _model_document(name, created_s)
 
     @app.post("/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        _check_model(body.model, model)
+        router = _endpoint(body.model, served).router
         deltas = router.generate(body.prompt, body.params())
         answer = _answer(body, "cmpl", router, body.logprobs is not None)
         return await _respond(request, body, deltas, answer)
 
     @app.post("/chat/completions")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
-        _check_model(body.model, model)
+        here = _endpoint(body.model, served)
+        router = here.router
         prompt = router.tokenizer.encode_chat(body.conversation())
-        deltas = router.generate(prompt, body.params(context_tokens - len(prompt)))
+        deltas = router.generate(prompt, body.params(here.context_tokens - len(prompt)))
         answer = _answer(body, "chatcmpl", router, bool(body.logprobs))
         return await _respond(request, body, deltas, answer)
 
@@ -121,9 +132,13 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _check_model(name: str, served: str) -> None:
-    if name != served:
-        raise HTTPException(404, f"the model {name!r} is not served here; {served!r} is")
+def _endpoint(name: str, served: Mapping[str, Endpoint]) -> Endpoint:
+    if name not in served:
+        known = " and ".join(map(repr, served))
+        raise HTTPException(
+            404, f"the model {name!r} is not served here; {known} {'is' if len(served) == 1 else 'are'}"
+        )
+    return served[name]
 
 
 def _model_document(name: str, created_s: int) -> dict[str, Any]:

@@ -13,17 +13,24 @@ from service.deployment import Deployment
 from service.documents.intents import ExportDocument, ImportDocument
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
-from service.usecases import check, refuse_unless_ok
+from service.usecases import check, concerned, refuse_unless_ok
 
 
 def exported(intent: Intent, deployment: Deployment) -> ExportDocument:
-    """The SLOs of an intent by the metrics of the deployment's engine, and what they leave out of it.
+    """The SLOs of an intent by the metrics of the engine that serves, and what they leave out of it.
 
     Raises:
-        RefusedError: the intent's outcome is not ok.
+        RefusedError: the intent's outcome is not ok, or it is about models on different engines.
     """
     refuse_unless_ok(intent)
-    found = export(intent, deployment.engine.name)
+    engines = {model.engine.name: model.name for model in concerned(intent, deployment)}
+    if len(engines) > 1:
+        raise RefusedError(
+            Code.UNSUPPORTED,
+            f"the models {' and '.join(engines.values())} run on different engines, with metrics of different names; "
+            "say in the words which model is meant",
+        )
+    found = export(intent, next(iter(engines)))
     return ExportDocument(slos=found.slos, left_out=found.left_out)
 
 

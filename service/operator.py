@@ -23,7 +23,7 @@ from service.documents.plans import (
     SimulationDocument,
     WishRequest,
 )
-from service.documents.state import Event, Health, ProfilesDocument, StateDocument
+from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 
 
 class Operator(Protocol):
@@ -55,7 +55,7 @@ class Operator(Protocol):
         ...
 
     def plan(self, asked: PlanRequest) -> PlanAnswer:
-        """The best topology for a wish; a question instead where one has to be answered first. Changes nothing that runs."""
+        """The best topology of each model that a wish is about; none where a question has to be answered first."""
         ...
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
@@ -82,16 +82,20 @@ class Operator(Protocol):
         """What happens from now on, until the service ends."""
         ...
 
-    def topology(self) -> StateDocument:
-        """What runs, on what, and whether it is being changed."""
+    def models(self) -> ModelsDocument:
+        """What runs of each model, on what, and whether it is being changed."""
         ...
 
-    def profiles(self) -> ProfilesDocument:
-        """The model's sizes and the profile of each device kind, as plans take them."""
+    def topology(self, model: str | None = None) -> StateDocument:
+        """The same of one model, which need not be named where there is one."""
+        ...
+
+    def profiles(self, model: str | None = None) -> ProfilesDocument:
+        """A model's sizes and the profile of each of its device kinds, as plans take them."""
         ...
 
     def health(self) -> Health:
-        """Whether the engine runs."""
+        """That the engine of every model runs."""
         ...
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.models import Problem, Profile
-from service.deployment import Deployment
 from service.documents.plans import (
     FrontierDocument,
     FrontiersDocument,
@@ -17,11 +16,13 @@ from service.documents.plans import (
 )
 from service.documents.problems import Code
 from service.errors import RefusedError
+from service.models import ServedModel
 
 
 def simulation(
     plan: PlanDocument,
-    deployment: Deployment,
+    limits: Limits,
+    model: ServedModel,
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
 ) -> SimulationDocument:
@@ -32,8 +33,8 @@ def simulation(
     """
     from selector.outlook import simulated  # here, for a service that starts need not wait for numpy
 
-    topology = _topology(plan.target, plan, deployment)
-    found = simulated(topology, _problem(plan, deployment, engine), profiles)
+    topology = _topology(plan.target, plan, model)
+    found = simulated(topology, _problem(plan, limits, model, engine), profiles)
     if found is None:
         raise RefusedError(Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
     figures = SimulatedDocument.model_validate(found)
@@ -42,7 +43,8 @@ def simulation(
 
 def frontiers(
     plan: PlanDocument,
-    deployment: Deployment,
+    limits: Limits,
+    model: ServedModel,
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
 ) -> FrontiersDocument:
@@ -51,14 +53,14 @@ def frontiers(
     Raises:
         RefusedError: the deployment has changed since, and has no place for one of them.
     """
-    problem = _problem(plan, deployment, engine)
+    problem = _problem(plan, limits, model, engine)
     named = {
         "target": plan.target,
         "runner-up": plan.runner_up and plan.runner_up.topology,
         "today": plan.now if plan.changes else None,
     }
     curves = tuple(
-        _frontier(f"{name}: {one.shape}", _topology(one, plan, deployment), problem, profiles)
+        _frontier(f"{name}: {one.shape}", _topology(one, plan, model), problem, profiles)
         for name, one in named.items()
         if one
     )
@@ -81,20 +83,13 @@ def _frontier(
     )
 
 
-def _topology(document: TopologyDocument, plan: PlanDocument, deployment: Deployment) -> Topology:
+def _topology(document: TopologyDocument, plan: PlanDocument, model: ServedModel) -> Topology:
     try:
-        document.noun.check(deployment.cluster, deployment.model.spec)
+        document.noun.check(model.cluster, model.spec)
     except TopologyError as error:
         raise RefusedError(Code.STALE_PLAN, f"{plan.id}: {error}; make a new plan") from error
     return document.noun
 
 
-def _problem(plan: PlanDocument, deployment: Deployment, engine: Capabilities | None) -> Problem:
-    return Problem(
-        deployment.cluster,
-        deployment.model.spec,
-        deployment.workload_in(plan.window),
-        None,
-        deployment.limits,
-        engine,
-    )
+def _problem(plan: PlanDocument, limits: Limits, model: ServedModel, engine: Capabilities | None) -> Problem:
+    return Problem(model.cluster, model.spec, model.workload_in(plan.window), None, limits, engine)

@@ -15,22 +15,23 @@ from selector.performance.calibrate import fit_cpu
 from selector.profiles import load
 from service.deployment import Deployment
 from service.errors import DeploymentError
+from service.models import ServedModel
 from validator.models import Speed
 
 
-def load_profiles(deployment: Deployment, folder: Path) -> dict[str, Profile]:
-    """Device kind to profile. Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
+def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> dict[str, Profile]:
+    """Kind of a model's devices to profile. Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
 
     Raises:
         DeploymentError: a kind has no profile, or the file that it names cannot be used.
     """
-    return {kind: _profile(kind, deployment, folder) for kind in deployment.cluster.kinds}
+    return {kind: _profile(kind, deployment, model, folder) for kind in model.cluster.kinds}
 
 
-def _profile(kind: str, deployment: Deployment, folder: Path) -> Profile:
+def _profile(kind: str, deployment: Deployment, model: ServedModel, folder: Path) -> Profile:
     name = deployment.profiles.get(kind)
     if kind == CPU and name is None:
-        return cpu_profile(deployment.checkpoint(), folder)
+        return cpu_profile(model.to_serve(), folder)
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:

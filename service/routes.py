@@ -30,7 +30,8 @@ from service.documents.plans import (
     SimulationDocument,
     WishRequest,
 )
-from service.documents.state import Health, ProfilesDocument, StateDocument
+from service.documents.state import Health, ModelsDocument, ProfilesDocument, StateDocument
+from service.metrics import merged
 from service.operator import Operator
 
 
@@ -89,12 +90,12 @@ def amend_intent(
     responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
 )
 def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnswer:
-    """The best topology for words or an intent document. Changes nothing that runs."""
+    """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
     answer = operator.plan(body)
-    if answer.plan is None:
-        response.status_code = 200
-    else:
+    if answer.plan is not None:
         response.headers["Location"] = f"/v1/plans/{answer.plan.id}"
+    if not answer.plans:
+        response.status_code = 200
     return answer
 
 
@@ -157,30 +158,49 @@ async def events(
         yield ServerSentEvent(data=event.data, event=event.event, id=str(event.id))
 
 
+@routes.get("/v1/models", tags=["state"])
+def models(operator: Here) -> ModelsDocument:
+    """What runs of each model, on what, and whether it is being changed."""
+    return operator.models()
+
+
+@routes.get("/v1/models/{model:path}/topology", tags=["state"])
+def topology_of(model: str, operator: Here) -> StateDocument:
+    """What runs of one model, on what, and whether it is being changed."""
+    return operator.topology(model)
+
+
+@routes.get("/v1/models/{model:path}/profiles", tags=["state"])
+def profiles_of(model: str, operator: Here) -> ProfilesDocument:
+    """A model's sizes and the profile of each of its device kinds, as plans take them."""
+    return operator.profiles(model)
+
+
 @routes.get("/v1/topology", tags=["state"])
 def topology(operator: Here) -> StateDocument:
-    """What runs, on what, and whether it is being changed."""
+    """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
 @routes.get("/v1/profiles", tags=["state"])
 def profiles(operator: Here) -> ProfilesDocument:
-    """The model's sizes and the profile of each device kind, as plans take them."""
+    """What predictions of the only model are made from; where several are served, each has a path of its own."""
     return operator.profiles()
 
 
 @routes.get("/healthz", tags=["state"])
 def health(operator: Here) -> Health:
-    """Answers 200 while the engine runs, a problem otherwise."""
+    """Answers 200 while the engine of every model runs, a problem otherwise."""
     return operator.health()
 
 
 @routes.get("/metrics", tags=["state"], response_class=Response)
 async def metrics(parts: Parts) -> Response:
-    """Prometheus text exposition: the service's metrics, then the engine's own."""
-    engine = parts.serving.engine
-    text = parts.metrics.render(await engine.stats()) + (await engine.exposition()).encode()
-    return Response(text, media_type=CONTENT_TYPE_LATEST)
+    """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
+    servings = parts.servings.values()
+    own = [serving.metrics.render(await serving.engine.stats()) for serving in servings]
+    theirs = [await serving.engine.exposition() for serving in servings]
+    return Response(merged([*own, *theirs]), media_type=CONTENT_TYPE_LATEST)
 
 
 def _located(version: VersionDocument, response: Response) -> VersionDocument:

@@ -78,7 +78,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams of events, which would never end by themselves, and those of tokens, then the rest."""
         self._parts.events.close()
-        self._parts.serving.router.end_streams("the service is stopping; send the request again")
+        for serving in self._parts.servings.values():
+            serving.router.end_streams("the service is stopping; send the request again")
         await super().shutdown(sockets)
 
 

@@ -18,6 +18,7 @@ from service.documents.state import NodeDocument, StateDocument, TokenCounts
 from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
+from service.models import ServedModel
 from service.store import Store
 from service.usecases import Situation, approve, new_id, refuse_unacknowledged
 
@@ -48,39 +49,40 @@ class Serving:
     def __init__(
         self,
         deployment: Deployment,
+        model: ServedModel,
         engine: Engine,
         router: Router,
         store: Store,
         events: EventBus,
         metrics: Metrics,
     ) -> None:
-        self.deployment = deployment
+        self.model = model
         self.engine = engine
         self.router = router
+        self.metrics = metrics
+        self._deployment = deployment
         self._store = store
         self._events = events
-        self._metrics = metrics
-        self._coordinator = Coordinator(engine, router, StoreJournal(store), deployment.engine.switch)
-        self._generation = store.next_generation(str(engine.topology))
+        self._coordinator = Coordinator(engine, router, StoreJournal(store), model.engine.switch)
+        self._generation = store.next_generation(model.name, str(engine.topology))
         self._operation: OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
-        _give_up_unfinished(store)
 
     def situation(self) -> Situation:
         """What a plan starts from."""
         return Situation(self.engine.topology, self._generation, self.engine.capabilities)
 
     @property
-    def operation_id(self) -> str | None:
-        """The operation under way."""
-        return self._operation.id if self._operation else None
+    def operation(self) -> OperationDocument | None:
+        """The switch under way."""
+        return self._operation
 
     @property
     def state(self) -> StateDocument:
         """What runs, since which generation, on what, and whether it is being changed."""
         return StateDocument(
-            model=self.deployment.model.spec.name,
+            model=self.model.name,
             generation=self._generation,
             topology=TopologyDocument.model_validate(self.engine.topology),
             operation=self._operation.id if self._operation else None,
@@ -88,7 +90,7 @@ class Serving:
             tokens=TokenCounts.model_validate(self.router.counts),
             inventory=tuple(
                 NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
-                for node in self.deployment.cluster.nodes
+                for node in self.model.cluster.nodes
             ),
         )
 
@@ -102,33 +104,20 @@ class Serving:
         """
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
-            approve(plan, applied_by, self.deployment, self.situation())
+            approve(plan, applied_by, self._deployment, self.situation())
             refuse_unacknowledged(plan, acknowledged)
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
                 )
                 raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
-            operation = OperationDocument.planned(new_id("op"), plan_id, time.time())
+            operation = OperationDocument.planned(new_id("op"), plan, time.time())
             if not await asyncio.to_thread(self._store.claim_plan, plan_id, operation):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
                 raise RefusedError(Code.ALREADY_APPLIED, message)
             self._operation = operation
             self._switch = asyncio.create_task(self._run(operation, plan.target.noun), name=operation.id)
             return operation
-
-    async def operation(self, operation_id: str) -> OperationDocument:
-        """How far an operation has come.
-
-        Raises:
-            RefusedError: there is none with this id.
-        """
-        if self._operation is not None and self._operation.id == operation_id:
-            return self._operation
-        found = await asyncio.to_thread(self._store.operation, operation_id)
-        if found is None:
-            raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
-        return found
 
     async def close(self) -> None:
         """Give up a switch that has not committed, and wait for its end."""
@@ -174,13 +163,15 @@ class Serving:
             self._events.publish("operation", operation)
 
     async def _conclude(self, report: CutoverReport) -> None:
-        self._metrics.switched(report)
+        self.metrics.switched(report)
         if str(self.engine.topology) != report.source:
-            self._generation = await asyncio.to_thread(self._store.next_generation, str(self.engine.topology))
+            self._generation = await asyncio.to_thread(
+                self._store.next_generation, self.model.name, str(self.engine.topology)
+            )
             self._events.publish("topology", self.state)
 
 
-def _give_up_unfinished(store: Store) -> None:
+def give_up_unfinished(store: Store) -> None:
     """Operations of a process that ended in the middle: their engine ended with it."""
     for operation in store.unfinished_operations():
         detail = "the service ended during this switch; it started again with the deployment's start topology"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, select, update
+from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, inspect, select, text, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
@@ -87,6 +87,8 @@ class GenerationRow(Base):
     __tablename__ = "generations"
     id: Mapped[int] = mapped_column(primary_key=True)
     topology: Mapped[str]
+    model: Mapped[str | None]
+    """None in rows of versions that served one."""
     at_s: Mapped[float] = mapped_column(default=time.time)
 
 
@@ -110,6 +112,7 @@ class Store:
             if make_url(where).get_backend_name() == "sqlite":
                 event.listen(engine, "connect", _tune_sqlite)
             Base.metadata.create_all(engine)
+            _add_model(engine)
             _prove_writable(engine)
         except (OSError, SQLAlchemyError, ArgumentError, ModuleNotFoundError) as error:
             reason = getattr(error, "orig", None) or error
@@ -135,10 +138,10 @@ class Store:
             reason = getattr(error, "orig", None) or error
             raise StoreError(f"the store cannot be used: {reason}; see to the disk and its rights") from error
 
-    def next_generation(self, topology: str) -> int:
-        """Record that a topology runs; later ones have higher numbers, across restarts."""
+    def next_generation(self, model: str, topology: str) -> int:
+        """Record that a topology of a model runs; later ones have higher numbers, across models and restarts."""
         with self._session() as session:
-            row = GenerationRow(topology=topology)
+            row = GenerationRow(model=model, topology=topology)
             session.add(row)
             session.flush()
             return row.id
@@ -257,6 +260,13 @@ def _tune_sqlite(connection: DBAPIConnection, _: object) -> None:
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _add_model(engine: Engine) -> None:
+    """Bring the table of a version that served one model up to date."""
+    if "model" not in {column["name"] for column in inspect(engine).get_columns("generations")}:
+        with engine.begin() as connection:
+            connection.execute(text("ALTER TABLE generations ADD COLUMN model VARCHAR"))
 
 
 def _prove_writable(engine: Engine) -> None:

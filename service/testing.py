@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,9 +20,11 @@ from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
 from service import engines
-from service.composition import Composition, assemble
+from service.composition import Composition, serve
 from service.deployment import load
+from service.events import EventBus
 from service.server import Server, bind
+from service.serving import give_up_unfinished
 from service.store import Store
 
 T = TypeVar("T")
@@ -99,7 +101,7 @@ class ScriptedService:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="scripted-service")
         self._ready: Future[str] = Future()
-        self.engine: ScriptedEngine
+        self.engines: dict[str, ScriptedEngine] = {}
         self.parts: Composition
         self.url = ""
 
@@ -111,6 +113,11 @@ class ScriptedService:
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join()
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        """That of the first model."""
+        return next(iter(self.engines.values()))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine run in the service's loop."""
@@ -134,14 +141,17 @@ class ScriptedService:
 
     async def _compose(self, stack: AsyncExitStack) -> Composition:
         deployment = self._deployment
-        store = Store.open(self._folder)
-        stack.callback(store.close)
-        start = deployment.model.start or engines.smallest(deployment)
-        self.engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
-        stack.push_async_callback(self.engine.close)
-        pieces = await stack.enter_async_context(
-            assemble(deployment, self.engine, character_tokenizer(), store)
-        )
-        serving, events, metrics = pieces
-        self.parts = Composition(serving, store, events, metrics, {"CPU": fit_cpu(SAMPLES)}, llm=None)
+        store = stack.enter_context(closing(Store.open(self._folder)))
+        give_up_unfinished(store)
+        events, servings = EventBus(), {}
+        stack.callback(events.close)
+        for model in deployment.models:
+            start = model.start or engines.smallest(model)
+            engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
+            stack.push_async_callback(engine.close)
+            served = serve(deployment, model, engine, character_tokenizer(), (store, events))
+            servings[model.name] = await stack.enter_async_context(served)
+            self.engines[model.name] = engine
+        profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
+        self.parts = Composition(deployment, servings, store, events, profiles, llm=None)
         return self.parts

@@ -2,13 +2,25 @@
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from intent.fold import is_chinese
 from intent.messages import Language, say
-from intent.models import Finding, Intent, LlmSettings, Outcome, TranslatorInfo, Window
+from intent.models import (
+    Config,
+    Finding,
+    Goal,
+    Intent,
+    LlmSettings,
+    Objective,
+    Outcome,
+    PrecisionRule,
+    Relative,
+    TranslatorInfo,
+    Window,
+)
 from intent.translate import INJECTION, MAX_CHARACTERS, flagged
 from intent.translate import translate as translate_text
 from runtime.capabilities import Capabilities
@@ -19,6 +31,7 @@ from service.documents.forms import NO_CHARACTER
 from service.documents.plans import PlanDocument, When
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
+from service.models import ServedModel
 from service.profiles import speeds
 from service.windows import covers, in_words, moment
 from validator.models import Site
@@ -93,7 +106,7 @@ def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
     intent = flagged(intent)
     site = Site(
         cluster=deployment.cluster,
-        models={deployment.model.spec.name: deployment.model.spec},
+        models={model.name: model.spec for model in deployment.models},
         now=now,
         limits=deployment.limits,
         tenants=tuple(deployment.tenants),
@@ -103,26 +116,48 @@ def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
     return validate(intent, site)
 
 
+def concerned(intent: Intent, deployment: Deployment, model: str | None = None) -> list[ServedModel]:
+    """The models that a plan is to be made for: the one that is named, those that goals name, or all.
+
+    Raises:
+        RefusedError: there is no model of that name.
+    """
+    if model is not None:
+        return [deployment.model(model)]
+    about = {_model_of(goal) for goal in intent.goals}
+    return [one for one in deployment.models if {None, one.name} & about]
+
+
+def _model_of(goal: Goal) -> str | None:
+    """The model that a goal is about; None for all of them."""
+    match goal:
+        case Objective() | Relative() | PrecisionRule() | Config():
+            return goal.model
+    return None
+
+
 def plan(
     intent: Intent,
     deployment: Deployment,
+    model: ServedModel,
     situation: Situation,
     profiles: Mapping[str, Profile],
     when: When,
     intent_id: str | None = None,
 ) -> Plan:
-    """The best topology for a checked intent; one that is kept has an id.
+    """The best topology of a model for a checked intent; one that is kept has an id.
 
     Raises:
         RefusedError: the intent's outcome is not ok, nothing holds its goals, or the time to plan for is none.
     """
     refuse_unless_ok(intent)
     now = clock(when.now, deployment)
-    segment = _segment(intent, deployment, when, now)
+    goals = [goal for goal in intent.goals if _model_of(goal) in {None, model.name}]
+    segment = _segment(goals, deployment, when, now)
     problem = Problem(
-        cluster=deployment.cluster,
-        model=deployment.model.spec,
-        workload=deployment.workload_in(segment.window),
+        cluster=model.cluster,
+        model=model.spec,
+        workload=model.workload_in(segment.window),
         now=situation.topology,
         limits=deployment.limits,
         capabilities=situation.capabilities,
@@ -131,13 +166,14 @@ def plan(
     from selector.explain import goal_words
     from selector.planning import planned  # here, for a service that starts need not wait for numpy
 
-    held = [goal for goal in intent.goals if segment.holds(goal.window, now)]
+    held = [goal for goal in goals if segment.holds(goal.window, now)]
     answer = planned(held, problem, profiles, ticket)
-    others = (goal for goal in intent.goals if goal not in held)
+    others = (goal for goal in goals if goal not in held)
     elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
     answer = replace(answer, left_out=(*elsewhere, *answer.left_out))
     if isinstance(answer, Infeasible):
-        raise _infeasible(intent, answer)
+        about = f"{model.name}: " if len(deployment.models) > 1 else ""
+        raise _infeasible(intent, answer, about)
     return answer
 
 
@@ -167,7 +203,7 @@ class Segment:
         return f"holds {in_words(window)}, not {'now' if self.is_now else f'at {self.at:%Y-%m-%d %H:%M}'}"
 
 
-def _segment(intent: Intent, deployment: Deployment, when: When, now: datetime) -> Segment:
+def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: datetime) -> Segment:
     """What was asked for; else the window in force if a goal speaks of it or none names one, else the first one named.
 
     Raises:
@@ -175,7 +211,7 @@ def _segment(intent: Intent, deployment: Deployment, when: When, now: datetime) 
     """
     at = now if when.at is None else clock(when.at, deployment, "at")
     in_force = deployment.window_in_force(at)
-    named = [goal.window for goal in intent.goals if isinstance(goal.window, str) and goal.window != "always"]
+    named = [goal.window for goal in goals if isinstance(goal.window, str) and goal.window != "always"]
     window = in_force if when.at or in_force in named or not named else named[0]
     if when.window is not None:
         known = dict.fromkeys(("always", *deployment.windows, *named))
@@ -257,8 +293,8 @@ def approve(plan: PlanDocument, applied_by: str | None, deployment: Deployment, 
         raise RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 
 
-def _infeasible(intent: Intent, answer: Infeasible) -> RefusedError:
-    message = "; ".join(answer.reasons) or "no topology holds these goals"
+def _infeasible(intent: Intent, answer: Infeasible, about: str) -> RefusedError:
+    message = about + ("; ".join(answer.reasons) or "no topology holds these goals")
     if answer.feasible_targets:
         message += ". Feasible would be: " + "; ".join(answer.feasible_targets)
     details = [Detail("/goals", reason) for reason in answer.reasons]

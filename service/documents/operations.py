@@ -6,6 +6,7 @@ from pydantic import Field, computed_field
 
 from runtime.models import CutoverReport, Phase, Progress
 from service.documents.forms import Document, Request
+from service.documents.plans import PlanDocument
 from service.documents.problems import Code, Problem
 
 
@@ -43,15 +44,17 @@ class OperationDocument(Document):
 
     id: str
     plan_id: str
+    model: str | None = Field(default=None, description="null in records of versions that served one")
     progress: ProgressDocument = ProgressDocument()
     phases: tuple[PhaseDocument, ...]
     result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
     error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
 
     @classmethod
-    def planned(cls, operation_id: str, plan_id: str, at_s: float) -> "OperationDocument":
+    def planned(cls, operation_id: str, plan: PlanDocument, at_s: float) -> "OperationDocument":
         """An operation before its first step."""
-        return cls(id=operation_id, plan_id=plan_id, phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),))
+        first = PhaseDocument(phase=Phase.PLANNED, at=at_s)
+        return cls(id=operation_id, plan_id=plan.id, model=plan.model, phases=(first,))
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
     @property

@@ -159,13 +159,23 @@ class When(Request):
 class PlanRequest(WishRequest, When):
     """A wish, and the time to plan for."""
 
+    model: str | None = Field(
+        default=None, description="plan for that model; unless said, for each that the goals are about"
+    )
+
 
 class PlanAnswer(Document):
-    """A plan with the intent it serves; no plan when a question must be answered first."""
+    """Plans with the intent they serve, one for each model; none when a question must be answered first."""
 
     outcome: Literal["ok", "clarify"]
     intent: IntentForm
-    plan: PlanDocument | None
+    plans: tuple[PlanDocument, ...] = ()
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def plan(self) -> PlanDocument | None:
+        """The plan, where there is one."""
+        return self.plans[0] if len(self.plans) == 1 else None
 
 
 class FrontierDocument(Document):

@@ -46,12 +46,24 @@ class ProfilesDocument(Document):
     profiles: dict[str, Profile] = Field(description="device kind to what it can do")
 
 
+class ModelsDocument(Document):
+    """What runs now, for each model."""
+
+    models: tuple[StateDocument, ...]
+
+
+class ModelHealth(Document):
+    """A model that is served, and as what."""
+
+    model: str
+    shape: str = Field(examples=["PP2"])
+
+
 class Health(Document):
-    """Whether the service can serve."""
+    """That the service can serve: the engine of every model runs."""
 
     status: Literal["ok"]
-    model: str
-    shape: str
+    models: tuple[ModelHealth, ...]
 
 
 class Event(Document):

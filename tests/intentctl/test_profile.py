@@ -11,7 +11,7 @@ import yaml
 
 from intentctl.client import Client
 from intentctl.demo import started_service
-from intentctl.profile import Subject, find_subject, profile_text, report
+from intentctl.profile import Asked, Subject, find_subject, profile_text, report
 from intentctl.status import CommandError
 from intentctl.steps import Design, Point, Reading, Readings
 from selector.models import Profile
@@ -42,7 +42,7 @@ def timed(monkeypatch):
 
     class Bench:
         def __init__(self, client, *_):
-            self._subject = find_subject(client, None)
+            self._subject = find_subject(client, Asked())
 
         async def run(self, design, kv_tokens):
             assert kv_tokens > 0
@@ -93,7 +93,7 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, servi
 
     assert (code, document["file"]) == (0, None)
     profile = Profile.from_mapping(document["profile"])
-    subject = find_subject(Client(service.url), None)
+    subject = find_subject(Client(service.url), Asked())
     measured = [entry["measured_s"] for entry in document["samples"]]
     found = predicted(document, profile, subject.running)
     assert found == pytest.approx([entry["predicted_s"] for entry in document["samples"]])
@@ -105,7 +105,9 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, servi
 @pytest.mark.slow
 def test_a_named_profile_can_be_the_start(run, at, timed, service, tmp_path):
     (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump({**find_subject(Client(service.url), None).start.to_mapping(), "p2p_latency_s": 0.125})
+        yaml.safe_dump(
+            {**find_subject(Client(service.url), Asked()).start.to_mapping(), "p2p_latency_s": 0.125}
+        )
     )
     _, out, _ = run("profile", "--like", tmp_path / "mine.yaml", "-o", "json", *at)
 
@@ -219,7 +221,7 @@ def test_a_service_in_use_is_refused(run, at, timed, service):
 
 @pytest.mark.slow
 def test_too_few_readings_are_refused_with_what_was_left_out(service):
-    subject = find_subject(Client(service.url), None)
+    subject = find_subject(Client(service.url), Asked())
     readings = Readings({}, {Point(1, 64, is_decode=False): "too long"})
 
     with pytest.raises(
@@ -230,7 +232,7 @@ def test_too_few_readings_are_refused_with_what_was_left_out(service):
 
 @pytest.mark.slow
 def test_the_file_says_what_was_fitted_and_what_stayed(service):
-    subject = find_subject(Client(service.url), None)
+    subject = find_subject(Client(service.url), Asked())
     document = report(subject, readings_of(subject))
     header = profile_text(document).splitlines()[:3]
 
@@ -252,13 +254,14 @@ def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_meas
     text = text.replace("start: pp2", "start: tp1")
     (tmp_path / "deployment.yaml").write_text(text)
     with started_service(tmp_path / "deployment.yaml") as client:
-        subject = find_subject(client, None)
+        subject = find_subject(client, Asked())
         code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)
     assert code == 0, err
 
     document = json.loads(out)
     (tmp_path / "deployment.yaml").write_text(text + "\nprofiles: {CPU: cpu.yaml}\n")
-    loaded = profiles.load_profiles(deployment.load(tmp_path / "deployment.yaml"), tmp_path)["CPU"]
+    read = deployment.load(tmp_path / "deployment.yaml")
+    loaded = profiles.load_profiles(read, read.model(), tmp_path)["CPU"]
     assert loaded.source == "measured"
     found = predicted(document, loaded, subject.running)
     for entry, seconds in zip(document["samples"], found, strict=True):

@@ -1,8 +1,11 @@
 """Documents of the service as small as they can be."""
 
+from dataclasses import replace
+
 from intent.models import Intent, Objective, TranslatorInfo
 from runtime.models import CutoverReport, Phase, Topology
 from runtime.testing import topology
+from service.deployment import Deployment
 from service.documents.operations import OperationDocument, PhaseDocument
 from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
 
@@ -47,7 +50,7 @@ def plan(now: Topology | None = None, target: Topology | None = None, **changes:
 
 def operation(name: str = "op-1", start_s: float = 1.0, end_s: float | None = None) -> OperationDocument:
     """An operation that was planned, or one that was done at ``end_s``."""
-    made = OperationDocument.planned(name, "plan-1", start_s)
+    made = OperationDocument.planned(name, plan(), start_s)
     if end_s is None:
         return made
     done = PhaseDocument(phase=Phase.DONE, at=end_s)
@@ -56,3 +59,8 @@ def operation(name: str = "op-1", start_s: float = 1.0, end_s: float | None = No
 
 def report(**facts: object) -> CutoverReport:
     return CutoverReport("op-1", str(topology(1, 1)), str(topology(1)), Phase.DONE, **facts)
+
+
+def with_model(deployment: Deployment, **changes: object) -> Deployment:
+    """A deployment whose only model is told otherwise."""
+    return replace(deployment, models=(replace(deployment.model(), **changes),))

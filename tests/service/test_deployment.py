@@ -27,17 +27,17 @@ def test_the_reference_cluster_has_four_of_each_kind_and_a_model_that_is_only_a_
     assert [gpu.index for gpu in deployment.cluster.gpus] == list(range(8))
     assert deployment.cluster.gpus[0].memory_bytes == 80_000_000_000
     assert deployment.cluster.nodes[0].link.bandwidth_bytes_s == 300e9
-    assert 70e9 < deployment.model.spec.parameters < 71e9
+    assert 70e9 < deployment.model().spec.parameters < 71e9
     with pytest.raises(RefusedError, match="not served"):
-        deployment.checkpoint()
+        deployment.model().to_serve()
 
 
 @pytest.mark.parametrize("name", ["local-cpu.yaml", "local-vllm.yaml"])
 def test_the_local_examples_start_as_pp2_on_four_slots(tmp_path, name):
     deployment = load(write_deployment(tmp_path, (EXAMPLES / name).read_text()))
 
-    assert deployment.model.start is not None
-    assert deployment.model.start.shape == "PP2"
+    assert deployment.model().start is not None
+    assert deployment.model().start.shape == "PP2"
     assert len(deployment.cluster.gpus) == 4
     assert deployment.limits.allowed_tp == (1, 2, 4)
 
@@ -52,7 +52,7 @@ def test_the_limits_say_how_far_steps_are_filled(tmp_path):
 def test_paths_are_relative_to_the_file(tmp_path):
     deployment = load(write_deployment(tmp_path))
 
-    assert deployment.checkpoint() == tmp_path / "counting"
+    assert deployment.model().to_serve() == tmp_path / "counting"
 
 
 def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
@@ -65,8 +65,8 @@ def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
     assert isinstance(deployment.windows["peak"], RecurringWindow)
     assert deployment.window_in_force(datetime(2026, 1, 5, 12, tzinfo=UTC)) == "peak"
     assert deployment.window_in_force(datetime(2026, 1, 5, 23, tzinfo=UTC)) == "always"
-    assert deployment.workload_in("peak").rate_rps == 3
-    assert deployment.workload_in("overnight").rate_rps == 0.8
+    assert deployment.model().workload_in("peak").rate_rps == 3
+    assert deployment.model().workload_in("overnight").rate_rps == 0.8
 
 
 def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):
@@ -140,8 +140,8 @@ vllm:
 def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
     deployment = load(write_deployment(tmp_path, DEPLOYMENT + VLLM))
 
-    assert deployment.engine.name == "vllm"
-    assert deployment.engine.vllm == VllmSettings(
+    assert deployment.model().engine.name == "vllm"
+    assert deployment.model().engine.vllm == VllmSettings(
         options={"max_num_seqs": 16, "compilation_config": {"level": 0}},
         kv_cache_bytes=1_500_000_000,
         staging_bytes=2_000_000_000,
@@ -151,8 +151,10 @@ def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
 
 
 def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
-    assert load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).engine.vllm == VllmSettings()
-    assert load(write_deployment(tmp_path)).engine.named is None
+    assert (
+        load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).model().engine.vllm == VllmSettings()
+    )
+    assert load(write_deployment(tmp_path)).model().engine.named is None
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_several_machines_are_planned_for_and_not_served(tmp_path):
     with pytest.raises(
         RefusedError, match="the nodes other, local can be planned for together but not served"
     ):
-        deployment.to_serve()
+        deployment.refuse_unless_served()
 
 
 def test_two_nodes_of_one_name_are_refused(tmp_path):

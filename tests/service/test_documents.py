@@ -44,7 +44,7 @@ def operators(tmp_path_factory):
         ScriptedService(tmp_path_factory.mktemp("service")) as service,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(inprocess, "load_profiles", lambda *_: service.parts.profiles)
+        patch.setattr(inprocess, "load_profiles", lambda *_: service.parts.profiles["counting"])
         yield from_file(service.deployment_file), Client(service.url)
 
 
@@ -73,7 +73,7 @@ def test_what_has_no_end_is_null():
 
 
 def test_a_plan_with_its_intent_is_read_as_it_was_written():
-    answer = PlanAnswer(outcome="ok", intent=intent(), plan=plan())
+    answer = PlanAnswer(outcome="ok", intent=intent(), plans=(plan(),))
     assert PlanAnswer.model_validate_json(answer.model_dump_json()) == answer
 
 

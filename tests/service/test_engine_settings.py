@@ -45,7 +45,9 @@ torch:
   {block_size: 16, layers_per_slab: 2, kv_blocks: 100, closing_step_tokens: 96, copy_slice_mb: 0.5, copy_share: 0.1,
    beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, prefix_caching: false}
 """
-    assert read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).engine.torch == EngineSettings(
+    assert read(
+        tmp_path, "max_sequences: 80, max_step_tokens: 512", said
+    ).model().engine.torch == EngineSettings(
         block_size=16,
         layers_per_slab=2,
         num_blocks=100,
@@ -70,7 +72,7 @@ vllm:
 switch:
   {warming_timeout_s: 900, syncing_timeout_s: 30, cut_timeout_s: 1.5, cleaning_timeout_s: 25, lag_tokens_per_request: 4}
 """
-    engine = read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).engine
+    engine = read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).model().engine
 
     assert engine.vllm == VllmSettings(
         options={"seed": 1},
@@ -88,9 +90,9 @@ switch:
 
 
 def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
-    engine = read(tmp_path).engine
+    engine = read(tmp_path).model().engine
     assert (engine.torch, engine.switch) == (EngineSettings(), SwitchSettings())
-    assert read(tmp_path, rest="engine: vllm\n").engine.switch.warming_timeout_s == 300
+    assert read(tmp_path, rest="engine: vllm\n").model().engine.switch.warming_timeout_s == 300
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
     ],
 )
 def test_limits_that_are_not_said_follow_those_that_are(tmp_path, limits, rest, steps):
-    torch = read(tmp_path, limits, rest).engine.torch
+    torch = read(tmp_path, limits, rest).model().engine.torch
     assert (torch.max_running, torch.closing_batch_tokens, torch.max_batch_tokens) == steps
 
 
@@ -164,7 +166,7 @@ def test_a_limit_and_an_option_of_vllm_that_differ_are_refused_by_both_names(tmp
     message = refused(tmp_path, "max_sequences: 48", options)
 
     assert ":15: vllm.options.max_num_seqs: 16 contradicts limits.max_sequences, 48" in message
-    assert read(tmp_path, "max_sequences: 16", options).engine.vllm.max_sequences == 16
+    assert read(tmp_path, "max_sequences: 16", options).model().engine.vllm.max_sequences == 16
 
 
 def test_an_option_of_vllm_and_a_limit_have_to_go_together(tmp_path):
@@ -184,13 +186,15 @@ def test_an_option_of_vllm_and_a_limit_have_to_go_together(tmp_path):
     ],
 )  # fmt: skip
 def test_predictions_keep_to_what_the_engine_is_told(tmp_path, limits, rest, batching):
-    capabilities = engines.capabilities(read(tmp_path, limits, rest))
+    capabilities = engines.capabilities(read(tmp_path, limits, rest).model())
     assert capabilities is not None
     assert capabilities.batching == batching
 
 
 def test_there_are_no_more_stages_than_slabs(tmp_path):
-    capabilities = engines.capabilities(read(tmp_path, rest="engine: torch\ntorch: {layers_per_slab: 4}\n"))
+    capabilities = engines.capabilities(
+        read(tmp_path, rest="engine: torch\ntorch: {layers_per_slab: 4}\n").model()
+    )
     assert capabilities is not None
     assert capabilities.max_pp == 2
 
@@ -199,7 +203,7 @@ def test_there_are_no_more_stages_than_slabs(tmp_path):
 async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
     text = with_limits("max_sequences: 2", "torch: {block_size: 8, kv_blocks: 60}\n")
     text = text.replace("path: counting", f"path: {ROOT / 'examples' / 'counting'}").replace("pp2", "CPUx1")
-    engine = await engines.start(load(write_deployment(tmp_path, text)))
+    engine = await engines.start(load(write_deployment(tmp_path, text)).model())
     try:
         for name in "abcd":
             await engine.submit(Request(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))

@@ -8,7 +8,7 @@ from service.metrics import Metrics
 
 
 def samples(metrics: Metrics, stats: EngineStats) -> dict[str, float]:
-    families = text_string_to_metric_families(metrics.render(stats).decode())
+    families = text_string_to_metric_families(metrics.render(stats))
     return {sample.name: sample.value for family in families for sample in family.samples}
 
 

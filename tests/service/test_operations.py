@@ -1,7 +1,8 @@
 from runtime.models import CutoverReport, Phase, Progress, Reason
 from service.documents.operations import OperationDocument
+from tests.service.examples import plan
 
-PLANNED = OperationDocument.planned("op-1", "plan-1", 1.0)
+PLANNED = OperationDocument.planned("op-1", plan(), 1.0)
 
 
 def progress(phase: Phase, at_s: float = 5.0, copied: int = 0) -> Progress:

@@ -10,6 +10,8 @@ from selector import profiles
 from selector.models import Plan
 from service import engines, usecases
 from service.deployment import Deployment, load
+from service.documents.plans import When
+from tests.service.examples import with_model
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 MONDAY = "2026-01-05T11:00"
@@ -25,8 +27,9 @@ def planned(deployment: Deployment, text: str, **when: str) -> Plan:
     now = usecases.clock(MONDAY, deployment)
     intent = usecases.translate(text, deployment, None, now)
     assert intent.outcome is Outcome.OK, intent.readback
-    situation = usecases.Situation(deployment.model.start, 0, engines.capabilities(deployment))
-    return usecases.plan(intent, deployment, situation, PROFILES, usecases.When(now=MONDAY, **when))
+    model = deployment.model()
+    situation = usecases.Situation(model.start, 0, engines.capabilities(model))
+    return usecases.plan(intent, deployment, model, situation, PROFILES, When(now=MONDAY, **when))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_chains_put_the_first_before_cost(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("text", ["maximise throughput", "P99 TTFT < 2s at peak", "as cheap as possible"])
 def test_with_vllm_every_stage_has_one_tp_and_one_format(deployment: Deployment, text: str) -> None:
-    on_vllm = replace(deployment, engine=replace(deployment.engine, named="vllm"))
+    on_vllm = with_model(deployment, engine=replace(deployment.model().engine, named="vllm"))
     plan = planned(on_vllm, text)
     assert len({stage.tp_size for stage in plan.target.stages}) == 1
     assert len({stage.precision.weights for stage in plan.target.stages}) == 1

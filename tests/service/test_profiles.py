@@ -11,6 +11,10 @@ from service.testing import DEPLOYMENT, SAMPLES, write_deployment
 from validator.models import Speed
 
 
+def profiles_of(deployment, folder):
+    return profiles.load_profiles(deployment, deployment.model(), folder)
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """Counts measurements; the measuring itself is the engine's and tested there."""
@@ -30,7 +34,7 @@ def test_shipped_kinds_have_their_profile_and_another_name_may_be_given(tmp_path
     text = DEPLOYMENT.replace("kind: CPU", "kind: Big").replace(
         "limits: {", "profiles: {Big: a100-80gb}\nlimits: {"
     )
-    found = profiles.load_profiles(load(write_deployment(tmp_path, text)), tmp_path)
+    found = profiles_of(load(write_deployment(tmp_path, text)), tmp_path)
 
     assert found["Big"].kind == "Big"
     assert found["Big"].memory_bytes_s == pytest.approx(2.039e12)
@@ -47,7 +51,7 @@ def test_a_profile_may_be_a_file_beside_the_deployment(tmp_path, measured):
     deployment = with_profile(tmp_path, "measured/cpu.yaml")
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured" / "cpu.yaml").write_text(yaml.safe_dump(shipped("L4").to_mapping()))
-    found = profiles.load_profiles(deployment, tmp_path)
+    found = profiles_of(deployment, tmp_path)
 
     assert (found["CPU"].kind, found["CPU"].memory_bytes_s) == ("CPU", 0.30e12)
     assert measured == []
@@ -59,17 +63,17 @@ def test_a_profile_file_that_cannot_be_used_is_named_with_the_deployment(tmp_pat
     with pytest.raises(
         DeploymentError, match=rf"deployment\.yaml: profiles\.{kind}: .*mine\.yaml cannot be read"
     ):
-        profiles.load_profiles(deployment, tmp_path)
+        profiles_of(deployment, tmp_path)
 
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**shipped("L4").to_mapping(), "kv_share": 1.2}))
     with pytest.raises(DeploymentError, match=r"mine\.yaml: profile of L4: kv_share is 1\.2; a share"):
-        profiles.load_profiles(deployment, tmp_path)
+        profiles_of(deployment, tmp_path)
 
 
 def test_the_cpu_is_measured_once_and_the_result_kept(tmp_path, measured):
     deployment = load(write_deployment(tmp_path))
-    first = profiles.load_profiles(deployment, tmp_path / "data")
-    second = profiles.load_profiles(deployment, tmp_path / "data")
+    first = profiles_of(deployment, tmp_path / "data")
+    second = profiles_of(deployment, tmp_path / "data")
 
     assert measured == [tmp_path / "counting"]
     assert first == second
@@ -77,20 +81,20 @@ def test_the_cpu_is_measured_once_and_the_result_kept(tmp_path, measured):
 
 def test_another_model_is_measured_again(tmp_path, measured):
     deployment = load(write_deployment(tmp_path))
-    profiles.load_profiles(deployment, tmp_path / "data")
+    profiles_of(deployment, tmp_path / "data")
     config = tmp_path / "counting" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 256}))
-    profiles.load_profiles(deployment, tmp_path / "data")
+    profiles_of(deployment, tmp_path / "data")
 
     assert len(measured) == 2
 
 
 def test_a_kept_profile_that_cannot_be_read_is_measured_again(tmp_path, measured):
     deployment = load(write_deployment(tmp_path))
-    profiles.load_profiles(deployment, tmp_path / "data")
+    profiles_of(deployment, tmp_path / "data")
     (kept,) = (tmp_path / "data" / "profiles").iterdir()
     kept.write_text("{")
-    profiles.load_profiles(deployment, tmp_path / "data")
+    profiles_of(deployment, tmp_path / "data")
 
     assert len(measured) == 2
 
@@ -98,7 +102,7 @@ def test_a_kept_profile_that_cannot_be_read_is_measured_again(tmp_path, measured
 def test_a_folder_that_cannot_be_written_only_costs_the_next_measurement(tmp_path, measured):
     (tmp_path / "file").write_text("")
 
-    assert profiles.load_profiles(load(write_deployment(tmp_path)), tmp_path / "file")["CPU"].kind == "CPU"
+    assert profiles_of(load(write_deployment(tmp_path)), tmp_path / "file")["CPU"].kind == "CPU"
 
 
 def test_a_kind_without_a_profile_is_named(tmp_path):

@@ -5,6 +5,7 @@ import sqlite3
 import httpx
 import pytest
 
+from intent.document import from_document
 from runtime.models import ModelSpec, Phase
 from runtime.testing import Script
 from selector.models import Profile
@@ -168,7 +169,7 @@ def test_a_plan_is_applied_once(http):
 def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, service, monkeypatch):
     plan, store = plan_for(http), service.parts.store
     unclaimed = store.plan(plan["id"])
-    assert store.claim_plan(plan["id"], OperationDocument.planned("op-elsewhere", plan["id"], 1.0))
+    assert store.claim_plan(plan["id"], OperationDocument.planned("op-elsewhere", unclaimed[0], 1.0))
     monkeypatch.setattr(store, "plan", lambda _: unclaimed)
 
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
@@ -314,7 +315,7 @@ def test_an_intent_that_has_lost_its_finding_is_flagged_again(http, service, kep
     assert [one["code"] for one in document["findings"]] == ["injection_suspected"]
     wish = {"intent": document | {"findings": []}}
     if kept:
-        service.parts.store.save_intent("intent-0123456789ab", wish["intent"])
+        service.parts.store.save_intent("intent-0123456789ab", from_document(wish["intent"]))
         wish = {"intent_id": "intent-0123456789ab"}
     answer = http.post("/v1/plans", json=wish).json()
 
@@ -402,7 +403,10 @@ def test_events_are_replayed_from_an_id(http):
 
 @pytest.mark.slow
 def test_health_fails_with_the_engine(http, service):
-    assert http.get("/healthz").json() == {"status": "ok", "model": "counting", "shape": "PP2"}
+    assert http.get("/healthz").json() == {
+        "status": "ok",
+        "models": [{"model": "counting", "shape": "PP2"}],
+    }
 
     service.call(service.engine.close())
     problem(http.get("/healthz"), 503, "engine_lost")

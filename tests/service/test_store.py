@@ -88,7 +88,7 @@ def test_generations_rise_across_restarts(tmp_path):
     generations = []
     for _ in range(2):
         store = Store.open(tmp_path)
-        generations += [store.next_generation("1x1"), store.next_generation("TP2")]
+        generations += [store.next_generation("a", "1x1"), store.next_generation("b", "TP2")]
         store.close()
 
     assert generations == [1, 2, 3, 4]

@@ -14,7 +14,7 @@ from service.documents.plans import When
 from service.documents.problems import Code
 from service.errors import RefusedError
 from service.testing import DEPLOYMENT, SAMPLES, write_deployment
-from tests.service.examples import plan
+from tests.service.examples import plan, with_model
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}
@@ -30,8 +30,10 @@ def deployment(tmp_path):
 def made(deployment, text, *, hour=12, **when):
     now = MONDAY + timedelta(hours=hour)
     intent = usecases.translate(text, deployment, None, now)
-    situation = usecases.Situation(deployment.model.start, generation=4)
-    return usecases.plan(intent, deployment, situation, PROFILES, When(now=now.isoformat(), **when))
+    situation = usecases.Situation(deployment.model().start, generation=4)
+    return usecases.plan(
+        intent, deployment, deployment.model(), situation, PROFILES, When(now=now.isoformat(), **when)
+    )
 
 
 def test_a_goal_for_peak_is_planned_for_peak_at_any_hour(deployment):
@@ -85,8 +87,8 @@ def test_a_time_from_now_is_over_at_a_later_moment(deployment):
 
 
 def test_each_goal_is_judged_under_the_load_of_its_own_window(deployment):
-    busy = replace(deployment.workload_in("peak"), rate_rps=1e6)
-    loaded = replace(deployment, workload={"always": deployment.workload_in("always"), "peak": busy})
+    usual = deployment.model().workload_in("always")
+    loaded = with_model(deployment, workload={"always": usual, "peak": replace(usual, rate_rps=1e6)})
     with pytest.raises(RefusedError) as refused:
         made(loaded, "keep P99 TTFT < 2s at peak")
     assert refused.value.code is Code.INFEASIBLE
@@ -121,7 +123,7 @@ def document(**changes):
     ],
 )
 def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_by, code):
-    situation = usecases.Situation(deployment.model.start, generation=4)
+    situation = usecases.Situation(deployment.model().start, generation=4)
 
     with pytest.raises(RefusedError) as refused:
         usecases.approve(plan, applied_by, deployment, situation)
@@ -129,7 +131,7 @@ def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_
 
 
 def test_a_fresh_plan_may_be_applied(deployment):
-    usecases.approve(document(), None, deployment, usecases.Situation(deployment.model.start, generation=4))
+    usecases.approve(document(), None, deployment, usecases.Situation(deployment.model().start, generation=4))
 
 
 def finding(code, evidence):
