@@ -1,21 +1,25 @@
 """The intent document (``apiVersion: intentctl/v1``): an Intent as JSON and back, nothing lost, unknown keys refused."""
 
+import json
+import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from intent.errors import DocumentError
+from intent.forms import tag
 from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent, RecurringWindow, Window
 
-_GOALS = {kind.__dataclass_fields__["type"].default: kind for kind in get_args(Goal)}
+_WINDOWS = {tag(kind) for kind in (str, RecurringWindow, DatedWindow, FromNowWindow)}
 _KEYS = (
     "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside", "expectations", "questions", "findings",
     "readback",
     "translator",
 )  # fmt: skip
-_Read = TypeVar("_Read")
 
 
 def pointer_to(path: Iterable[str | int]) -> str:
@@ -47,7 +51,8 @@ def from_document(document: object) -> Intent:
         if document.get(key) != expected:
             raise DocumentError(f"/{key}", f"must be {expected!r}, not {document.get(key)!r}")
     body = {key: value for key, value in document.items() if key not in {"apiVersion", "kind"}}
-    return _object(Intent, body, "")
+    intent: Intent = _read(Intent, body, "")
+    return intent
 
 
 def goal_of(data: object, pointer: str) -> Goal:
@@ -56,7 +61,7 @@ def goal_of(data: object, pointer: str) -> Goal:
     Raises:
         DocumentError: it has other keys or types than a goal of its type has.
     """
-    goal: Goal = _goal(data, pointer)
+    goal: Goal = _read(Goal, data, pointer)
     return goal
 
 
@@ -66,9 +71,7 @@ def window_of(data: Any, pointer: str) -> Window:
     Raises:
         DocumentError: it has other keys or types than a window has.
     """
-    if not isinstance(data, Mapping):
-        raise DocumentError(pointer, "must be an object")
-    window: Window = _window(data, pointer)
+    window: Window = _read(Window, data, pointer)
     return window
 
 
@@ -76,11 +79,9 @@ def window_of(data: Any, pointer: str) -> Window:
 
 
 def _encoded(value: Any) -> Any:
-    if isinstance(value, FromNowWindow):
-        return {"from": "now", "duration_s": value.duration_s}
     if is_dataclass(value):
-        names = sorted((one.name for one in fields(value)), key=lambda name: name != "type")
-        return {name: _encoded(getattr(value, name)) for name in names}
+        ordered = sorted(fields(value), key=lambda one: one.name != "type")
+        return {one.metadata.get("alias", one.name): _encoded(getattr(value, one.name)) for one in ordered}
     if isinstance(value, Mapping):
         return {key: _encoded(one) for key, one in value.items()}
     if isinstance(value, tuple):
@@ -91,103 +92,34 @@ def _encoded(value: Any) -> Any:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _object(kind: type[_Read], data: Any, pointer: str) -> _Read:
-    """A dataclass from an object with exactly its keys (those with a default may be left out)."""
-    if not isinstance(data, Mapping):
-        raise DocumentError(pointer, "must be an object")
-    hints = get_type_hints(kind)
-    known = {one.name: one for one in fields(kind)}  # type: ignore[arg-type] # every kind here is a dataclass
-    for key in data:
-        if key not in known:
-            raise DocumentError(f"{pointer}/{key}", f"unknown key; known are {', '.join(known)}")
-    for name, one in known.items():
-        if name not in data and one.default is MISSING and one.default_factory is MISSING:
-            raise DocumentError(f"{pointer}/{name}", "is missing")
-    return kind(**{key: _value(hints[key], value, f"{pointer}/{key}") for key, value in data.items()})
+def _read(kind: Any, data: Any, pointer: str) -> Any:
+    try:
+        return _adapter(kind).validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        place, problem = _first(error, 0 if kind is Goal else 2)
+        raise DocumentError(pointer + pointer_to(place), problem) from None
 
 
-def _value(hint: Any, data: Any, pointer: str) -> Any:
-    origin = get_origin(hint)
-    if origin is tuple:
-        return tuple(
-            _value(get_args(hint)[0], one, f"{pointer}/{n}") for n, one in enumerate(_list(data, pointer))
-        )
-    if (
-        isinstance(data, Mapping)
-        or hint is Goal
-        or is_dataclass(hint)
-        or origin not in {None, Union, UnionType, Literal}
-    ):
-        return _structure(hint, data, pointer)
-    return _scalar(hint, data, pointer)
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=None if kind is Intent else {"extra": "forbid"})
 
 
-def _list(data: Any, pointer: str) -> list[Any]:
-    if not isinstance(data, list):
-        raise DocumentError(pointer, "must be a list")
-    return data
-
-
-def _structure(hint: Any, data: Any, pointer: str) -> Any:
-    if hint is Goal:
-        return _goal(data, pointer)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _object(hint, data, pointer)
-    if not isinstance(data, Mapping):
-        raise DocumentError(pointer, "must be an object")
-    if get_origin(hint) is Mapping:
-        return {key: _value(get_args(hint)[1], one, f"{pointer}/{key}") for key, one in data.items()}
-    if FromNowWindow in get_args(hint):
-        return _window(data, pointer)
-    raise DocumentError(pointer, f"must be a plain value, not an object with {', '.join(map(str, data))}")
-
-
-def _goal(data: Any, pointer: str) -> Any:
-    kind = _GOALS.get(data.get("type")) if isinstance(data, Mapping) else None
-    if kind is None:
-        raise DocumentError(f"{pointer}/type", f"must be one of {', '.join(map(str, _GOALS))}")
-    return _object(kind, data, pointer)
-
-
-def _window(data: Mapping[str, Any], pointer: str) -> Any:
-    if "from" in data:
-        if data["from"] != "now":
-            raise DocumentError(f"{pointer}/from", "must be 'now'")
-        return _object(FromNowWindow, {key: value for key, value in data.items() if key != "from"}, pointer)
-    return _object(DatedWindow if "date" in data else RecurringWindow, data, pointer)
-
-
-def _scalar(hint: Any, data: Any, pointer: str) -> Any:
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        if data not in set(hint):
-            raise DocumentError(pointer, f"must be one of {', '.join(hint)}")
-        return hint(data)
-    if not _fits(hint, data):
-        raise DocumentError(pointer, f"must be {_described(hint)}, not {data!r}")
-    return data
-
-
-def _fits(hint: Any, data: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return isinstance(data, str) and data in get_args(hint)
-    if get_origin(hint) in {Union, UnionType}:
-        return any(_fits(one, data) for one in get_args(hint))
-    if hint is float:
-        return isinstance(data, int | float) and not isinstance(data, bool)
-    if hint is int:
-        return isinstance(data, int) and not isinstance(data, bool)
-    return isinstance(data, hint)
-
-
-def _described(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    if get_origin(hint) in {Union, UnionType}:
-        return " or ".join(_described(one) for one in get_args(hint))
-    return {
-        str: "a text",
-        float: "a number",
-        int: "a whole number",
-        bool: "true or false",
-        type(None): "null",
-    }.get(hint, "an object")
+def _first(error: ValidationError, goal_type_at: int) -> tuple[list[str | int], str]:
+    """Place and words of the first problem; in the path of a goal its type stands at ``goal_type_at``."""
+    problem = error.errors(include_url=False)[0]
+    place = [step for step in problem["loc"] if step not in _WINDOWS]
+    if not goal_type_at or place[:1] == ["goals"]:
+        del place[goal_type_at : goal_type_at + 1]
+    match problem["type"]:
+        case "missing":
+            return place, "is missing"
+        case "unexpected_keyword_argument":
+            return place, "unknown key"
+        case "union_tag_not_found":
+            return [*place, "type"], "is missing"
+        case "union_tag_invalid":
+            said = problem["ctx"]
+            return [*place, "type"], f"must be one of {said['expected_tags']}, not {said['tag']!r}"
+    expected = problem["msg"].replace("Input should be", "must be")
+    return place, f"{expected}, not {reprlib.repr(problem['input'])}"

@@ -1,15 +1,20 @@
 """The nouns of an intent: goals, windows, findings and the document that holds them (apiVersion intentctl/v1).
 
-A leaf module: frozen dataclasses, no I/O. ``None`` in a goal means "not said".
+A leaf module: frozen dataclasses, no I/O. ``None`` in a goal means "not said". The types are the form of the document too:
+``intent.document`` reads by them, and ``validator/schema/intent.v1.json`` is made of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from intent.forms import NULL, NUMBER, TEXT, Keywords, ToldBy, form, when
 
 API_VERSION = "intentctl/v1"
+MAX_CHARACTERS = 2_000
+"""Longest text that is read; an intent is a sentence or two."""
 
 Metric = Literal[
     "ttft", "tpot", "e2e", "reconfig_pause", "throughput_tok", "throughput_req", "gpu_util", "availability",
@@ -65,6 +70,25 @@ LATENCIES: frozenset[Metric] = frozenset({"ttft", "tpot", "e2e"})
 DEFAULT_STAT: Stat = "p95"
 """What a latency bound means when no statistic is said."""
 
+NonEmpty = Annotated[str, Keywords(minLength=1)]
+Pointer = Annotated[str, Keywords(pattern="^(/[^/]*)*$")]
+Day = Annotated[str, Keywords(enum=["mon", "tue", "wed", "thu", "fri", "sat", "sun"])]
+Date = Annotated[str, Keywords(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+ClockTime = Annotated[str, Keywords(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
+Positive = Annotated[float, Keywords(exclusiveMinimum=0)]
+Offset = Annotated[int, Keywords(minimum=0)]
+BoundOp = Annotated[Op, Keywords(enum=["<=", ">=", "=="])]
+Side = Annotated[str, Keywords(pattern="^(latency|throughput|cost|quality|tenant:.+)$")]
+
+_MEASURED = [
+    when(
+        {"metric": {"enum": [metric for metric in UNITS if UNITS[metric] == units]}},
+        {"unit": {"enum": [*units, None]}},
+    )
+    for units in dict.fromkeys(UNITS.values())
+]
+"""A value has the unit of its metric."""
+
 NAMED_WINDOWS = ("always", "peak", "off_peak", "overnight", "business_hours")
 
 
@@ -72,30 +96,37 @@ NAMED_WINDOWS = ("always", "peak", "off_peak", "overnight", "business_hours")
 class RecurringWindow:
     """Hours on days of the week; ``end`` at or before ``start`` runs into the next day."""
 
-    days: tuple[str, ...]
-    start: str
-    end: str
-    tz: str
+    days: Annotated[tuple[Day, ...], Keywords(minItems=1, uniqueItems=True)]
+    start: ClockTime
+    end: ClockTime
+    tz: NonEmpty
 
 
 @dataclass(frozen=True, slots=True)
 class DatedWindow:
     """Hours on one date."""
 
-    date: str
-    start: str
-    end: str
-    tz: str
+    date: Date
+    start: ClockTime
+    end: ClockTime
+    tz: NonEmpty
 
 
 @dataclass(frozen=True, slots=True)
 class FromNowWindow:
     """The next ``duration_s`` seconds."""
 
-    duration_s: float
+    since: Literal["now"] = field(default="now", kw_only=True, metadata={"alias": "from"})
+    duration_s: Positive
 
 
-Window = str | RecurringWindow | DatedWindow | FromNowWindow
+def _window_kind(data: object) -> type:
+    if not isinstance(data, dict):
+        return str
+    return FromNowWindow if "from" in data else DatedWindow if "date" in data else RecurringWindow
+
+
+Window = Annotated[NonEmpty | RecurringWindow | DatedWindow | FromNowWindow, ToldBy(_window_kind)]
 """A name of ``NAMED_WINDOWS`` (or of the deployment file), or a definition said in the text."""
 
 
@@ -105,16 +136,25 @@ class Objective:
 
     metric: Metric
     op: Op
-    evidence: str
+    evidence: NonEmpty
     stat: Stat | None = None
     value: float | None = None
     """Normalised to ``unit``: seconds, ratios between 0 and 1, tokens/s."""
     unit: str | None = None
     window: Window = "always"
-    tenant: str | None = None
-    model: str | None = None
+    tenant: NonEmpty | None = None
+    model: NonEmpty | None = None
     soft: bool = False
     type: Literal["objective"] = "objective"
+
+    __pydantic_config__ = form(
+        *_MEASURED,
+        when(
+            {"op": {"enum": ["minimize", "maximize"]}},
+            {"value": NULL, "unit": NULL},
+            {"value": NUMBER, "unit": TEXT},
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +162,39 @@ class Relative:
     """A bound relative to what is measured now: target = factor x current, or current + delta."""
 
     metric: Metric
-    op: Op
-    evidence: str
+    op: BoundOp
+    evidence: NonEmpty
     stat: Stat | None = None
     factor: float | None = None
     delta: float | None = None
     unit: str | None = None
     window: Window = "always"
-    tenant: str | None = None
-    model: str | None = None
+    tenant: NonEmpty | None = None
+    model: NonEmpty | None = None
     type: Literal["relative"] = "relative"
+
+    __pydantic_config__ = form(
+        *_MEASURED,
+        when({"factor": NUMBER}, {"delta": NULL, "unit": NULL}, {"delta": NUMBER, "unit": TEXT}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class TenantException:
     """This tenant need not meet a bound, up to ``limit`` or ``factor`` times it (both None: no bound at all)."""
 
-    tenant: str
+    tenant: NonEmpty
     metric: Metric
-    evidence: str
+    evidence: NonEmpty
     limit: float | None = None
     unit: str | None = None
     factor: float | None = None
     window: Window = "always"
     type: Literal["exception"] = "exception"
+
+    __pydantic_config__ = form(
+        *_MEASURED, when({"limit": NUMBER}, {"factor": NULL, "unit": TEXT}, {"unit": NULL})
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +203,10 @@ class PrecisionRule:
 
     rule: Literal["require", "forbid", "allow", "min"]
     value: Literal["int4", "int8", "fp8", "fp16", "bf16", "full"]
-    evidence: str
+    evidence: NonEmpty
     window: Window = "always"
-    tenant: str | None = None
-    model: str | None = None
+    tenant: NonEmpty | None = None
+    model: NonEmpty | None = None
     type: Literal["precision"] = "precision"
 
 
@@ -166,10 +215,10 @@ class Placement:
     """Where a workload may run."""
 
     rule: Literal["require", "prefer", "forbid", "freeze"]
-    selector: str
+    selector: Annotated[str, Keywords(pattern="^(gpu_type|gpu|node):.+$")]
     """``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a``."""
-    evidence: str
-    workload: str | None = None
+    evidence: NonEmpty
+    workload: NonEmpty | None = None
     window: Window = "always"
     type: Literal["placement"] = "placement"
 
@@ -178,9 +227,9 @@ class Placement:
 class Priority:
     """Of two sides, which one wins; ``lower`` None means everything else."""
 
-    higher: str
-    evidence: str
-    lower: str | None = None
+    higher: Side
+    evidence: NonEmpty
+    lower: Side | None = None
     window: Window = "always"
     type: Literal["priority"] = "priority"
 
@@ -190,11 +239,11 @@ class Config:
     """A wish for the topology itself."""
 
     key: Literal["tp", "pp", "replicas"]
-    op: Op
+    op: BoundOp
     value: int
-    evidence: str
+    evidence: NonEmpty
     window: Window = "always"
-    model: str | None = None
+    model: NonEmpty | None = None
     type: Literal["config"] = "config"
 
 
@@ -203,11 +252,15 @@ class ReconfigRule:
     """A limit on how often the service may reshape itself."""
 
     rule: Literal["forbid", "limit"]
-    evidence: str
+    evidence: NonEmpty
     value: float | None = None
     unit: Literal["1/h", "1/day"] | None = None
     window: Window = "always"
     type: Literal["reconfig"] = "reconfig"
+
+    __pydantic_config__ = form(
+        when({"rule": {"const": "limit"}}, {"value": NUMBER, "unit": TEXT}, {"value": NULL, "unit": NULL})
+    )
 
 
 Goal = Objective | Relative | TenantException | PrecisionRule | Placement | Priority | Config | ReconfigRule
@@ -227,8 +280,8 @@ class Outcome(StrEnum):
 class Finding:
     """One thing the validator has to say; ``pointer`` is a JSON Pointer into the document."""
 
-    code: str
-    pointer: str
+    code: Annotated[str, Keywords(pattern="^[a-z][a-z0-9_]*$")]
+    pointer: Pointer
     message: str
     evidence: str | None = None
     suggestion: str | None = None
@@ -239,10 +292,10 @@ class Question:
     """The one question of a ``clarify`` outcome."""
 
     text: str
-    options: tuple[str, ...]
+    options: Annotated[tuple[str, ...], Keywords(minItems=2, maxItems=4)]
     """What a person would say."""
     default: str
-    texts: tuple[str, ...] = ()
+    texts: Annotated[tuple[str, ...], Keywords(maxItems=4)] = ()
     """The whole text that each option makes; the options themselves where there are none."""
 
     def stands_for(self, option: int) -> str:
@@ -254,7 +307,7 @@ class Question:
 class Assumption:
     """A default that was filled in, shown in the read-back as assumed."""
 
-    pointer: str
+    pointer: Pointer
     text: str
 
 
@@ -263,8 +316,8 @@ class SetAside:
     """Words that change no wish, with their half-open place in the text."""
 
     words: str
-    start: int
-    end: int
+    start: Offset
+    end: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +349,11 @@ class Expectation:
     """What the words expect of the load: no goal, but what a plan may count with."""
 
     words: str
-    factor: float | None
+    factor: Positive | None
     """What the present load is multiplied by; None if they do not say it."""
     window: Window
-    start: int
-    end: int
+    start: Offset
+    end: Offset
     """Half-open, in the text."""
 
 
@@ -308,18 +361,20 @@ class Expectation:
 class Intent:
     """What an operator wants, with everything that was found out about it."""
 
-    text: str
+    text: Annotated[str, Keywords(maxLength=MAX_CHARACTERS)]
     language: Literal["en", "zh"]
-    goals: tuple[Goal, ...]
+    goals: tuple[Annotated[Goal, ToldBy("type")], ...]
     translator: TranslatorInfo
     outcome: Outcome = Outcome.OK
     windows: Mapping[str, Window] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
     expectations: tuple[Expectation, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: Annotated[tuple[Question, ...], Keywords(maxItems=1)] = ()
     findings: tuple[Finding, ...] = ()
     readback: str = ""
+
+    __pydantic_config__ = form()
 
     @property
     def understood(self) -> Outcome:

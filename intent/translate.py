@@ -9,15 +9,22 @@ from intent.errors import ExtractionError
 from intent.fold import is_chinese
 from intent.injection import suspicious
 from intent.messages import Language, say
-from intent.models import Catalogue, Finding, Intent, LlmSettings, Outcome, Question, TranslatorInfo
+from intent.models import (
+    MAX_CHARACTERS,
+    Catalogue,
+    Finding,
+    Intent,
+    LlmSettings,
+    Outcome,
+    Question,
+    TranslatorInfo,
+)
 from intent.rules import read
 from intent.rules.draft import Draft
 from intent.rules.expectations import expectations
 
 INJECTION = "injection_suspected"
 """The finding of orders to the system; a plan for such an intent is applied only once somebody has seen it."""
-MAX_CHARACTERS = 2_000
-"""Longest text that is read; an intent is a sentence or two."""
 
 
 _MIXED = re.compile(

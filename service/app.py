@@ -51,6 +51,7 @@ def _with_intents(document: dict[str, Any]) -> dict[str, Any]:
     parts = dict(domain_schema())
     definitions = parts.pop("$defs")
     schemas = {"Intent": {key: value for key, value in parts.items() if not key.startswith("$")}}
+    definitions = {"goal": parts["properties"]["goals"]["items"], **definitions}
     schemas |= {f"intent.{name}": schema for name, schema in definitions.items()}
     text = json.dumps({**document, "components": {"schemas": document["components"]["schemas"] | schemas}})
     here = "#/components/schemas/"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from intent.fold import is_chinese
 from intent.messages import Language, say
 from intent.models import (
+    MAX_CHARACTERS,
     Config,
     Finding,
     Goal,
@@ -21,7 +22,7 @@ from intent.models import (
     TranslatorInfo,
     Window,
 )
-from intent.translate import INJECTION, MAX_CHARACTERS, flagged
+from intent.translate import INJECTION, flagged
 from intent.translate import translate as translate_text
 from runtime.capabilities import Capabilities
 from runtime.models import Topology

@@ -53,7 +53,8 @@ def _frame() -> Draft202012Validator:
 
 @cache
 def _goal(kind: str) -> Draft202012Validator:
-    return Draft202012Validator(_flat(domain_schema()["$defs"][kind]))
+    goals = domain_schema()["properties"]["goals"]["items"]
+    return Draft202012Validator(_flat({"$ref": goals["discriminator"]["mapping"][kind]}))
 
 
 def _flat(schema: Any) -> Any:

@@ -17,10 +17,20 @@ from intent.followups.subjects import filled, is_alike, same_subject, same_wish
 from intent.followups.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
 from intent.followups.versions import Amendment, Entry, Mode, entries_of, version
 from intent.injection import orders
-from intent.models import Catalogue, Finding, Goal, Intent, LlmSettings, Objective, Question, TranslatorInfo
+from intent.models import (
+    MAX_CHARACTERS,
+    Catalogue,
+    Finding,
+    Goal,
+    Intent,
+    LlmSettings,
+    Objective,
+    Question,
+    TranslatorInfo,
+)
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
-from intent.translate import MAX_CHARACTERS, translate
+from intent.translate import translate
 
 _BOUNDS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON})
 _PARTS = {Kind.STAT: "stat", Kind.WINDOW: "window"}

@@ -6,9 +6,9 @@ import pytest
 
 import intent.llm
 from intent.errors import ExtractionError, Failure
-from intent.models import API_VERSION, LlmSettings, Outcome
+from intent.models import API_VERSION, MAX_CHARACTERS, LlmSettings, Outcome
 from intent.rules import read
-from intent.translate import MAX_CHARACTERS, translate
+from intent.translate import translate
 
 LLM = LlmSettings("http://127.0.0.1:9", "model", "key")
 

@@ -143,7 +143,7 @@ def test_without_vllm_the_demo_says_how_to_install_it(run, monkeypatch):
 def test_each_engine_has_an_example_that_names_it(monkeypatch):
     monkeypatch.setattr(boot, "version", lambda name: "0.32.0")
 
-    assert [load(demo.example(engine)).model().engine for engine in EngineName] == ["torch", "vllm"]
+    assert [load(demo.example(engine)).model().engine.name for engine in EngineName] == ["torch", "vllm"]
 
 
 def test_an_engine_beside_a_deployment_is_refused(run, deployment):

@@ -17,7 +17,7 @@ from runtime.testing import topology
 from selector.models import Margin, Prediction
 from service import documents, inprocess
 from service.app import control_api
-from service.documents.intents import FollowUp
+from service.documents.intents import ChangeDocument, FollowUp
 from service.documents.plans import (
     MarginDocument,
     PlanAnswer,
@@ -27,7 +27,7 @@ from service.documents.plans import (
 )
 from service.errors import RefusedError
 from service.testing import ScriptedService
-from tests.service.examples import intent, plan
+from tests.service.examples import GOAL, intent, plan
 from validator.schema import domain_schema
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
@@ -90,6 +90,16 @@ def test_a_fault_in_an_intent_is_named_with_its_place():
     with pytest.raises(ValidationError) as refused:
         PlanRequest(intent=document)
     assert refused.value.errors()[0]["loc"] == ("intent", "goals", "0", "metric")
+
+
+def test_a_fault_in_a_goal_of_a_difference_is_named_with_its_place():
+    change = ChangeDocument(change="added", pointer="/goals/0", before=None, after=GOAL)
+    assert ChangeDocument.model_validate_json(change.model_dump_json()) == change
+    document = change.model_dump(mode="json")
+    document["after"]["metric"] = "speed"
+    with pytest.raises(ValidationError) as refused:
+        ChangeDocument.model_validate(document)
+    assert refused.value.errors()[0]["loc"] == ("after", "metric")
 
 
 @pytest.mark.slow

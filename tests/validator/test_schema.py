@@ -1,43 +1,33 @@
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain, product
-from typing import get_args
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+import validator.schema
 from intent.document import to_document
 from intent.models import (
     UNITS,
-    Assumption,
     Config,
-    Expectation,
-    Finding,
-    Goal,
     Intent,
-    Metric,
     Objective,
-    Op,
-    Outcome,
     Placement,
-    PrecisionRule,
     Priority,
-    Question,
     ReconfigRule,
     RecurringWindow,
     Relative,
-    SetAside,
-    Stat,
     TenantException,
     TranslatorInfo,
 )
+from intent.schema import json_schema, written
 from intent.translate import translate
 from validator.schema import check, domain_schema, errors
 from validator.testing import CATALOGUE, any_goals
 from validator.words import Words
 
-DEFS = domain_schema()["$defs"]
 INTENT = Intent(text="x", language="en", goals=(), translator=TranslatorInfo(name="rules"))
 
 
@@ -53,49 +43,14 @@ def test_the_schema_is_a_schema():
     Draft202012Validator.check_schema(domain_schema())
 
 
-@pytest.mark.parametrize("kind", get_args(Goal), ids=lambda kind: kind.__name__)
-def test_each_goal_has_the_keys_of_its_model(kind):
-    name = kind.__dataclass_fields__["type"].default
-    keys = {one.name for one in fields(kind)}
-    assert set(DEFS[name]["properties"]) == set(DEFS[name]["required"]) == keys
-    assert name in DEFS["goal"]["properties"]["type"]["enum"]
+def test_the_file_is_what_the_nouns_say():
+    file = Path(validator.schema.__file__).with_name("schema") / "intent.v1.json"
+    again = "write it anew: python -m intent.schema > validator/schema/intent.v1.json"
+    assert file.read_text(encoding="utf-8") == written(json_schema()) + "\n", again
 
 
-@pytest.mark.parametrize(
-    ("part", "kind"),
-    [
-        ("assumptions", Assumption),
-        ("set_aside", SetAside),
-        ("expectations", Expectation),
-        ("questions", Question),
-        ("findings", Finding),
-    ],
-)
-def test_each_part_has_the_keys_of_its_model(part, kind):
-    schema = domain_schema()["properties"][part]["items"]
-    assert set(schema["properties"]) == set(schema["required"]) == {one.name for one in fields(kind)}
-
-
-def test_the_document_has_the_keys_of_its_models():
+def test_the_document_has_the_keys_of_the_schema():
     assert set(domain_schema()["properties"]) == set(domain_schema()["required"]) == set(to_document(INTENT))
-    translator = domain_schema()["properties"]["translator"]
-    assert set(translator["properties"]) == {one.name for one in fields(TranslatorInfo)}
-
-
-def test_names_are_those_of_the_models():
-    assert DEFS["metric"]["enum"] == list(get_args(Metric)) == list(UNITS)
-    assert DEFS["stat"]["enum"] == [*get_args(Stat), None]
-    assert DEFS["op"]["enum"] == list(get_args(Op))
-    assert domain_schema()["properties"]["outcome"]["enum"] == [outcome.value for outcome in Outcome]
-    for kind, key in (
-        (PrecisionRule, "rule"),
-        (PrecisionRule, "value"),
-        (Placement, "rule"),
-        (Config, "key"),
-        (ReconfigRule, "rule"),
-    ):
-        name = kind.__dataclass_fields__["type"].default
-        assert DEFS[name]["properties"][key]["enum"] == list(get_args(kind.__annotations__[key]))
 
 
 @pytest.mark.parametrize(("metric", "unit"), list(product(UNITS, sorted({*chain(*UNITS.values())}))))
@@ -173,6 +128,6 @@ WHOLE = Draft202012Validator(domain_schema())
 
 @pytest.mark.slow
 @given(broken())
-def test_checking_goal_by_goal_finds_what_the_whole_schema_finds(document):
-    whole = {(tuple(one.absolute_path), one.message) for one in WHOLE.iter_errors(document)}
-    assert {(path, problem.message) for path, problem in errors(document)} == whole
+def test_checking_goal_by_goal_blames_what_the_whole_schema_blames(document):
+    whole = {tuple(one.absolute_path)[:2] for one in WHOLE.iter_errors(document)}
+    assert {path[:2] for path, _ in errors(document)} == whole
