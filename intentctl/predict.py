@@ -20,7 +20,7 @@ from selector.performance.simulator import Server, simulate
 from selector.performance.traces import Trace, read_trace
 from selector.prediction import confidence, server_of
 from selector.profiles import load
-from selector.shapes import shape, shape_of
+from selector.shapes import shape
 
 Document = dict[str, Any]
 
@@ -88,7 +88,7 @@ def _model(name: str) -> ModelSpec:
         raise UnsupportedModelError(f"{config} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise UnsupportedModelError(f"{config} is not a JSON object")
-    return shape_of(data, config.parent.name)
+    return ModelSpec.from_config(data, config.parent.name)
 
 
 def _parts(topology: str) -> list[re.Match[str]]:

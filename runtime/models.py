@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from runtime.architectures import MIXTURES, architecture_of
 from runtime.errors import TopologyError, UnsupportedModelError
 
 BYTES_PER_VALUE: Mapping[str, float] = {
@@ -131,15 +132,6 @@ class Cluster:
         return self.network
 
 
-ARCHITECTURES: Mapping[str, tuple[bool, bool]] = {
-    "LlamaForCausalLM": (False, False),
-    "MistralForCausalLM": (False, False),
-    "Qwen2ForCausalLM": (True, False),
-    "Qwen3ForCausalLM": (False, True),
-}
-"""Architecture to (bias on q, k and v; norm on q and k)."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """The shape of a decoder-only transformer, read from a checkpoint's ``config.json``."""
@@ -166,36 +158,60 @@ class ModelSpec:
         """Read a Hugging Face ``config.json``.
 
         Raises:
-            UnsupportedModelError: the architecture is not one of ``ARCHITECTURES``, or a needed key is missing or no number.
+            UnsupportedModelError: the architecture is not known, or a needed key is missing or impossible.
         """
-        architecture = (config.get("architectures") or ["none"])[0]
-        if architecture not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise UnsupportedModelError(
-                f"{name}: architecture {architecture} is not supported; supported are {known}"
-            )
-        bias, qk_norm = ARCHITECTURES[architecture]
+        architecture, known = architecture_of(config, name)
         try:
             heads = int(config["num_attention_heads"])
-            return cls(
+            num_experts, experts_per_token = known.experts(config)
+            spec = cls(
                 name=name,
                 architecture=architecture,
                 num_layers=int(config["num_hidden_layers"]),
                 hidden_size=int(config["hidden_size"]),
-                intermediate_size=int(config["intermediate_size"]),
+                intermediate_size=int(config[known.width]),
                 num_heads=heads,
                 num_kv_heads=int(config.get("num_key_value_heads") or heads),
-                head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+                head_dim=int(config.get("head_dim") or config["hidden_size"] // max(1, heads)),
                 vocab_size=int(config["vocab_size"]),
                 max_position_embeddings=int(config["max_position_embeddings"]),
                 tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-                attention_bias=bias or bool(config.get("attention_bias", False)),
-                qk_norm=qk_norm,
+                attention_bias=known.attention_bias or bool(config.get("attention_bias", False)),
+                qk_norm=known.qk_norm,
+                num_experts=num_experts,
+                experts_per_token=experts_per_token,
             )
         except KeyError as missing:
             raise UnsupportedModelError(f"{name}: config.json has no {missing}") from missing
         except (TypeError, ValueError) as error:
             raise UnsupportedModelError(f"{name}: config.json misstates a number: {error}") from error
+        if wrong := spec._impossible():
+            raise UnsupportedModelError(f"{name}: {wrong}")
+        return spec
+
+    def _impossible(self) -> str | None:
+        """What is wrong with the sizes, in the words of a config.json."""
+        sizes = {
+            "num_hidden_layers": self.num_layers, "hidden_size": self.hidden_size, "intermediate_size": self.intermediate_size,
+            "num_attention_heads": self.num_heads, "num_key_value_heads": self.num_kv_heads, "head_dim": self.head_dim,
+            "vocab_size": self.vocab_size, "the number of experts": self.num_experts,
+        }  # fmt: skip
+        if wrong := [key for key, value in sizes.items() if value < 1]:
+            return f"{', '.join(wrong)} must be 1 or more"
+        if self.num_heads % self.num_kv_heads:
+            return f"{self.num_heads} heads cannot share {self.num_kv_heads} KV heads evenly"
+        if not 1 <= self.experts_per_token <= self.num_experts:
+            return f"a token cannot use {self.experts_per_token} of {self.num_experts} experts"
+        return None
+
+    @property
+    def unserved(self) -> str | None:
+        """Why no engine here serves the model; None where they do."""
+        if self.architecture not in MIXTURES:
+            return None
+        return (
+            f"{self.name} is a mixture of experts ({self.architecture}): it can be planned for but not served"
+        )
 
     @property
     def attention_parameters(self) -> int:
@@ -211,6 +227,11 @@ class ModelSpec:
     def layer_parameters(self) -> int:
         """Parameters of one decoder layer (norms, biases and the experts' router left out: under 0.1 %)."""
         return self.attention_parameters + self.num_experts * self.expert_parameters
+
+    @property
+    def active_layer_parameters(self) -> int:
+        """Parameters of one decoder layer that a token meets: of the experts, those that it uses."""
+        return self.attention_parameters + self.experts_per_token * self.expert_parameters
 
     @property
     def embedding_parameters(self) -> int:

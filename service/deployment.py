@@ -105,8 +105,10 @@ class Deployment:
         """Refuse what one service cannot run.
 
         Raises:
-            RefusedError: there are several machines, or a model whose weights are not here.
+            RefusedError: there are several machines, or a model that cannot be served.
         """
+        for model in self.models:
+            model.to_serve()
         if len(self.cluster.nodes) > 1:
             names = ", ".join(node.name for node in self.cluster.nodes)
             raise RefusedError(
@@ -114,8 +116,6 @@ class Deployment:
                 f"{self.file}: the nodes {names} can be planned for together but not served: a service runs on one "
                 "machine; leave the node that it is to run on",
             )
-        for model in self.models:
-            model.to_serve()
 
 
 def load(file: Path) -> Deployment:

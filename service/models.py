@@ -50,8 +50,10 @@ class ServedModel:
         """Its checkpoint folder.
 
         Raises:
-            RefusedError: the deployment only knows its shape.
+            RefusedError: no engine serves such a model, or the deployment only knows its shape.
         """
+        if self.spec.unserved:
+            raise RefusedError(Code.UNSUPPORTED, f"{self.where}: {self.spec.unserved}")
         if self.checkpoint is None:
             raise RefusedError(
                 Code.UNSUPPORTED,

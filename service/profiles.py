@@ -14,7 +14,7 @@ from selector.performance.calibrate import KIND as CPU
 from selector.performance.calibrate import fit_cpu
 from selector.profiles import load
 from service.deployment import Deployment
-from service.errors import DeploymentError
+from service.errors import DeploymentError, RefusedError
 from service.models import ServedModel
 from validator.models import Speed
 
@@ -31,12 +31,21 @@ def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> d
 def _profile(kind: str, deployment: Deployment, model: ServedModel, folder: Path) -> Profile:
     name = deployment.profiles.get(kind)
     if kind == CPU and name is None:
-        return cpu_profile(model.to_serve(), folder)
+        return cpu_profile(_measurable(model), folder)
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:
         hint = "" if name else f"; name one for {kind} under profiles"
         raise DeploymentError(f"{deployment.file}: profiles.{kind}: {error}{hint}") from error
+
+
+def _measurable(model: ServedModel) -> Path:
+    try:
+        return model.to_serve()
+    except RefusedError as error:
+        raise DeploymentError(
+            f"{error}; so the CPU cannot be measured with it: name a profile for CPU under profiles"
+        ) from error
 
 
 def cpu_profile(checkpoint: Path, folder: Path) -> Profile:

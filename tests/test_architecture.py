@@ -74,6 +74,7 @@ PURE = (
     "selector/",
     "intentctl/arguments.py",
     "intentctl/explain.py",
+    "runtime/architectures.py",
     "runtime/models.py",
     "runtime/capabilities.py",
     "runtime/errors.py",

@@ -66,15 +66,15 @@ def _bandwidth(node: str, kind: str, model: ModelSpec, left: Room, site: Site) -
 
 
 def _pass_bytes(model: ModelSpec, formats: frozenset[str]) -> float:
-    """Weights that one pass reads: every layer, and the output head."""
+    """Weights that one pass reads: every layer, of its experts those that one token uses, and the output head."""
     width = min(BYTES_PER_VALUE[name] for name in formats)
-    return model.num_layers * model.layer_parameters * width + model.embedding_parameters * HEAD_BYTES
+    return model.num_layers * model.active_layer_parameters * width + model.embedding_parameters * HEAD_BYTES
 
 
 def _throughput(
     place: str, goal: Objective, model: ModelSpec, left: Room, site: Site, words: Words
 ) -> Iterator[Finding]:
-    """A token takes two operations per parameter, and a request has a token at least."""
+    """A token takes two operations per parameter that it meets, and a request has a token at least."""
     ceiling = _tokens_s(left.gpus, left.most, model, site)
     if interval(goal).low > ceiling:
         most = words.amount(_rounded(ceiling, math.floor), goal.unit, "")
@@ -85,7 +85,7 @@ def _throughput(
 def _tokens_s(gpus: Sequence[Gpu], most: int, model: ModelSpec, site: Site) -> float:
     speeds = [site.speeds[gpu.kind].flops_s if gpu.kind in site.speeds else math.inf for gpu in gpus]
     fastest = sum(sorted(speeds, reverse=True)[:most])
-    return fastest / (2 * (model.num_layers * model.layer_parameters + model.embedding_parameters))
+    return fastest / (2 * (model.num_layers * model.active_layer_parameters + model.embedding_parameters))
 
 
 def _cost(

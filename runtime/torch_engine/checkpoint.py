@@ -81,8 +81,10 @@ class Checkpoint:
         """
         self.folder = folder
         config = _read_json(folder / "config.json")
-        _refuse_options(config, str(folder))
         self.spec = ModelSpec.from_config(config, folder.name)
+        if self.spec.unserved:
+            raise UnsupportedModelError(self.spec.unserved)
+        _refuse_options(config, str(folder))
         self.norm_eps = float(config.get("rms_norm_eps", 1e-6))
         self.rope = Rope.from_config(config, str(folder))
         self.open_tensors()

@@ -15,7 +15,14 @@ from pathlib import Path
 
 from runtime.capabilities import Capabilities
 from runtime.engine import EngineStats, Finish, Moved, Output, Request, Token
-from runtime.errors import CheckpointError, EngineLostError, EngineStartError, RuntimeFault, SwitchError
+from runtime.errors import (
+    CheckpointError,
+    EngineLostError,
+    EngineStartError,
+    RuntimeFault,
+    SwitchError,
+    UnsupportedModelError,
+)
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.vllm_engine import launch
@@ -317,4 +324,7 @@ def _read_spec(checkpoint: Path) -> ModelSpec:
         raise CheckpointError(f"{checkpoint / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"{checkpoint / 'config.json'} should hold a JSON object")
-    return ModelSpec.from_config(config, checkpoint.name)
+    spec = ModelSpec.from_config(config, checkpoint.name)
+    if spec.unserved:
+        raise UnsupportedModelError(spec.unserved)
+    return spec

@@ -229,7 +229,7 @@ def test_a_lost_engine_ends_the_streams_of_its_model_alone(http, service):
     asked = {"model": "counting", "prompt": "abc", "max_tokens": 5}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(http.post, "/openai/v1/completions", json=asked)
-        while not service.engines["counting"].requests:
+        while not service.parts.servings["counting"].router.num_streams:
             pass
         service.engines["counting"].lose("rank 1 was lost")
         assert waiting.result().status_code == 503

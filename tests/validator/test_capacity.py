@@ -67,6 +67,17 @@ def test_what_some_topology_might_do_passes(goals, big, en):
     assert list(check(goals, big, en)) == []
 
 
+def test_only_the_experts_that_a_token_uses_bound_what_is_possible(big, en):
+    dense = big.models["llama-3-70b"]
+    eight = replace(dense, intermediate_size=dense.intermediate_size // 2, num_experts=8, experts_per_token=2)
+    sparse = replace(big, models={dense.name: eight})
+    asked = [tpot(0.008)], [bound("throughput_tok", ">=", 1e6, "tokens/s")]
+
+    assert [list(check(goals, sparse, en)) for goals in asked] == [
+        list(check(goals, big, en)) for goals in asked
+    ]
+
+
 def test_devices_without_a_known_speed_may_do_anything(big, en):
     unknown = replace(big, speeds={"A100": big.speeds["A100"]})
     assert list(check([tpot(0.0002), bound("throughput_tok", ">=", 1e9, "tokens/s")], unknown, en)) == []

@@ -77,6 +77,15 @@ def test_an_unsupported_architecture_is_named_with_the_supported_ones(folder: Pa
         Checkpoint(folder)
 
 
+def test_a_mixture_of_experts_is_refused_by_name(folder: Path) -> None:
+    edit_config(folder, architectures=["MixtralForCausalLM"], num_local_experts=4, num_experts_per_tok=2)
+    with pytest.raises(UnsupportedModelError) as refused:
+        Checkpoint(folder)
+    assert str(refused.value) == (
+        "copy is a mixture of experts (MixtralForCausalLM): it can be planned for but not served"
+    )
+
+
 @pytest.mark.parametrize(
     "option",
     [

@@ -127,6 +127,10 @@ async def test_a_broken_config_is_named(tmp_path: Path, content: bytes) -> None:
     ("change", "said"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel is not supported"),
+        (
+            {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2},
+            "is a mixture of experts (MixtralForCausalLM): it can be planned for but not served",
+        ),
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"hidden_size": "wide"}, "misstates a number: invalid literal for int() with base 10: 'wide'"),
         ({"vocab_size": [100]}, "misstates a number"),

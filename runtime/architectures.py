@@ -1,0 +1,70 @@
+"""The architectures that are known, and by which keys the ``config.json`` of each says what it has. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What sets one architecture apart from Llama."""
+
+    attention_bias: bool = False
+    """On q, k and v."""
+    qk_norm: bool = False
+    """On q and k."""
+    width: str = "intermediate_size"
+    """Key of the width of one MLP."""
+    counts: tuple[str, ...] = ()
+    """Spellings of the key of how many experts a layer has; empty for a dense model."""
+
+    def experts(self, config: Mapping[str, Any]) -> tuple[int, int]:
+        """How many experts a layer has, and how many of them a token uses; one and one for a dense model.
+
+        Raises:
+            KeyError, TypeError, ValueError: a key is missing, or no number.
+        """
+        if not self.counts:
+            return 1, 1
+        count = next((key for key in self.counts if key in config), self.counts[0])
+        return int(config[count]), int(config["num_experts_per_tok"])
+
+
+DENSE: Mapping[str, Architecture] = {
+    "LlamaForCausalLM": Architecture(),
+    "MistralForCausalLM": Architecture(),
+    "Qwen2ForCausalLM": Architecture(attention_bias=True),
+    "Qwen3ForCausalLM": Architecture(qk_norm=True),
+}
+"""Those that the engines serve."""
+
+MIXTURES: Mapping[str, Architecture] = {
+    "MixtralForCausalLM": Architecture(counts=("num_local_experts",)),
+    "Qwen3MoeForCausalLM": Architecture(
+        qk_norm=True, width="moe_intermediate_size", counts=("num_experts", "num_local_experts")
+    ),
+}
+"""Mixtures of experts: they can be planned for."""
+
+
+def architecture_of(config: Mapping[str, Any], name: str) -> tuple[str, Architecture]:
+    """The architecture that a ``config.json`` names.
+
+    Raises:
+        UnsupportedModelError: it is not known, or some layers of a mixture of experts have none.
+    """
+    said = (config.get("architectures") or ["none"])[0]
+    if said in MIXTURES and (config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1):
+        raise UnsupportedModelError(
+            f"{name}: mlp_only_layers or decoder_sparse_step in config.json leaves some layers without experts; "
+            "a mixture of experts can be planned for where all its layers are alike"
+        )
+    found = DENSE.get(said) or MIXTURES.get(said)
+    if found is None:
+        raise UnsupportedModelError(
+            f"{name}: architecture {said} is not supported; supported are {', '.join(DENSE)}, "
+            f"and for planning {', '.join(MIXTURES)}"
+        )
+    return said, found
