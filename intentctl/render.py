@@ -333,7 +333,8 @@ def size(num_bytes: float) -> str:
 
 def operation_rows(operation: OperationDocument) -> list[Row]:
     """How far a switch is, or what it did."""
-    rows = [("operation", f"{operation.id} of {operation.plan_id}"), ("phase", operation.phase.value)]
+    model = f" for {operation.model}" if operation.model else ""
+    rows = [("operation", f"{operation.id} of {operation.plan_id}{model}"), ("phase", operation.phase.value)]
     if result := operation.result:
         rows.append(("from", result.source))
         rows.append(("to", result.target))

@@ -1,0 +1,78 @@
+"""Two models of different architectures in one service: switched at the same time under streams, and one engine killed."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from intentctl.commands import follow
+from intentctl.demo import LOGPROB_TOLERANCE, PROMPTS, started_service
+from intentctl.measure import difference
+from intentctl.streams import Load, Recording
+from service.documents.plans import PlanRequest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "local-two-models.yaml"
+MODELS = ("counting", "counting-llama")
+MAX_TOKENS = 12_000
+TOKENS = 60
+"""Each stream has so many before, between and after the switches."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def service():
+    with started_service(EXAMPLE) as client:
+        yield client
+
+
+@pytest.fixture
+async def openai(service):
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as client:
+        yield client
+
+
+def equal(one: Recording, other: Recording) -> bool:
+    """The tokens and logprobs of a stream are those of a run without a switch, as far as it came."""
+    found = difference(one.stream(), other.stream(len(one.tokens)))
+    return found.tokens_equal and found.worst_logprob <= LOGPROB_TOLERANCE
+
+
+async def test_sixteen_streams_of_two_models_do_not_notice_that_both_switch_at_once(service, openai):
+    loads = [Load(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS]
+    await asyncio.gather(*(load.grow(TOKENS) for load in loads))
+    for text in ("run it with tp=1 pp=1", "run it with tp=2"):
+        plans = (await asyncio.to_thread(service.plan, PlanRequest(text=text))).plans
+        assert [plan.model for plan in plans] == list(MODELS)
+        started = await asyncio.gather(*(asyncio.to_thread(service.apply, plan.id) for plan in plans))
+        for operation in started:
+            *_, end = await asyncio.to_thread(lambda one=operation: list(follow(service, one.id, 120)))
+            assert end.result is not None, end.error
+            assert (end.result.moved, end.result.left_to_drain) == (8, 0)
+            await asyncio.gather(*(load.grow(TOKENS, end.phases[-1].at) for load in loads))
+    switched = [await load.stop() for load in loads]
+    states = (await asyncio.to_thread(service.models)).models
+    assert all((state.tokens.lost, state.tokens.duplicates) == (0, 0) for state in states)
+
+    most = max(len(recording.tokens) for recordings in switched for recording in recordings)
+    same = [await Load(openai, model, PROMPTS, most).finish() for model in MODELS]
+    pairs = [pair for two in zip(switched, same, strict=True) for pair in zip(*two, strict=True)]
+    assert sum(equal(one, other) for one, other in pairs) == 16
+
+
+async def test_the_streams_of_the_other_model_do_not_notice_that_an_engine_is_killed(service, openai):
+    first, second = (Load(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS)
+    await asyncio.gather(first.grow(TOKENS), second.grow(TOKENS))
+    os.kill(driver_of(service, MODELS[0]), signal.SIGKILL)
+    assert all("engine" in (recording.error or "") for recording in await first.finish())
+
+    await second.grow(3 * TOKENS)
+    left = await second.stop()
+    most = max(len(recording.tokens) for recording in left)
+    again = await Load(openai, MODELS[1], PROMPTS, most).finish()
+    assert [recording.error for recording in left] == [None] * 8
+    assert sum(equal(one, other) for one, other in zip(left, again, strict=True)) == 8
