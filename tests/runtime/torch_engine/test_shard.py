@@ -10,6 +10,7 @@ import transformers
 
 LENGTH = 40
 CHUNKS = "13,8,1,1,16,1"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def ours(folder: Path, shape: str, out: Path, kind: str = "CPU") -> torch.Tensor:
@@ -19,7 +20,8 @@ def ours(folder: Path, shape: str, out: Path, kind: str = "CPU") -> torch.Tensor
     return logits
 
 
-def theirs(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+def theirs(folder: Path, vocab_size: int) -> torch.Tensor:
+    tokens = torch.randint(0, vocab_size, (LENGTH,), generator=torch.Generator().manual_seed(5))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
         logits: torch.Tensor = model(tokens[None]).logits[0]
@@ -33,12 +35,22 @@ def test_logits_equal_transformers(
     checkpoints: dict[str, Path], tmp_path: Path, kind: str, tp: int, pp: int
 ) -> None:
     folder = checkpoints[kind]
-    tokens = torch.randint(0, 101, (LENGTH,), generator=torch.Generator().manual_seed(5))
     got = ours(folder, f"{tp}x{pp}", tmp_path)
-    want = theirs(folder, tokens)
+    want = theirs(folder, 101)
     assert got.shape == want.shape
     assert (got - want).abs().max() < 1e-4
     assert want.std() > 1, "the checkpoint is too flat to show a difference"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 2)])
+def test_the_small_counting_checkpoint_is_computed_as_transformers_does(
+    tmp_path: Path, tp: int, pp: int
+) -> None:
+    folder = EXAMPLES / "counting-llama"
+    got, want = ours(folder, f"{tp}x{pp}", tmp_path), theirs(folder, 98)
+    assert got.shape == want.shape
+    assert (got - want).abs().max() < 1e-4 * want.std()
 
 
 @pytest.mark.slow
