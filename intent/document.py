@@ -94,10 +94,22 @@ def _encoded(value: Any) -> Any:
 
 def _read(kind: Any, data: Any, pointer: str) -> Any:
     try:
-        return _adapter(kind).validate_json(json.dumps(data), strict=True)
+        return _adapter(kind).validate_json(json.dumps(_whole(data)), strict=True)
     except ValidationError as error:
         place, problem = _first(error, 0 if kind is Goal else 2)
         raise DocumentError(pointer + pointer_to(place), problem) from None
+
+
+def _whole(data: Any) -> Any:
+    """What JSON Schema calls a whole number as one, however it is written: 2.0 is 2."""
+    match data:
+        case float() if data.is_integer():
+            return int(data)
+        case Mapping():
+            return {key: _whole(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_whole(value) for value in data]
+    return data
 
 
 @cache

@@ -41,8 +41,11 @@ class ControlApi(FastAPI):
         document = _with_intents(super().openapi())
         for path in document["paths"].values():
             for method in path.values():
-                error = method["responses"]["default"]
-                error["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                if "requestBody" in method:
+                    method["responses"]["400"] = {"description": "`invalid_request`: the body is no JSON"}
+                for status, answer in method["responses"].items():
+                    if status == "default" or status >= "400":
+                        answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         return document
 
 

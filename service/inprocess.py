@@ -76,7 +76,7 @@ class FromFile:
     def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
         """As the protocol says."""
         now = self._clock(follow_up.now)
-        previous = usecases.check(intent, self._deployment, now)
+        previous = self._checked(intent, now)
         return AmendmentDocument.of(intents.amend(previous, follow_up, self._deployment, now, self._llm))
 
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
@@ -170,7 +170,16 @@ class FromFile:
             kept = self._settled(wish.intent_id)
             intent, version = kept.intent, kept.version
         assert intent is not None, "a wish is words, a document or an id"
-        return usecases.check(intent, self._deployment, self._clock(now)), version
+        return self._checked(intent, self._clock(now)), version
+
+    def _checked(self, intent: Intent, now: datetime) -> Intent:
+        """A document from outside, checked again: what it says of itself counts for nothing.
+
+        Raises:
+            RefusedError: it has another form than the domain schema allows.
+        """
+        usecases.refuse_outside_schema(intent)
+        return usecases.check(intent, self._deployment, now)
 
     def _settled(self, intent_id: str) -> VersionDocument:
         """The version of an intent that is kept which can be planned for."""
@@ -268,6 +277,15 @@ class Served(FromFile):
             self._in_loop(serving.engine.stats())
         shapes = tuple(ModelHealth(model=name, shape=one.engine.topology.shape) for name, one in servings)
         return Health(status="ok", models=shapes)
+
+    def _checked(self, intent: Intent, now: datetime) -> Intent:
+        """A document from outside, checked again: what it says of itself counts for nothing.
+
+        Raises:
+            RefusedError: it has another form than the domain schema allows.
+        """
+        usecases.refuse_outside_schema(intent)
+        return usecases.check(intent, self._deployment, now)
 
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)

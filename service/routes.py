@@ -6,6 +6,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
 from service.composition import Composition
@@ -30,6 +31,7 @@ from service.documents.plans import (
     SimulationDocument,
     WishRequest,
 )
+from service.documents.problems import STATUS, Code, Problem
 from service.documents.state import Health, ModelsDocument, ProfilesDocument, StateDocument
 from service.metrics import merged
 from service.operator import Operator
@@ -49,25 +51,72 @@ Parts = Annotated[Composition, Depends(_parts)]
 routes = APIRouter()
 
 
-@routes.post("/v1/intents:translate", tags=["intents"], response_model=IntentForm)
+class _Id(Convertor[str]):
+    """An id in a path: a colon begins what is done with it."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("id", _Id())
+
+
+def _refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
+    """The problems that a route may answer with, by their status."""
+    found: dict[int | str, dict[str, object]] = {}
+    for status in sorted({STATUS[code] for code in codes}):
+        named = ", ".join(f"`{code}`" for code in codes if STATUS[code] == status)
+        found[status] = {"model": Problem, "description": named}
+    return found
+
+
+READING = (Code.INVALID_REQUEST, Code.STORE)
+WISHING = (*READING, Code.NOT_FOUND, Code.CLARIFY, Code.CONFLICT, Code.INFEASIBLE, Code.OUT_OF_SCOPE)
+LOOKING = (Code.NOT_FOUND, Code.STALE_PLAN, Code.INFEASIBLE, Code.STORE)
+APPLYING = (
+    *READING,
+    Code.NOT_FOUND,
+    Code.NOT_APPROVED,
+    Code.ALREADY_APPLIED,
+    Code.STALE_PLAN,
+    Code.NO_CHANGE,
+    Code.FINDING_NOT_ACKNOWLEDGED,
+    Code.SWITCH_IN_PROGRESS,
+    Code.UNSUPPORTED,
+    Code.ENGINE_LOST,
+)
+
+
+@routes.post(
+    "/v1/intents:translate", tags=["intents"], response_model=IntentForm, responses=_refusals(*READING)
+)
 def translate(body: TranslateRequest, operator: Here) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
     return operator.translate(body.text, body.now)
 
 
-@routes.post("/v1/intents:amend", tags=["intents"])
+@routes.post(
+    "/v1/intents:amend", tags=["intents"], responses=_refusals(*READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE)
+)
 def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
     return operator.amend(body.intent, FollowUp(text=body.text, mode=body.mode, now=body.now))
 
 
-@routes.post("/v1/intents", tags=["intents"], status_code=201)
+@routes.post(
+    "/v1/intents", tags=["intents"], status_code=201, responses=_refusals(*READING, Code.OUT_OF_SCOPE)
+)
 def create_intent(body: TranslateRequest, response: Response, operator: Here) -> VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
 
 
-@routes.get("/v1/intents/{intent_id}", tags=["intents"])
+@routes.get("/v1/intents/{intent_id:id}", tags=["intents"], responses=_refusals(*READING, Code.NOT_FOUND))
 def intent(
     intent_id: str, operator: Here, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
 ) -> VersionDocument:
@@ -75,7 +124,12 @@ def intent(
     return operator.intent(intent_id, version)
 
 
-@routes.post("/v1/intents/{intent_id}:amend", tags=["intents"], status_code=201)
+@routes.post(
+    "/v1/intents/{intent_id:id}:amend",
+    tags=["intents"],
+    status_code=201,
+    responses=_refusals(*READING, Code.NOT_FOUND, Code.OUT_OF_SCOPE, Code.NO_CHANGE, Code.STALE_INTENT),
+)
 def amend_intent(
     intent_id: str, body: VersionedFollowUp, response: Response, operator: Here
 ) -> VersionDocument:
@@ -87,7 +141,10 @@ def amend_intent(
     "/v1/plans",
     tags=["plans"],
     status_code=201,
-    responses={200: {"model": PlanAnswer, "description": "A question must be answered first"}},
+    responses={
+        200: {"model": PlanAnswer, "description": "A question must be answered first"},
+        **_refusals(*WISHING),
+    },
 )
 def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnswer:
     """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
@@ -99,37 +156,37 @@ def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnsw
     return answer
 
 
-@routes.post("/v1/openslo:export", tags=["openslo"])
+@routes.post("/v1/openslo:export", tags=["openslo"], responses=_refusals(*WISHING, Code.UNSUPPORTED))
 def export_openslo(body: WishRequest, operator: Here) -> ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
 
 
-@routes.post("/v1/openslo:import", tags=["openslo"])
+@routes.post("/v1/openslo:import", tags=["openslo"], responses=_refusals(*READING, Code.UNSUPPORTED))
 def import_openslo(body: ImportRequest, operator: Here) -> ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     return operator.import_openslo(body.documents)
 
 
-@routes.get("/v1/plans/{plan_id}", tags=["plans"])
+@routes.get("/v1/plans/{plan_id:id}", tags=["plans"], responses=_refusals(Code.NOT_FOUND, Code.STORE))
 def plan(plan_id: str, operator: Here) -> PlanDocument:
     """A plan made before."""
     return operator.saved_plan(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id}/simulation", tags=["plans"])
+@routes.get("/v1/plans/{plan_id:id}/simulation", tags=["plans"], responses=_refusals(*LOOKING))
 def simulation(plan_id: str, operator: Here) -> SimulationDocument:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     return operator.simulation(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id}/frontiers", tags=["plans"])
+@routes.get("/v1/plans/{plan_id:id}/frontiers", tags=["plans"], responses=_refusals(*LOOKING))
 def frontiers(plan_id: str, operator: Here) -> FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)
 
 
-@routes.post("/v1/plans/{plan_id}:apply", tags=["plans"], status_code=202)
+@routes.post("/v1/plans/{plan_id:id}:apply", tags=["plans"], status_code=202, responses=_refusals(*APPLYING))
 def apply(
     plan_id: str, response: Response, operator: Here, body: ApplyRequest | None = None
 ) -> OperationDocument:
@@ -142,13 +199,20 @@ def apply(
     return operation
 
 
-@routes.get("/v1/operations/{operation_id}", tags=["operations"])
+@routes.get(
+    "/v1/operations/{operation_id:id}", tags=["operations"], responses=_refusals(Code.NOT_FOUND, Code.STORE)
+)
 def operation(operation_id: str, operator: Here) -> OperationDocument:
     """How far a switch has come."""
     return operator.operation(operation_id)
 
 
-@routes.get("/v1/events", tags=["operations"], response_class=EventSourceResponse)
+@routes.get(
+    "/v1/events",
+    tags=["operations"],
+    response_class=EventSourceResponse,
+    responses=_refusals(Code.INVALID_REQUEST),
+)
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header()] = None
 ) -> AsyncIterator[ServerSentEvent]:
@@ -164,31 +228,31 @@ def models(operator: Here) -> ModelsDocument:
     return operator.models()
 
 
-@routes.get("/v1/models/{model:path}/topology", tags=["state"])
+@routes.get("/v1/models/{model:path}/topology", tags=["state"], responses=_refusals(Code.NOT_FOUND))
 def topology_of(model: str, operator: Here) -> StateDocument:
     """What runs of one model, on what, and whether it is being changed."""
     return operator.topology(model)
 
 
-@routes.get("/v1/models/{model:path}/profiles", tags=["state"])
+@routes.get("/v1/models/{model:path}/profiles", tags=["state"], responses=_refusals(Code.NOT_FOUND))
 def profiles_of(model: str, operator: Here) -> ProfilesDocument:
     """A model's sizes and the profile of each of its device kinds, as plans take them."""
     return operator.profiles(model)
 
 
-@routes.get("/v1/topology", tags=["state"])
+@routes.get("/v1/topology", tags=["state"], responses=_refusals(Code.INVALID_REQUEST))
 def topology(operator: Here) -> StateDocument:
     """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
-@routes.get("/v1/profiles", tags=["state"])
+@routes.get("/v1/profiles", tags=["state"], responses=_refusals(Code.INVALID_REQUEST))
 def profiles(operator: Here) -> ProfilesDocument:
     """What predictions of the only model are made from; where several are served, each has a path of its own."""
     return operator.profiles()
 
 
-@routes.get("/healthz", tags=["state"])
+@routes.get("/healthz", tags=["state"], responses=_refusals(Code.ENGINE_LOST))
 def health(operator: Here) -> Health:
     """Answers 200 while the engine of every model runs, a problem otherwise."""
     return operator.health()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from intent.document import pointer_to, to_document
 from intent.fold import is_chinese
 from intent.messages import Language, say
 from intent.models import (
@@ -36,6 +37,7 @@ from service.models import ServedModel
 from service.profiles import speeds
 from service.windows import covers, in_words, moment
 from validator.models import Site
+from validator.schema import errors
 from validator.validate import validate
 
 
@@ -97,6 +99,21 @@ def _damaged(text: str) -> Intent:
         outcome=Outcome.OUT_OF_SCOPE,
         findings=(Finding("text_damaged", "/text", words),),
     )
+
+
+def refuse_outside_schema(intent: Intent) -> None:
+    """Refuse an intent document of another form than intents have.
+
+    Raises:
+        RefusedError: with each place that the domain schema does not allow.
+    """
+    found = [
+        Detail(f"/intent{pointer_to(place)}", problem.message, "schema_violation")
+        for place, problem in errors(to_document(intent))
+    ]
+    if found:
+        message = "; ".join(f"{one.pointer}: {one.message}" for one in found)
+        raise RefusedError(Code.INVALID_REQUEST, message, found)
 
 
 def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:

@@ -44,7 +44,13 @@ class Request(BaseModel):
 Text = InstanceOf[str]
 """Words; a string with halves of characters is one too, and gets an intent that says what is wrong with it."""
 
-Moment = Annotated[str | None, Field(description=f"the clock, instead of the present: {MOMENT}")]
+_DATE = r"(19[7-9]\d|2\d{3})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
+MomentText = Annotated[
+    str, Field(json_schema_extra={"pattern": rf"^{_DATE}([T ]{_CLOCK}(Z|[+-]{_CLOCK})?)?$"})
+]
+"""A moment as people write it; what Python reads beside that is read too."""
+Moment = Annotated[MomentText | None, Field(description=f"the clock, instead of the present: {MOMENT}")]
 
 Json = dict[str, JsonValue]
 """An object of somebody else's form."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import ConfigDict, Field, computed_field, model_validator
+from pydantic.config import JsonDict
 
 from intent.models import Finding
 from runtime.models import Stage, Topology
 from selector.models import LeftOut, Source, Switch
-from service.documents.forms import Document, Finite, IntentForm, Moment, Request, Text
+from service.documents.forms import Document, Finite, IntentForm, Moment, MomentText, Request, Text
 from service.windows import MOMENT
 
 
@@ -131,8 +132,23 @@ class InfeasibleDocument(Document):
     left_out: tuple[LeftOut, ...] = ()
 
 
+def _one_of(**types: str) -> JsonDict:
+    """That exactly one of these keys has a value, as JSON Schema."""
+    return {
+        "oneOf": [
+            {
+                "required": [key],
+                "properties": {one: {"type": types[one] if one == key else "null"} for one in types},
+            }
+            for key in types
+        ]
+    }
+
+
 class WishRequest(Request):
     """A wish: words, the intent document that a translation gave, or the id of an intent that is kept."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of(text="string", intent="object", intent_id="string"))
 
     text: Text | None = None
     intent: IntentForm | None = None
@@ -149,7 +165,7 @@ class When(Request):
     """The time to plan for: the present, and the window in force or the first that a goal names, unless said."""
 
     now: Moment = None
-    at: str | None = Field(default=None, description=f"plan for that moment: {MOMENT}")
+    at: MomentText | None = Field(default=None, description=f"plan for that moment: {MOMENT}")
     window: str | None = Field(
         default=None,
         description="plan for that window; unless said, the one in force or the first that a goal names",

@@ -126,3 +126,11 @@ def test_what_values_may_be_is_left_to_the_validator(document):
 def test_what_is_no_object_is_refused(value):
     with pytest.raises(DocumentError):
         from_document(value)
+
+
+def test_a_whole_number_is_whole_however_it_is_written(document):
+    document["goals"][1]["value"] = 2.0
+    assert from_document(document) == from_document(json.loads(json.dumps(document).replace("2.0", "2")))
+    document["goals"][1]["value"] = 2.5
+    with pytest.raises(DocumentError, match="/goals/1/value"):
+        from_document(document)
