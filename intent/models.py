@@ -72,7 +72,8 @@ DEFAULT_STAT: Stat = "p95"
 
 NonEmpty = Annotated[str, Keywords(minLength=1)]
 Pointer = Annotated[str, Keywords(pattern="^(/[^/]*)*$")]
-Day = Annotated[str, Keywords(enum=["mon", "tue", "wed", "thu", "fri", "sat", "sun"])]
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+Day = Annotated[str, Keywords(enum=list(DAYS))]
 Date = Annotated[str, Keywords(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 ClockTime = Annotated[str, Keywords(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
 Positive = Annotated[float, Keywords(exclusiveMinimum=0)]

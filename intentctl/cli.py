@@ -38,7 +38,7 @@ def _moment(said: str | None) -> str | None:
     """A clock that is none is refused before anybody is asked."""
     if said is None:
         return None
-    from service.windows import moment
+    from intent.windows import moment
 
     try:
         moment(said, "UTC")

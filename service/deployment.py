@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from intent.models import NAMED_WINDOWS, Catalogue, RecurringWindow, Window
+from intent.models import DAYS, NAMED_WINDOWS, Catalogue, RecurringWindow, Window
+from intent.windows import in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
@@ -24,7 +25,6 @@ from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, read
 from service.models import ServedModel, read_models
-from service.windows import DAYS, in_force
 
 CPU = "CPU"
 """The kind whose figures are measured on the machine itself."""

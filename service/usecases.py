@@ -25,6 +25,7 @@ from intent.models import (
 )
 from intent.translate import INJECTION, flagged
 from intent.translate import translate as translate_text
+from intent.windows import holds, in_words, moment
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Infeasible, LeftOut, Plan, Problem, Profile, Ticket
@@ -35,7 +36,6 @@ from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.models import ServedModel
 from service.profiles import speeds
-from service.windows import covers, in_words, moment
 from validator.models import Site
 from validator.schema import errors
 from validator.validate import validate
@@ -212,7 +212,7 @@ class Segment:
             return True
         if self.at is None:
             return False
-        return covers(self.defined.get(window, window) if isinstance(window, str) else window, self.at, now)
+        return holds(self.defined.get(window, window) if isinstance(window, str) else window, self.at, now)
 
     def why_not(self, window: Window) -> str:
         """That a goal's window does not hold then."""

@@ -22,6 +22,7 @@ MAY_IMPORT = {
         "intent.document",
         "intent.messages",
         "intent.readback",
+        "intent.windows",
         "runtime.models",
         "runtime.capabilities",
         "runtime.footprint",
@@ -46,7 +47,6 @@ MAY_IMPORT = {
         "service.operator",
         "service.documents",
         "service.errors",
-        "service.windows",
         *STARTS,
     ),
 }

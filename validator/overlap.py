@@ -5,20 +5,17 @@ Names are looked up in the deployment's definitions. A name without one is a tim
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-from intent.models import DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.windows import DAY_MIN, Span, minutes, span
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-DAY_MIN = 24 * 60
 WEEK_MIN = 7 * DAY_MIN
 EVERY_DAY = timedelta(days=9)
 """A stretch longer than this holds every day of the week whole, in any zone."""
-
-Span = tuple[datetime, datetime]
 
 
 def overlap(a: Window, b: Window, windows: Mapping[str, Window], now: datetime) -> bool:
@@ -47,29 +44,12 @@ def defined(window: Window, windows: Mapping[str, Window]) -> Window:
     return window
 
 
-def span(window: DatedWindow) -> Span | None:
-    """First and (excluded) last moment of hours on a date; None if there is no such date or zone."""
+def once(window: DatedWindow) -> Span | None:
+    """From when to when hours on a date are; None if there is no such date or zone."""
     try:
-        midnight = datetime.fromisoformat(window.date).replace(tzinfo=ZoneInfo(window.tz))
-        return _hours(midnight, window.start, window.end)
+        return span(window, date.fromisoformat(window.date))
     except (ValueError, KeyError, OSError, OverflowError):
         return None
-
-
-def _hours(midnight: datetime, start: str, end: str) -> Span:
-    """Wall-clock hours of the day that begins at ``midnight``; an end at or before the start is the next day's."""
-    first, last = clock_min(start), clock_min(end)
-    last += DAY_MIN if last <= first else 0
-    ends = (midnight + timedelta(minutes=minutes) for minutes in (first, last))
-    start_utc, end_utc = (
-        moment.astimezone(UTC) for moment in ends
-    )  # within a zone, comparing ignores its offset
-    return start_utc, end_utc
-
-
-def clock_min(clock: str) -> int:
-    """Minutes since midnight of ``HH:MM``."""
-    return int(clock[:2]) * 60 + int(clock[3:])
 
 
 # -- recurring beside recurring --------------------------------------------------------------------
@@ -88,8 +68,7 @@ def _recurring(a: RecurringWindow, b: RecurringWindow, today: str) -> bool:
 
 def _minutes(window: RecurringWindow) -> list[tuple[int, int]]:
     """Half-open minutes of the week, Monday 00:00 being 0; the last ones may run into the next week."""
-    first, last = clock_min(window.start), clock_min(window.end)
-    last += DAY_MIN if last <= first else 0
+    first, last = minutes(window.start, window.end)
     days = [DAYS.index(day) * DAY_MIN for day in window.days]
     return [(day + first, day + last) for day in days]
 
@@ -112,11 +91,11 @@ def _shifts_min(a: str, b: str, today: str) -> tuple[int, ...]:
 # -- something that happens once -------------------------------------------------------------------
 
 
-def _stretch(once: Window, now: datetime) -> Span | None:
+def _stretch(window: Window, now: datetime) -> Span | None:
     """What is left of it; None if nothing is, or it can never be."""
-    if isinstance(once, FromNowWindow):
-        return now, _later(now, once.duration_s)
-    when = span(once) if isinstance(once, DatedWindow) else None
+    if isinstance(window, FromNowWindow):
+        return now, _later(now, window.duration_s)
+    when = once(window) if isinstance(window, DatedWindow) else None
     return (max(when[0], now), when[1]) if when and when[1] > now else None
 
 
@@ -142,11 +121,11 @@ def _occurrences(recurring: RecurringWindow, start: datetime, end: datetime) -> 
     """Those of the days from the eve of ``start`` to ``end``, as far as the calendar goes."""
     try:
         zone = ZoneInfo(recurring.tz)
-        day = start.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
-        last = end.astimezone(zone)
+        day = start.astimezone(zone).date() - timedelta(days=1)
+        last = end.astimezone(zone).date()
         while day <= last:
             if DAYS[day.weekday()] in recurring.days:
-                yield _hours(day, recurring.start, recurring.end)
+                yield span(recurring, day)
             day += timedelta(days=1)
     except (ValueError, KeyError, OSError, OverflowError):
         return

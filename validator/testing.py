@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from intent.models import (
+    DAYS,
     HIGHER_IS_BETTER,
     LATENCIES,
     NAMED_WINDOWS,
@@ -46,7 +47,6 @@ CATALOGUE = Catalogue(
 )
 """What the names of these goals are names of; there are eight devices."""
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CHANGED: tuple[Metric, ...] = (
     "ttft", "tpot", "e2e", "throughput_tok", "throughput_req", "gpu_util", "cost",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from intent.models import DatedWindow, Finding, Goal, RecurringWindow
 from validator.models import Site
-from validator.overlap import span
+from validator.overlap import once
 from validator.words import Words
 
 MOST_ZONES = 3
@@ -21,7 +21,7 @@ def check(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
             nearest = words.listed(_nearest(window.tz))
             yield words.finding("unknown_zone", f"{place}/tz", goal, "zones", zone=window.tz, nearest=nearest)
         elif isinstance(window, DatedWindow):
-            when = span(window)
+            when = once(window)
             if when is None:
                 yield words.finding("no_such_date", f"{place}/date", goal, date=window.date)
             elif when[1] <= site.now:

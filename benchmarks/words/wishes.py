@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 
 from intent.models import (
+    DAYS,
     HIGHER_IS_BETTER,
     LATENCIES,
     UNITS,
@@ -29,11 +30,10 @@ from intent.models import (
 EVIDENCE = "said"
 MOST_GOALS = 4
 
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_SETS = (
-    _DAYS,
-    _DAYS[:5],
-    _DAYS[5:],
+    DAYS,
+    DAYS[:5],
+    DAYS[5:],
     ("mon",),
     ("tue", "thu"),
     ("mon", "wed", "fri"),
@@ -235,7 +235,7 @@ def _window(chance: random.Random, catalogue: Catalogue) -> Window:
         case "recurring":
             start, end = chance.choice(_HOURS)
             days = chance.choice(_DAY_SETS)
-            if days == _DAYS and (start, end) == ("00:00", "24:00"):
+            if days == DAYS and (start, end) == ("00:00", "24:00"):
                 return "always"
             return RecurringWindow(days, start, end, _zone(chance, catalogue))
         case "dated":

@@ -6,7 +6,6 @@ from datetime import date, timedelta
 Day = Callable[[date], date | str]
 """Today to the day that is meant, or the code of a problem."""
 
-DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY, WEEKDAYS, WEEKENDS = tuple(range(7)), (0, 1, 2, 3, 4), (5, 6)
 
 

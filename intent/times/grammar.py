@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from intent.models import DAYS
 from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
 from intent.times.clock import HALVES, Clock
 from intent.times.dates import (
@@ -46,7 +47,7 @@ _COUNTS = re.compile(
     r"(?:[$€£¥]\s?\d[\d.,]*|usd|dollars?|bucks|times|twice|once|reconfigurations?|switches|[次元])\s*$",
     re.ASCII,
 )
-_ABBREVIATED = frozenset({"mon", "tue", "wed", "thu", "fri", "sat", "sun"})
+_ABBREVIATED = frozenset(DAYS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,17 @@
 """What was said of one window, piece by piece, and the window it comes to."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
 from intent.times import zones
 from intent.times.clock import HALVES, PARTS, Clock, span, spelled
-from intent.times.dates import DAY_NAMES, EVERY_DAY, Day, coming, in_days
+from intent.times.dates import EVERY_DAY, Day, coming, in_days
 from intent.times.durations import LONGEST_S
+from intent.windows import DAY_MIN, clock_moment, last_minute, minute_of
 
 AMBIGUOUS = zones.AMBIGUOUS
-DAY = 1440
-"""Minutes."""
 
 _NIGHT_ENDS = 6 * 60
 """Hours of "tonight" before this are of the next date, unless it is still night."""
@@ -93,9 +92,9 @@ def _day_of_until(said: Pieces, now: datetime) -> Day | None:
     """ "Until Friday 6 pm" means the coming one, "until midnight" today's; "until 9 am" alone is said of every day."""
     if said.days is not None and len(said.days) == 1 and not said.recurs:
         is_today = said.days == (now.weekday(),)
-        is_over = is_today and said.start is not None and (said.start.minutes or 0) <= _minutes(now)
+        is_over = is_today and said.start is not None and (said.start.minutes or 0) <= minute_of(now)
         return in_days(7) if is_over else coming(said.days[0])
-    is_today = said.from_now or (said.start is not None and said.start.minutes == DAY)
+    is_today = said.from_now or (said.start is not None and said.start.minutes == DAY_MIN)
     return in_days(0) if is_today and not said.has_days else None
 
 
@@ -111,7 +110,7 @@ def _hours(said: Pieces) -> Hours | str:
         return _range(said, span(said.start, said.end, half))
     if said.start is not None:
         return _single(said, said.start if half is None else said.start.in_half(half))
-    return PARTS[part] if part is not None else (0, DAY)
+    return PARTS[part] if part is not None else (0, DAY_MIN)
 
 
 def _range(said: Pieces, hours: Hours | str) -> Hours | str:
@@ -124,7 +123,7 @@ def _range(said: Pieces, hours: Hours | str) -> Hours | str:
         return first, last
     if said.days is not None or said.day is not None:
         return AMBIGUOUS  # the other hours of these days, or all other times
-    return (last % DAY, first or DAY) if last - first != DAY else "zero_length"
+    return (last % DAY_MIN, first or DAY_MIN) if last - first != DAY_MIN else "zero_length"
 
 
 def _single(said: Pieces, clock: Clock) -> Hours | str:
@@ -132,11 +131,11 @@ def _single(said: Pieces, clock: Clock) -> Hours | str:
     if clock.minutes is None:
         return "impossible_time"
     edge = said.edge or said.day_edge
-    if edge == "until" and clock.minutes == DAY:
-        return 0, DAY
-    if edge not in {"after", "before", "until"} or clock.is_unsure or clock.minutes % DAY == 0:
+    if edge == "until" and clock.minutes == DAY_MIN:
+        return 0, DAY_MIN
+    if edge not in {"after", "before", "until"} or clock.is_unsure or clock.minutes % DAY_MIN == 0:
         return AMBIGUOUS
-    return (clock.minutes, DAY) if edge == "after" else (0, clock.minutes)
+    return (clock.minutes, DAY_MIN) if edge == "after" else (0, clock.minutes)
 
 
 # -- windows ------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ def _recurring(said: Pieces, hours: Hours, zone: str) -> Result:
         return None, "zero_length"
     if said.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != said.last_weekday:
         return None, "ambiguous_time"
-    names = tuple(DAY_NAMES[day] for day in sorted(days))
+    names = tuple(DAYS[day] for day in sorted(days))
     return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
 
 
@@ -166,32 +165,22 @@ def _dated(said: Pieces, meant: Day, hours: Hours, now: datetime) -> Result:
     if said.edge == "before" or said.is_until:
         return None, AMBIGUOUS  # from now, or from the midnight before
     first, last = hours
-    if said.part == "tonight" and said.start is not None and first < _NIGHT_ENDS <= _minutes(now):
+    if said.part == "tonight" and said.start is not None and first < _NIGHT_ENDS <= minute_of(now):
         day += timedelta(days=1)
     if said.last_day is not None and said.last_day(now.date()) != day + timedelta(days=last <= first):
         return None, "ambiguous_time"
     window = DatedWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now))
-    return window, "past_date" if _moment(day, last + DAY * (last <= first), now) <= now else None
+    return window, "past_date" if clock_moment(day, last_minute(first, last), now.tzinfo) <= now else None
 
 
 def _until(day: date, last: int, now: datetime) -> Result:
     """From now to a time: hours of today, else so many seconds."""
-    seconds = round((_moment(day, last, now) - now.astimezone(UTC)).total_seconds())
+    seconds = round((clock_moment(day, last, now.tzinfo) - now.astimezone(UTC)).total_seconds())
     if seconds <= 0:
         return None, "past_date"
     if day == now.date():
-        return DatedWindow(day.isoformat(), spelled(_minutes(now)), spelled(last), _zone_of(now)), None
+        return DatedWindow(day.isoformat(), spelled(minute_of(now)), spelled(last), _zone_of(now)), None
     return (FromNowWindow(float(seconds)), None) if seconds <= LONGEST_S else (None, "ambiguous_time")
-
-
-def _moment(day: date, minutes: int, now: datetime) -> datetime:
-    """That time of the clocks in the zone of now."""
-    there = datetime.combine(day, time(), now.tzinfo) + timedelta(minutes=minutes)
-    return there.astimezone(UTC)
-
-
-def _minutes(now: datetime) -> int:
-    return now.hour * 60 + now.minute
 
 
 def _zone_of(now: datetime) -> str:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from intent.models import Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
-from intent.times.dates import DAY_NAMES
+from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
 from intent.times.durations import Stretch, find_durations
 from intent.times.grammar import Reader
 from intent.times.pieces import window_of
@@ -108,11 +107,11 @@ def spoken(window: Window, language: Language) -> str:
 
 
 def _spoken_days(window: RecurringWindow, language: Language) -> str:
-    if len(window.days) == len(DAY_NAMES):
+    if len(window.days) == len(DAYS):
         return "every day " if language == "en" else "每天 "
     if language == "en":
         return f"every {', '.join(window.days)} "
-    return "每" + "、".join(f"周{'一二三四五六日'[DAY_NAMES.index(day)]}" for day in window.days) + " "
+    return "每" + "、".join(f"周{'一二三四五六日'[DAYS.index(day)]}" for day in window.days) + " "
 
 
 def _spoken_hours(window: RecurringWindow | DatedWindow, language: Language) -> str:

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from intent.fold import fold
-from intent.models import RecurringWindow, Window
-from intent.times.dates import DAY_NAMES
+from intent.models import DAYS, RecurringWindow, Window
 
 REST = "the rest"
 """The value of a token that means it; no deployment may name a window so."""
@@ -40,14 +39,14 @@ def rest_of(earlier: Sequence[Window]) -> Window | None:
         return _OTHERS.get(one)
     if not isinstance(one, RecurringWindow):
         return None
-    if len(one.days) == len(DAY_NAMES):
+    if len(one.days) == len(DAYS):
         whole = (one.start, one.end) == ("00:00", "24:00")
         return (
             None
             if whole
             else RecurringWindow(one.days, _midnight(one.end, "00:00"), _midnight(one.start, "24:00"), one.tz)
         )
-    others = tuple(day for day in DAY_NAMES if day not in one.days)
+    others = tuple(day for day in DAYS if day not in one.days)
     return (
         RecurringWindow(others, one.start, one.end, one.tz)
         if (one.start, one.end) == ("00:00", "24:00")

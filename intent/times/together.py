@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from intent.models import RecurringWindow, Window
+from intent.models import DAYS, RecurringWindow, Window
 from intent.times.clock import PARTS, spelled
-from intent.times.dates import DAY_NAMES
 
 _PART_HOURS = frozenset((spelled(start), spelled(end)) for start, end in PARTS.values())
 _PARTS = frozenset({"overnight"})
@@ -23,7 +22,7 @@ def together(windows: Sequence[Window]) -> Window | None:
     days = [
         one for one in rest if isinstance(one, RecurringWindow) and (one.start, one.end) == ("00:00", "24:00")
     ]
-    hours = [one for one in rest if isinstance(one, RecurringWindow) and len(one.days) == len(DAY_NAMES)]
+    hours = [one for one in rest if isinstance(one, RecurringWindow) and len(one.days) == len(DAYS)]
     if not named and len(rest) == len(days) + len(hours) == 2 and len(days) == 1:
         return RecurringWindow(days[0].days, hours[0].start, hours[0].end, hours[0].tz)
     return None
@@ -32,4 +31,4 @@ def together(windows: Sequence[Window]) -> Window | None:
 def _is_part_of_day(one: Window) -> bool:
     if not isinstance(one, RecurringWindow):
         return one in _PARTS
-    return len(one.days) == len(DAY_NAMES) and (one.start, one.end) in _PART_HOURS
+    return len(one.days) == len(DAYS) and (one.start, one.end) in _PART_HOURS

@@ -4,8 +4,7 @@ import re
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from intent.models import DatedWindow, RecurringWindow, Window
-from intent.times.dates import DAY_NAMES
+from intent.models import DAYS, DatedWindow, RecurringWindow, Window
 
 _UNTIL = re.compile(r"\b(?:until|till|til|'til)\b|之前|以前|为止|直到|前(?:请|别|不)", re.IGNORECASE)
 _TODAY = re.compile(
@@ -21,7 +20,7 @@ def until_today(window: Window, text: str, now: datetime, is_ban: bool) -> Windo
 
     ``is_ban``: it is that of a freeze or of a ban on reconfiguration, which is about today by itself.
     """
-    daily = isinstance(window, RecurringWindow) and len(window.days) == len(DAY_NAMES)
+    daily = isinstance(window, RecurringWindow) and len(window.days) == len(DAYS)
     if (
         not daily
         or not isinstance(window, RecurringWindow)

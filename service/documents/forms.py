@@ -23,7 +23,7 @@ from intent.document import from_document as intent_of
 from intent.document import goal_document, goal_of, to_document
 from intent.errors import DocumentError
 from intent.models import Goal, Intent
-from service.windows import MOMENT
+from intent.windows import MOMENT
 
 NO_CHARACTER = re.compile("[\ud800-\udfff]")
 """What bytes that are no UTF-8 become, and what JSON may carry: halves of a character."""

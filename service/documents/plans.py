@@ -7,10 +7,10 @@ from pydantic import ConfigDict, Field, computed_field, model_validator
 from pydantic.config import JsonDict
 
 from intent.models import Finding
+from intent.windows import MOMENT
 from runtime.models import Stage, Topology
 from selector.models import LeftOut, Source, Switch
 from service.documents.forms import Document, Finite, IntentForm, Moment, MomentText, Request, Text
-from service.windows import MOMENT
 
 
 class TopologyDocument(Document):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intent.models import DatedWindow, FromNowWindow, RecurringWindow
-from validator.overlap import DAYS, defined, overlap
+from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
+from validator.overlap import defined, overlap
 from validator.testing import clocks, recurring
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)  # a Friday
