@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 
-import yaml
-
+from intent.tables import table
 from runtime.errors import UnsupportedModelError
 from runtime.models import ModelSpec
 
@@ -33,8 +31,7 @@ def shape(name: str) -> ModelSpec:
 
 @cache
 def _shapes() -> Mapping[str, ModelSpec]:
-    text = resources.files(__package__).joinpath("shapes.yaml").read_text(encoding="utf-8")
-    return {name: _spec(name, sizes) for name, sizes in yaml.safe_load(text).items()}
+    return {name: _spec(name, sizes) for name, sizes in table("selector", "shapes").items()}
 
 
 def _spec(name: str, sizes: list[int]) -> ModelSpec:

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     ),
     "selector": (
         "intent.models",
+        "intent.tables",
         "runtime.models",
         "runtime.capabilities",
         "runtime.footprint",

@@ -2,14 +2,13 @@
 
 from functools import cache
 
-import yaml
-
 import prompts
 from intent.llm.asking import Prompt, ask, names_of
 from intent.llm.reading import read_answer
 from intent.llm.wire import filled, wire_schema
 from intent.models import Catalogue, LlmSettings, TranslatorInfo
 from intent.rules.draft import Draft
+from intent.tables import table
 
 PROMPT_VERSION = "v3"
 
@@ -34,6 +33,6 @@ def translator(settings: LlmSettings) -> TranslatorInfo:
 @cache
 def translate_prompt() -> Prompt:
     """Instructions, examples and wire schema of a first text."""
-    loaded = yaml.safe_load(prompts.load("examples", PROMPT_VERSION))
+    loaded = table("prompts", f"examples.{PROMPT_VERSION}")
     shots = tuple(({"text": example["text"]}, filled(example, wire_schema())) for example in loaded)
     return Prompt(prompts.load("translate", PROMPT_VERSION), shots, wire_schema())

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
 import prompts
 from intent.errors import Problem
 from intent.fold import fold
@@ -21,6 +19,7 @@ from intent.llm.wire import filled, schema_of, wire_schema
 from intent.models import Catalogue, Goal, Intent, LlmSettings
 from intent.readback import in_words
 from intent.rules.draft import Draft
+from intent.tables import table
 
 _OLD = re.compile(
     r"(?:\b(?:not|rather than|instead of)\s+(?:just\s+)?|而?不是(?:正好)?)(?P<old>[^,.;!，。；！]*[^,.;!，。；！\s])",
@@ -170,7 +169,7 @@ def amend_prompt() -> Prompt:
     """Instructions, examples and schema of a follow-up."""
     words = prompts.load("translate", PROMPT_VERSION) + prompts.load("amend", PROMPT_VERSION)
     shots = []
-    for example in yaml.safe_load(prompts.load("amend-examples", PROMPT_VERSION)):
+    for example in table("prompts", f"amend-examples.{PROMPT_VERSION}"):
         numbered = [{"goal": n, "says": says} for n, says in enumerate(example["goals"], start=1)]
         request = {"before": example["before"], "goals": numbered, "text": example["text"]}
         shots.append((request, filled(example["answer"], amend_schema())))

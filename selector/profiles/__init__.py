@@ -8,10 +8,9 @@ from typing import Any
 
 import yaml
 
+from intent.tables import table
 from selector.errors import ProfileError
 from selector.models import Profile
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def available() -> tuple[str, ...]:
@@ -49,8 +48,7 @@ def load(name: str) -> Profile:
 
 @cache
 def _shipped(name: str) -> Profile:
-    text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return _parsed(yaml.load(text, Loader=_LOADER))  # noqa: S506 - both are safe loaders
+    return _parsed(table(__name__, name))
 
 
 def _from_file(file: Path) -> Profile:
