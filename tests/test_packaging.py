@@ -105,12 +105,10 @@ def test_what_the_packages_import_is_declared() -> None:
 
 
 def imported() -> dict[str, list[str]]:
-    """Modules from elsewhere to the files of the wheel that import them; tests' own generators apart."""
+    """Modules from elsewhere to the files of the wheel that import them."""
     found: dict[str, list[str]] = {}
     own = {*PACKAGES, *sys.stdlib_module_names}
     for file in sorted(chain(*((ROOT / package).rglob("*.py") for package in PACKAGES))):
-        if file.name == "testing.py":
-            continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -7,8 +7,8 @@ import pytest
 from intent.models import Goal, Intent, RecurringWindow, TranslatorInfo
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
+from tests.validator.goals import CATALOGUE
 from validator.models import Site, Speed
-from validator.testing import CATALOGUE
 from validator.validate import validate
 from validator.words import Words
 

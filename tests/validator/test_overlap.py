@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
+from tests.validator.goals import clocks, recurring
 from validator.overlap import defined, overlap
-from validator.testing import clocks, recurring
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)  # a Friday
 NIGHT = RecurringWindow(("fri",), "22:00", "06:00", "UTC")

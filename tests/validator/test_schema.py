@@ -24,8 +24,8 @@ from intent.models import (
 )
 from intent.schema import json_schema, written
 from intent.translate import translate
+from tests.validator.goals import CATALOGUE, any_goals
 from validator.schema import check, domain_schema, errors
-from validator.testing import CATALOGUE, any_goals
 from validator.words import Words
 
 INTENT = Intent(text="x", language="en", goals=(), translator=TranslatorInfo(name="rules"))

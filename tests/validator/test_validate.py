@@ -16,8 +16,8 @@ from intent.models import (
 )
 from intent.translate import translate
 from runtime.capabilities import Limits
+from tests.validator.goals import CATALOGUE, any_goals, goal_sets
 from validator.schema import check
-from validator.testing import CATALOGUE, any_goals, goal_sets
 from validator.validate import validate
 from validator.words import Words
 

@@ -27,8 +27,8 @@ from intent.models import (
 from intent.readback import Words, in_words, name, plain, render
 from intent.rules import read
 from intent.times import spoken
+from tests.validator.goals import CATALOGUE, TYPES, any_goals, goals, windows
 from validator.schema import check
-from validator.testing import CATALOGUE, TYPES, any_goals, goals, windows
 from validator.words import Words as ValidatorWords
 
 

@@ -14,7 +14,7 @@ from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.reader import without_orders
 from intent.translate import translate
-from validator.testing import CATALOGUE, goal_sets
+from tests.validator.goals import CATALOGUE, goal_sets
 
 UNDERSTOOD = {
     "keep P99 TTFT < 2s at peak": ["ttft p99 <= 2 s peak"],

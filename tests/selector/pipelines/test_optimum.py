@@ -18,7 +18,7 @@ from selector.pipelines.operating import Load, Setting, StageKind
 from selector.pipelines.optimum import Threshold, most_held, reading, solve
 from selector.pipelines.pools import pools_of
 from selector.pipelines.stages import running
-from selector.pipelines.testing import BruteForce
+from tests.selector.pipelines.brute_force import BruteForce
 
 GB = 10**9
 PROFILES = {kind: profiles.load(kind) for kind in ("A100", "L40S")}
