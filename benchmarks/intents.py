@@ -24,7 +24,7 @@ from benchmarks.words.scores import (
     time_document,
 )
 from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, Utterance, load, own_files
-from intent.document import to_document
+from intent.document import goal_document
 from intent.models import Catalogue, Intent
 from intent.translate import translate
 from service import deployment as deployments
@@ -145,7 +145,7 @@ def _answer(utterance: Utterance, deployment: Deployment, translator: Translator
 
 def answer_of(intent: Intent) -> Answer:
     """What is compared of an intent."""
-    goals = to_document(intent)["goals"]
+    goals = list(map(goal_document, intent.goals))
     said = [one.text for one in intent.questions] or [one.message for one in intent.findings]
     return Answer(
         outcome=intent.outcome,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from intent.errors import DocumentError
 from intent.forms import tag
@@ -27,15 +27,15 @@ def pointer_to(path: Iterable[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def to_document(intent: Intent) -> dict[str, Any]:
+def to_document(intent: Intent) -> dict[str, JsonValue]:
     """The JSON document of an intent; ``null`` in a goal means "not said"."""
     body = _encoded(intent)
     return {"apiVersion": API_VERSION, "kind": "Intent", **{key: body[key] for key in _KEYS}}
 
 
-def goal_document(goal: Goal) -> dict[str, Any]:
+def goal_document(goal: Goal) -> dict[str, JsonValue]:
     """The JSON form of one goal."""
-    encoded: dict[str, Any] = _encoded(goal)
+    encoded: dict[str, JsonValue] = _encoded(goal)
     return encoded
 
 
@@ -65,7 +65,7 @@ def goal_of(data: object, pointer: str) -> Goal:
     return goal
 
 
-def window_of(data: Any, pointer: str) -> Window:
+def window_of(data: object, pointer: str) -> Window:
     """A window that was said, from its JSON form.
 
     Raises:

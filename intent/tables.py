@@ -1,5 +1,6 @@
 """The project's own tables: YAML files that stand beside the code that reads them."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,3 +20,13 @@ def table(package: str, name: str) -> Any:
     """
     text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
+
+
+def mapping(package: str, name: str) -> Mapping[str, object]:
+    """A table that is a mapping, for other packages.
+
+    Raises:
+        FileNotFoundError: the package has no such file.
+    """
+    found: Mapping[str, object] = table(package, name)
+    return found

@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SAY = "say"
 """The command that bare text stands for."""
@@ -47,8 +50,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     Whatever the dataclass raises for values that do not go together is raised when the command is called.
     """
     own = inspect.signature(command).parameters
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
+    groups: dict[str, type[DataclassInstance]] = {
+        name: one.annotation
+        for name, one in own.items()
+        if isinstance(one.annotation, type) and is_dataclass(one.annotation)
     }
 
     @functools.wraps(command)

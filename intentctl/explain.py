@@ -16,9 +16,9 @@ class UnknownNameError(ValueError):
 
 def topics() -> Mapping[str, Any]:
     """Every topic as it is written down."""
-    from intent.tables import table
+    from intent.tables import mapping
 
-    found: Mapping[str, Any] = table("intent", "explain")
+    found: Mapping[str, Any] = mapping("intent", "explain")
     return found
 
 

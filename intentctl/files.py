@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 import yaml
+from pydantic import JsonValue
 
 from intentctl.status import CommandError, failure
 
@@ -24,20 +24,20 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML has no types here
             raise yaml.constructor.ConstructorError(None, None, "aliases are not read", mark)
         return super().compose_node(parent, index)
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         if node.tag not in _PLAIN:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the tag {node.tag!r} is not read", node.start_mark
             )
         return super().construct_object(node, deep)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
@@ -47,7 +47,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def documents(name: str) -> list[Any]:
+def documents(name: str) -> list[JsonValue]:
     """The documents of a file, or of standard input for ``-``.
 
     Raises:

@@ -24,7 +24,10 @@ Look = tuple[str, str]
 GREY = "#595959"
 PLATE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 """Behind words that a curve may cross."""
-STYLE: dict[Any, Any] = {
+Keywords = dict[Any, Any]
+"""What matplotlib takes by name."""
+
+STYLE: Keywords = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and needs no outlines
     "svg.hashsalt": "intentctl",  # ids that do not change from run to run
     "text.parse_math": False,  # a dollar is a dollar
@@ -83,8 +86,8 @@ def _limit(curve: Curve) -> str:
 
 def _bound(bound: Bound, places: Sequence["Axes"]) -> None:
     """A dashed line across, its words along it in the first place."""
-    line: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 3))}
-    words: dict[str, Any] = {"color": GREY, "fontsize": 9, "textcoords": "offset points", "bbox": PLATE}
+    line: Keywords = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 3))}
+    words: Keywords = {"color": GREY, "fontsize": 9, "textcoords": "offset points", "bbox": PLATE}
     if bound.axis == "rate_rps":
         for axes in places:
             axes.axvline(bound.value, **line)
@@ -124,7 +127,7 @@ def _split(axes: "Axes", curve: SplitCurve, rivals: Collection[int], look: Look)
     most = curve.tokens_s[curve.best]
     axes.plot(*zip(*curve.tokens_s.items(), strict=True), color=colour, linewidth=2, label=curve.label)
     axes.plot(curve.best, most, marker, color=colour, markersize=9)
-    words: dict[str, Any] = {"color": colour, "textcoords": "offset points"}
+    words: Keywords = {"color": colour, "textcoords": "offset points"}
     axes.annotate(f"best: {curve.best} layers\n{most:,.0f} tokens/s", (curve.best, most), (9, 1), **words)
     for rival in curve.tokens_s.keys() & rivals:
         place = (rival, curve.tokens_s[rival])

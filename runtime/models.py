@@ -154,29 +154,30 @@ class ModelSpec:
     experts_per_token: int = 1
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], name: str) -> Self:
+    def from_config(cls, config: Mapping[str, object], name: str) -> Self:
         """Read a Hugging Face ``config.json``.
 
         Raises:
             UnsupportedModelError: the architecture is not known, or a needed key is missing or impossible.
         """
         architecture, known = architecture_of(config, name)
+        said: dict[str, Any] = dict(config)
         try:
-            heads = int(config["num_attention_heads"])
+            heads = int(said["num_attention_heads"])
             num_experts, experts_per_token = known.experts(config)
             spec = cls(
                 name=name,
                 architecture=architecture,
-                num_layers=int(config["num_hidden_layers"]),
-                hidden_size=int(config["hidden_size"]),
-                intermediate_size=int(config[known.width]),
+                num_layers=int(said["num_hidden_layers"]),
+                hidden_size=int(said["hidden_size"]),
+                intermediate_size=int(said[known.width]),
                 num_heads=heads,
-                num_kv_heads=int(config.get("num_key_value_heads") or heads),
-                head_dim=int(config.get("head_dim") or config["hidden_size"] // max(1, heads)),
-                vocab_size=int(config["vocab_size"]),
-                max_position_embeddings=int(config["max_position_embeddings"]),
-                tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-                attention_bias=known.attention_bias or bool(config.get("attention_bias", False)),
+                num_kv_heads=int(said.get("num_key_value_heads") or heads),
+                head_dim=int(said.get("head_dim") or said["hidden_size"] // max(1, heads)),
+                vocab_size=int(said["vocab_size"]),
+                max_position_embeddings=int(said["max_position_embeddings"]),
+                tie_word_embeddings=bool(said.get("tie_word_embeddings", False)),
+                attention_bias=known.attention_bias or bool(said.get("attention_bias", False)),
                 qk_norm=known.qk_norm,
                 num_experts=num_experts,
                 experts_per_token=experts_per_token,

@@ -65,7 +65,7 @@ class Tokenizer:
         """Text of one token on its own, special or not, as logprobs are labelled."""
         return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """Token ids of a conversation up to where the assistant answers.
 
         Raises:

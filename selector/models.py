@@ -67,7 +67,7 @@ class Profile:
         return tuple(self.weight_share)
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, object]) -> Self:
         """Read what ``to_mapping`` wrote, or a YAML or JSON file of the same form (JSON's keys are strings).
 
         Raises:
@@ -89,7 +89,7 @@ class Profile:
         _check_figures(where, profile)
         return profile
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Plain data that JSON and YAML can hold; ``from_mapping`` reads it back."""
         return asdict(self)
 

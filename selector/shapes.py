@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
-from intent.tables import table
+from intent.tables import mapping
 from runtime.errors import UnsupportedModelError
 from runtime.models import ModelSpec
 
@@ -31,7 +32,8 @@ def shape(name: str) -> ModelSpec:
 
 @cache
 def _shapes() -> Mapping[str, ModelSpec]:
-    return {name: _spec(name, sizes) for name, sizes in table("selector", "shapes").items()}
+    found: Mapping[str, Any] = mapping("selector", "shapes")
+    return {name: _spec(name, sizes) for name, sizes in found.items()}
 
 
 def _spec(name: str, sizes: list[int]) -> ModelSpec:

@@ -24,6 +24,9 @@ from validator.schema import domain_schema
 
 log = logging.getLogger(__name__)
 
+Tree = dict[str, Any]
+"""An OpenAPI document, as FastAPI makes it."""
+
 MEDIA_TYPE = "application/problem+json"
 CODE_OF_STATUS = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED, 503: Code.OVERLOADED}
 
@@ -36,7 +39,7 @@ Inference is under `/openai/v1` and speaks the OpenAI API, error bodies included
 class ControlApi(FastAPI):
     """Describes what FastAPI cannot be told otherwise: the media type of errors, and an intent by the domain schema."""
 
-    def openapi(self) -> dict[str, Any]:
+    def openapi(self) -> Tree:
         """The OpenAPI document."""
         document = _with_intents(super().openapi())
         for path in document["paths"].values():
@@ -49,9 +52,9 @@ class ControlApi(FastAPI):
         return document
 
 
-def _with_intents(document: dict[str, Any]) -> dict[str, Any]:
+def _with_intents(document: Tree) -> Tree:
     """The document with the parts of the domain schema among its components."""
-    parts = dict(domain_schema())
+    parts: Tree = dict(domain_schema())
     definitions = parts.pop("$defs")
     schemas = {"Intent": {key: value for key, value in parts.items() if not key.startswith("$")}}
     definitions = {"goal": parts["properties"]["goals"]["items"], **definitions}
@@ -64,7 +67,7 @@ def _with_intents(document: dict[str, Any]) -> dict[str, Any]:
         ("#/$defs/", f"{here}intent."),
     ):
         text = text.replace(f'"{before}', f'"{after}')
-    found: dict[str, Any] = json.loads(text)
+    found: Tree = json.loads(text)
     return found
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from intent.models import DAYS, NAMED_WINDOWS, Catalogue, RecurringWindow, Window
@@ -23,7 +23,7 @@ from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
-from service.located_yaml import LocatedYaml, read
+from service.located_yaml import LocatedYaml, Section, read
 from service.models import ServedModel, read_models
 
 CPU = "CPU"
@@ -159,17 +159,17 @@ def _approval(source: LocatedYaml) -> Literal["person", "nobody"]:
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema() -> Section:
     text = files("service").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
+    schema: Section = json.loads(text)
     return schema
 
 
-def _link(data: Mapping[str, Any]) -> Link:
+def _link(data: Section) -> Link:
     return Link(data["kind"], data["bandwidth_gb_s"] * 1e9, data["latency_us"] * 1e-6)
 
 
-def _cluster(data: Mapping[str, Any]) -> Cluster:
+def _cluster(data: Section) -> Cluster:
     index = itertools.count()
     nodes = tuple(
         Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"]
@@ -195,7 +195,7 @@ def _check_nodes(source: LocatedYaml) -> None:
                 )
 
 
-def _gpus(node: Mapping[str, Any], index: Iterator[int]) -> Iterator[Gpu]:
+def _gpus(node: Section, index: Iterator[int]) -> Iterator[Gpu]:
     for group in node["gpus"]:
         for _ in range(group.get("count", 1)):
             memory_bytes = round(group["memory_gb"] * 1e9)
@@ -218,16 +218,16 @@ def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
         raise source.error(path, f"{name!r} is no time zone; write one like Europe/Berlin") from None
 
 
-def _limits(data: Mapping[str, Any]) -> Limits:
+def _limits(data: Section) -> Limits:
     lists = {
         key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
     }
     plain = ("max_gpus", "quality_loss", "max_sequences", "max_step_tokens")
-    given: dict[str, Any] = {key: data[key] for key in plain if key in data} | lists
+    given: Section = {key: data[key] for key in plain if key in data} | lists
     return Limits(**given)
 
 
-def _llm(data: Mapping[str, Any] | None) -> LlmEndpoint | None:
+def _llm(data: Section | None) -> LlmEndpoint | None:
     if data is None:
         return None
     return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))

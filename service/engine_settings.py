@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from pydantic import JsonValue
+
 from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.kv.pages import refuse_divided_stacks
@@ -18,7 +20,7 @@ from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.launch import LIMITED
 from runtime.vllm_engine.models import VllmSettings
 from service.errors import DeploymentError
-from service.located_yaml import Key, LocatedYaml, dotted
+from service.located_yaml import Key, LocatedYaml, Section, dotted
 
 EngineName = Literal["torch", "vllm"]
 Settings = TypeVar("Settings", EngineSettings, VllmSettings, SwitchSettings)
@@ -168,12 +170,13 @@ def refuse_start(
 def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:
     """The usual settings with what a mapping of the file says instead."""
     said = source.get(path) or {}
-    return replace(usual, **{keys[key]: _in_bytes(key, value) for key, value in said.items()})
+    told: Section = {keys[key]: _in_bytes(key, value) for key, value in said.items()}
+    return replace(usual, **told)
 
 
-def _in_bytes(key: str, value: Any) -> Any:
+def _in_bytes(key: str, value: JsonValue) -> JsonValue:
     unit = BYTES.get(key.rpartition("_")[2])
-    return value if unit is None else round(value * unit)
+    return round(value * unit) if unit is not None and isinstance(value, int | float) else value
 
 
 def _torch(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> EngineSettings:

@@ -15,6 +15,8 @@ from jsonschema.validators import extend
 from service.errors import DeploymentError
 
 Key = str | int
+Section = dict[str, Any]
+"""A mapping of a file that its schema has validated."""
 
 _Validator = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
@@ -62,7 +64,7 @@ class LocatedYaml:
         line = f"{self.file}:{_line(self.root, path)}"
         return f"{line}: {dotted(path)}" if path else line
 
-    def check(self, schema: dict[str, Any]) -> None:
+    def check(self, schema: Section) -> None:
         """Refuse data that the schema does not allow.
 
         Raises:
@@ -117,7 +119,7 @@ def _line(root: yaml.Node, path: Sequence[Key]) -> int:
     return int(line) + 1
 
 
-def _duplicates(node: yaml.Node) -> Iterator[tuple[Any, str]]:
+def _duplicates(node: yaml.Node) -> Iterator[tuple[yaml.Mark, str]]:
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -148,7 +150,7 @@ def _explain(error: ValidationError) -> tuple[list[Key], str]:
     return path, error.message
 
 
-def _explain_alternatives(error: ValidationError, branches: list[dict[str, Any]]) -> str:
+def _explain_alternatives(error: ValidationError, branches: list[Section]) -> str:
     """Exactly one branch must hold: keys of which one is needed, or forms of one value."""
     if all("required" in branch for branch in branches):
         keys = " or ".join(repr(key) for branch in branches for key in branch["required"])

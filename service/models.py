@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from intent.models import NAMED_WINDOWS
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
@@ -15,7 +15,18 @@ from selector.models import Workload
 from service.documents.problems import Code
 from service.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.errors import RefusedError
-from service.located_yaml import Key, LocatedYaml
+from service.located_yaml import Key, LocatedYaml, Section
+
+
+class Some(TypedDict):
+    """So many devices of a kind."""
+
+    kind: str
+    count: int
+
+
+Asked = int | Some
+"""A device's id, or so many of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +180,7 @@ def _shares(source: LocatedYaml, cluster: Cluster) -> list[list[int]]:
     return [devices.of(name) for _, name, _ in asked]
 
 
-def _each(said: Any) -> list[tuple[Any, tuple[Key, ...]]]:
+def _each(said: Asked | list[Asked] | None) -> list[tuple[Asked, tuple[Key, ...]]]:
     """What a model asks for, one by one, with its place below ``devices``: a device's id, or ``{kind, count}``."""
     if said is None:
         return []
@@ -240,7 +251,7 @@ def _spec(config: Path, name: str) -> ModelSpec:
 def _workloads(source: LocatedYaml, path: tuple[Key, ...]) -> dict[str, Workload]:
     """A model's own load, or that of the deployment."""
     path = path if source.get(path) is not None else ("workload",)
-    said: dict[str, Any] | None = source.get(path)
+    said: Section | None = source.get(path)
     if said is None:
         raise source.error((), "no workload is said; write `workload` for the deployment, or for each model")
     known = {*NAMED_WINDOWS, *source.data.get("windows", {})}

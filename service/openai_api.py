@@ -6,16 +6,17 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
 from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
 from runtime.router import Delta, Router
-from service.openai_chunks import DONE, Answer, error_chunk, error_document
+from service.openai_chunks import DONE, Answer, Json, error_chunk, error_document
 from service.openai_requests import ChatRequest, CompletionRequest, Sampling
 
 T = TypeVar("T")
@@ -43,11 +44,11 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     created_s = int(time.time())
 
     @app.get("/models")
-    async def models() -> dict[str, Any]:
+    async def models() -> Json:
         return {"object": "list", "data": [_model_document(name, created_s) for name in served]}
 
     @app.get("/models/{name:path}")
-    async def one_model(name: str) -> dict[str, Any]:
+    async def one_model(name: str) -> Json:
         _endpoint(name, served)
         return _model_document(name, created_s)
 
@@ -114,7 +115,7 @@ async def _events(first: Delta, rest: AsyncGenerator[Delta, None], answer: Answe
     yield DONE
 
 
-async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def _unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
     """The result of ``work``, which is cancelled when the client leaves."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
     try:
@@ -141,7 +142,7 @@ def _endpoint(name: str, served: Mapping[str, Endpoint]) -> Endpoint:
     return served[name]
 
 
-def _model_document(name: str, created_s: int) -> dict[str, Any]:
+def _model_document(name: str, created_s: int) -> Json:
     return {"id": name, "object": "model", "created": created_s, "owned_by": "intentctl"}
 
 
@@ -174,7 +175,7 @@ def _handle_errors(app: FastAPI) -> None:
         return JSONResponse(error_document(f"internal error: {type(error).__name__}", "server_error"), 500)
 
 
-def _reason(error: Any) -> str:
+def _reason(error: ErrorDetails) -> str:
     """Pydantic's words, and plainer ones for what is not served."""
     if error["type"] == "extra_forbidden":
         return "is not a parameter that is served here"

@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import JsonValue
 
 from runtime.engine import Finish
 from runtime.router import Delta, Usage
 
 Kind = Literal["text_completion", "chat.completion"]
+
+Json = dict[str, JsonValue]
 
 DONE = b"data: [DONE]\n\n"
 FINISH = {Finish.STOP: '"stop"', Finish.LENGTH: '"length"', Finish.CANCELLED: '"stop"', None: "null"}
@@ -57,10 +61,10 @@ class Answer:
         facts = json.dumps(usage_document(usage))
         return f'{self._head}"system_fingerprint":{_quoted(fingerprint)},"choices":[],"usage":{facts}}}\n\n'.encode()
 
-    def whole(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+    def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer to a request that is not streamed."""
         text, last = "".join(delta.text for delta in deltas), deltas[-1]
-        choice: dict[str, Any] = {
+        choice: Json = {
             "index": 0,
             "finish_reason": json.loads(FINISH[last.finish]),
             "logprobs": None,
@@ -102,16 +106,16 @@ class Answer:
         top = ",".join(_entry(self.token_text(i), logprob) for i, logprob in delta.alternatives)
         return f'{{"content":[{_entry(text, delta.logprob, top)}],"refusal":null}}'
 
-    def _join(self, parts: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    def _join(self, parts: Sequence[dict[str, list[JsonValue] | None] | None]) -> Json:
         """Per-token logprobs as one object of lists."""
-        joined: dict[str, Any] = {"content": [], "refusal": None}
         if self.kind == "text_completion":
-            joined = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for part in filter(None, parts):
-            for key, values in part.items():
-                if values is not None:
-                    joined[key] += values
-        return joined
+            keys = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+            return {key: _joined(key, parts) for key in keys}
+        return {"content": _joined("content", parts), "refusal": None}
+
+
+def _joined(key: str, parts: Sequence[dict[str, list[JsonValue] | None] | None]) -> list[JsonValue]:
+    return [value for part in parts if part for value in part[key] or ()]
 
 
 def _entry(token: str, logprob: float, top: str | None = None) -> str:
@@ -120,9 +124,9 @@ def _entry(token: str, logprob: float, top: str | None = None) -> str:
     return f'{{"token":{_quoted(token)},"logprob":{logprob},"bytes":{list(token.encode())}{tail}}}'
 
 
-def usage_document(usage: Usage) -> dict[str, Any]:
+def usage_document(usage: Usage) -> Json:
     """Tokens in and out, and how many were in the engine's cache if it tells."""
-    document: dict[str, Any] = {
+    document: Json = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
@@ -132,9 +136,7 @@ def usage_document(usage: Usage) -> dict[str, Any]:
     return document
 
 
-def error_document(
-    message: str, kind: str, param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
+def error_document(message: str, kind: str, param: str | None = None, code: str | None = None) -> Json:
     """An error as OpenAI clients expect it."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 

@@ -1,9 +1,9 @@
 """What the OpenAI API accepts: requests, checked; what is not served is refused by name, never ignored."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from runtime.errors import RequestError
 from runtime.router import GenerationParams
@@ -104,7 +104,7 @@ class Message(BaseModel):
     content: str | list[TextPart]
     name: str | None = None
 
-    def as_template(self) -> dict[str, Any]:
+    def as_template(self) -> dict[str, str]:
         """As a chat template takes it."""
         content = (
             self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
@@ -127,7 +127,7 @@ class ChatRequest(Sampling):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    tools: Annotated[list[JsonValue], Field(max_length=0)] | None = None
     tool_choice: Literal["none", "auto"] | None = None
 
     def params(self, room_tokens: int) -> GenerationParams:
@@ -137,6 +137,6 @@ class ChatRequest(Sampling):
             raise RequestError("messages: they fill the model's context; shorten them")
         return self.generation(limit, self.top_logprobs or 0)
 
-    def conversation(self) -> Sequence[dict[str, Any]]:
+    def conversation(self) -> Sequence[dict[str, str]]:
         """The messages as a chat template takes them."""
         return [message.as_template() for message in self.messages]

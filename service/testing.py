@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
@@ -119,7 +119,7 @@ class ScriptedService:
         """That of the first model."""
         return next(iter(self.engines.values()))
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[None, None, T]) -> T:
         """The result of a coroutine run in the service's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from pydantic import JsonValue
 
 from intent.document import pointer_to, to_document
 from intent.models import Finding, Intent
@@ -18,10 +19,10 @@ MOST_CHARACTERS = 200
 
 
 @cache
-def domain_schema() -> dict[str, Any]:
+def domain_schema() -> dict[str, JsonValue]:
     """The JSON Schema (Draft 2020-12) of the intent document."""
     text = files(__package__).joinpath("schema", "intent.v1.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
+    loaded: dict[str, JsonValue] = json.loads(text)
     return loaded
 
 
@@ -33,12 +34,12 @@ def check(intent: Intent, words: Words) -> Iterator[Finding]:
         yield Finding("schema_violation", pointer, f"{pointer or '/'}: {_said(problem, words)}")
 
 
-def errors(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], ValidationError]]:
+def errors(document: Mapping[str, object]) -> Iterator[tuple[tuple[str | int, ...], ValidationError]]:
     """Path and error of everything that breaks the schema.
 
     Each goal is checked by the schema of its own type: a tenth of the time of asking every type whether it is meant.
     """
-    goals = document["goals"]
+    goals: Any = document["goals"]
     for problem in _frame().iter_errors({**document, "goals": []}):
         yield tuple(problem.absolute_path), problem
     for number, goal in enumerate(goals):
@@ -53,7 +54,8 @@ def _frame() -> Draft202012Validator:
 
 @cache
 def _goal(kind: str) -> Draft202012Validator:
-    goals = domain_schema()["properties"]["goals"]["items"]
+    schema: Any = domain_schema()
+    goals = schema["properties"]["goals"]["items"]
     return Draft202012Validator(_flat({"$ref": goals["discriminator"]["mapping"][kind]}))
 
 
@@ -64,7 +66,8 @@ def _flat(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return _flat(domain_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]])
+        definitions: Any = domain_schema()["$defs"]
+        return _flat(definitions[schema["$ref"].rsplit("/", 1)[1]])
     return {key: _flat(value) for key, value in schema.items() if key != "$defs"}
 
 

@@ -13,7 +13,7 @@ from benchmarks.words.readable import unsaid
 from benchmarks.words.scores import comparable
 from benchmarks.words.utterances import NOW, GoalDocument, Utterance
 from benchmarks.words.wishes import EVIDENCE, wish
-from intent.document import to_document
+from intent.document import goal_document
 from intent.messages import Language
 from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo
 from intent.readback import in_words
@@ -141,8 +141,8 @@ def _translate_s(text: str, catalogue: Catalogue) -> float:
 
 def _documents(goals: Sequence[Goal]) -> list[GoalDocument]:
     intent = Intent(text=EVIDENCE, language="en", goals=tuple(goals), translator=TranslatorInfo("rules"))
-    goals_found = to_document(intent)["goals"]
-    return [{key: value for key, value in goal.items() if key != "evidence"} for goal in goals_found]
+    found = map(goal_document, intent.goals)
+    return [{key: value for key, value in goal.items() if key != "evidence"} for goal in found]
 
 
 def _facts(goals: Sequence[Goal]) -> set[object]:

@@ -72,7 +72,7 @@ class _Bound:
     model: str | None
 
 
-def read(documents: Sequence[Any]) -> Imported:
+def read(documents: Sequence[object]) -> Imported:
     """The goals of SLO documents, in order.
 
     Raises:

@@ -146,11 +146,11 @@ def fit(samples: Sequence[Sample], running: Running, start: Profile) -> Fit:
     return Fit(profile, names, kept, predicted)
 
 
-def figure(profile: Profile, name: str) -> Any:
+def figure(profile: Profile, name: str) -> float:
     """The figure of that name; ``compute_share.fp16`` is that format's."""
     key, _, part = name.partition(".")
     value = getattr(profile, key)
-    return value[part] if part else value
+    return float(value[part] if part else value)
 
 
 def all_figures(profile: Profile) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from intent.tables import table
+from intent.tables import mapping
 from selector.errors import ProfileError
 from selector.models import Profile
 
@@ -48,7 +48,7 @@ def load(name: str) -> Profile:
 
 @cache
 def _shipped(name: str) -> Profile:
-    return _parsed(table(__name__, name))
+    return _parsed(mapping(__name__, name))
 
 
 def _from_file(file: Path) -> Profile:
