@@ -15,7 +15,7 @@ SELECTED = re.compile(r"(intentctl_\w+)\{([^}]*)\}")
 
 def exposed() -> dict[str, list[dict[str, str]]]:
     """Sample name to its labels, of a service that nobody has asked anything yet."""
-    text = Metrics("llama-70b").render(EngineStats(0, 0, 8, 8)).decode()
+    text = Metrics("llama-70b").render(EngineStats(0, 0, 8, 8))
     found: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
