@@ -1,10 +1,9 @@
 """Versions of an intent: goals with where they come from, and what is different from the version before. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-from intent.document import goal_document
 from intent.followups.subjects import same_wish
 from intent.models import Assumption, Goal, Intent
 
@@ -73,28 +72,3 @@ def _difference(before: Sequence[Goal], entries: Sequence[Entry]) -> tuple[Chang
         elif not same_wish(before[entry.origin], entry.goal):
             others.append(Change("changed", f"/goals/{place}", before[entry.origin], entry.goal))
     return (*removed, *others)
-
-
-def applied(diff: Iterable[Change], goals: Sequence[Goal]) -> tuple[Goal, ...]:
-    """The goals after a diff."""
-    diff = tuple(diff)
-    removed = {int(one.pointer.rsplit("/", 1)[1]) for one in diff if one.change == "removed"}
-    left = [goal for place, goal in enumerate(goals) if place not in removed]
-    for one in diff:
-        place = int(one.pointer.rsplit("/", 1)[1])
-        if one.after is not None:
-            left[place : place + (one.change == "changed")] = [one.after]
-    return tuple(left)
-
-
-def diff_document(diff: Iterable[Change]) -> list[dict[str, Any]]:
-    """A diff as JSON."""
-    return [
-        {
-            "change": one.change,
-            "pointer": one.pointer,
-            "before": goal_document(one.before) if one.before else None,
-            "after": goal_document(one.after) if one.after else None,
-        }
-        for one in diff
-    ]

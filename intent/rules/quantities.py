@@ -33,7 +33,7 @@ class Quantity:
         """The number in ``unit``, rounded to the 15 digits a float holds, so that 1900 ms are 1.9 s."""
         return float(f"{self.number * self.factor:.15g}")
 
-    def in_unit(self, unit: str | None, factor: float = 1.0) -> "Quantity":
+    def in_unit(self, unit: str | None, factor: float) -> "Quantity":
         """The same number with another unit."""
         return replace(self, unit=unit, factor=factor)
 

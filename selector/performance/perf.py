@@ -180,18 +180,6 @@ def stage_costs(
     )
 
 
-def stage_times_s(
-    topology: Topology, step: Step, model: ModelSpec, cluster: Cluster, profiles: Mapping[str, Profile]
-) -> tuple[float, ...]:
-    """Seconds each stage is busy with a step, its hop to the next stage included.
-
-    Raises:
-        ProfileError: a device kind, format or group size without figures.
-        TopologyError: two stages on nodes without a network between them.
-    """
-    return tuple(cost.seconds(step) for cost in stage_costs(topology, model, cluster, profiles))
-
-
 def _stage_cost(
     stage: Stage, model: ModelSpec, profile: Profile, hop: tuple[float, float] | None
 ) -> StageCost:

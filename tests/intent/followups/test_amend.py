@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from intent.followups.amend import amend
 from intent.followups.subjects import same_wish
 from intent.followups.talk import NO_CHANGE, NOT_UNDERSTOOD
-from intent.followups.versions import Amendment, applied
+from intent.followups.versions import Amendment
 from intent.models import (
     NAMED_WINDOWS,
     Catalogue,
@@ -23,6 +23,7 @@ from intent.models import (
 )
 from intent.readback import render
 from intent.translate import translate
+from tests.intent.followups.diffs import applied
 
 CATALOGUE = Catalogue(
     models=("llama-70b",),
@@ -46,9 +47,8 @@ def follow(previous: Intent | str, text: str, mode=None) -> Amendment:
     assert len(goals) == len(after.intent.goals)
     assert all(map(same_wish, goals, after.intent.goals))
     assert all(goal.evidence in after.intent.text for goal in after.intent.goals)
-    assert all(
-        0 <= int(one.pointer.split("/")[2]) < len(after.intent.goals) for one in after.intent.assumptions
-    )
+    places = [int(one.pointer.split("/")[2]) for one in after.intent.assumptions]
+    assert all(0 <= place < len(goals) for place in places)
     return after
 
 

@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.followups.versions import Entry, applied, diff_document, entries_of, version
+from intent.followups.versions import Entry, entries_of, version
 from intent.models import Assumption, Config, Intent, TranslatorInfo
+from tests.intent.followups.diffs import applied
 
 
 def goals(count: int) -> tuple[Config, ...]:
@@ -48,11 +49,3 @@ def test_other_words_for_the_same_are_no_change():
     same = Entry(Config("tp", "==", 1, "tensor parallel one"), origin=0)
 
     assert version(before, [same], before, "answer").diff == ()
-
-
-def test_a_diff_as_json_has_both_sides():
-    before = intent_of(1)
-    after = version(before, [Entry(Config("tp", "==", 4, "tp 4"), origin=0)], before, "merge")
-    (change,) = diff_document(after.diff)
-
-    assert (change["before"]["value"], change["after"]["value"]) == (1, 4)

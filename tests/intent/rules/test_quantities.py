@@ -87,7 +87,7 @@ def test_a_unit_that_a_metric_may_have_is_left_as_it_is(metric, unit):
 
 
 def test_the_same_number_can_be_said_in_another_unit():
-    assert Quantity(2, "s", 60).in_unit("USD/h") == Quantity(2, "USD/h")
+    assert Quantity(2, "s", 60).in_unit("USD/h", 1.0) == Quantity(2, "USD/h")
 
 
 @given(st.integers(1, 10**9), st.sampled_from([1e-3, 1e-6, 0.01, 1.0, 60.0]))

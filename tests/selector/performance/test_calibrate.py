@@ -9,7 +9,8 @@ from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, ModelSpec, uniform
 from selector.models import CpuSamples, Profile
 from selector.performance.calibrate import fit_cpu
-from selector.performance.perf import Step, stage_times_s
+from selector.performance.perf import Step
+from tests.selector.performance.steps import stage_times_s
 
 
 def test_the_profile_gives_back_what_was_measured(

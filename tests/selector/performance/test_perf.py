@@ -11,9 +11,10 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topol
 from selector.errors import ProfileError
 from selector.models import Profile, Workload
 from selector.performance.load import Lengths, Reading, Slis, closed_loop_means
-from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step, stage_times_s
+from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
 from selector.prediction import server_of
 from selector.shapes import shape
+from tests.selector.performance.steps import stage_times_s
 
 SEVEN = ModelSpec("llama-2-7b", "LlamaForCausalLM", 32, 4096, 11_008, 32, 32, 128, 32_000, 4096)
 SEVENTY = ModelSpec("llama-2-70b", "LlamaForCausalLM", 80, 8192, 28_672, 64, 8, 128, 32_000, 4096)
