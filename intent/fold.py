@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "–": "-", "—": "-"})
 
+Place = tuple[int, int]
+"""Half-open, in a text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folded:
@@ -13,7 +16,7 @@ class Folded:
     text: str
     origin: tuple[int, ...]
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
+    def span(self, start: int, end: int) -> Place:
         """The half-open span of the original that folded ``start`` to ``end`` came from."""
         return self.origin[start], self.origin[end - 1] + 1
 
@@ -35,6 +38,11 @@ def fold(text: str) -> Folded:
             characters.append(folded)
             origin.append(place)
     return Folded("".join(characters), tuple(origin))
+
+
+def overlaps(one: Place, other: Place) -> bool:
+    """Whether two places share a character."""
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def is_chinese(text: str) -> bool:

@@ -67,6 +67,12 @@ LOWER_IS_BETTER = frozenset(
 LATENCIES: frozenset[Metric] = frozenset({"ttft", "tpot", "e2e"})
 """Metrics measured per request, which therefore need a statistic."""
 
+PERCENTILES: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+"""Percentile to the share of requests it is about."""
+
+SETTINGS = frozenset({"tp", "pp", "replicas"})
+"""What a wish for the topology itself may be about."""
+
 DEFAULT_STAT: Stat = "p95"
 """What a latency bound means when no statistic is said."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from intent.models import (
     HOURS_OF_COST,
+    LATENCIES,
     Config,
     Goal,
     Objective,
@@ -33,7 +34,6 @@ EVALUATED = frozenset(
         "quality_loss",
     }
 )
-LATENCIES = frozenset({"ttft", "tpot", "e2e"})
 
 FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from intent.models import PERCENTILES
 from runtime.models import Topology
 from selector.models import Candidate, Problem, Profile
 from selector.performance.load import Reading, reading_of
 from selector.performance.simulator import Arrival, simulate
 from selector.pipelines.operating import Load
-from selector.pipelines.queueing import QUANTILES
 from selector.prediction import candidate, server_of
 
 REQUESTS = 4000
@@ -62,7 +62,7 @@ def simulated(
     if not served:
         return None
     ttft, tpot, e2e = (
-        reading_of([getattr(one, name) for one in served], tuple(QUANTILES))
+        reading_of([getattr(one, name) for one in served], tuple(PERCENTILES))
         for name in ("ttft_s", "tpot_s", "e2e_s")
     )
     return Simulated(len(served), _grows([one.ttft_s for one in served]), ttft, tpot, e2e)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
+from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
@@ -17,7 +17,6 @@ from selector.models import Candidate, Infeasible, LeftOut, Plan, Problem, Profi
 from selector.moves import bytes_to_move, switch
 from selector.objectives import (
     FULL,
-    LATENCIES,
     WORKLOAD_RATE,
     Bound,
     Demands,

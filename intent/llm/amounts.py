@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from intent.fold import fold
-from intent.llm.quotes import Place, Source, distance
+from intent.fold import Place, fold
+from intent.llm.quotes import Source, distance
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.quantities import PER_USER, Quantity

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from intent import names
 from intent.llm.amounts import number_place
-from intent.llm.slots import SETTINGS, GoalSlots
+from intent.llm.slots import GoalSlots
 from intent.llm.support import differing_bound, differing_rule, missing_format
 from intent.llm.wire import Slots
 from intent.models import (
     LATENCIES,
+    SETTINGS,
     UNITS,
     Goal,
     Objective,
@@ -29,7 +30,7 @@ from intent.rules.kinds import ANY_LATENCY, Kind
 from intent.rules.phrasing import FALL, tokenize
 from intent.rules.readings import Reading
 from intent.rules.reconfigs import per
-from intent.rules.relatives import Change, add_relative
+from intent.rules.relatives import Change, add_relative, as_share
 from intent.rules.tokens import Token
 
 _SIDES = frozenset({"latency", "throughput", "cost", "quality"})
@@ -106,7 +107,7 @@ def _relative(one: GoalSlots) -> None:
     elif change == "to":
         wanted = Change(factor=1.0) if found is None else Change(side, factor=found.value.value)
     else:
-        wanted = Change(side, amount=_as_share(found)) if found else Change(side)
+        wanted = Change(side, amount=as_share(found)) if found else Change(side)
     reading = one.reading(found)
     if change == "times" and wanted.factor is None:
         one.refuse("number", "no factor is said there; copy the words that say it")
@@ -114,13 +115,6 @@ def _relative(one: GoalSlots) -> None:
         before = len(one.draft.goals)
         add_relative(one.draft, replace(reading, comparison=None), wanted)
         _compare(one, before)
-
-
-def _as_share(found: Token) -> Token:
-    """``by half``, ``by a third``."""
-    if found.value.unit is None and 0 < found.value.number < 1:
-        return replace(found, value=replace(found.value, unit="ratio"))
-    return found
 
 
 def _config(one: GoalSlots) -> None:
@@ -183,7 +177,7 @@ def _extra(
         return None if factor is None else (None, None, factor)
     if found is None:
         return None, None, None
-    said = _as_share(found).value
+    said = as_share(found).value
     if said.unit == "ratio" and (change == "by" or UNITS[metric] != ("ratio",)):
         falls = any(token.value == FALL for token in one.source.within(one.place))
         return None, None, float(f"{1 - said.value if falls else 1 + said.value:.12g}")

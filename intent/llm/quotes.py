@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from intent.fold import Folded, fold
+from intent.fold import Folded, Place, fold, overlaps
 from intent.models import Catalogue
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.tokens import Token
 
 _HAN_DIGITS = frozenset("零〇一二两三四五六七八九十百千万亿点")
-
-Place = tuple[int, int]
-"""Half-open, in the original text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,6 @@ def _is_chance_node(token: Token, catalogue: Catalogue) -> bool:
     """Whether a word only looks like a node's name, behind "host": a model that knows the names would have copied it."""
     known = {f"node:{name}" for name in catalogue.nodes}
     return token.kind is Kind.SELECTOR and str(token.value).startswith("node:") and token.value not in known
-
-
-def overlaps(one: Place, other: Place) -> bool:
-    """Whether two places share a character."""
-    return one[0] < other[1] and other[0] < one[1]
 
 
 def distance(one: Place, other: Place) -> int:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intent.errors import ExtractionError, Failure, Problem
-from intent.fold import fold
+from intent.fold import Place, fold, overlaps
 from intent.injection import orders
 from intent.llm.goals import add_goal_of, are_opposed
-from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.quotes import Source
 from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, unheld
 from intent.llm.windows import longer_name
 from intent.llm.wire import Slots, unusable

@@ -11,13 +11,13 @@ from typing import Any
 
 from intent import names
 from intent.errors import Problem
-from intent.fold import fold
+from intent.fold import Place, fold, overlaps
 from intent.llm.amounts import amount, number_place
-from intent.llm.quotes import Place, Source, overlaps
+from intent.llm.quotes import Source
 from intent.llm.support import differing_metric, differing_side, missing_stat, slots_of
 from intent.llm.windows import window
 from intent.llm.wire import Slots
-from intent.models import Goal, Window
+from intent.models import SETTINGS, Goal, Window
 from intent.rules import scopes
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
@@ -42,7 +42,6 @@ COPIED = (
 """Slots whose words stand in the text."""
 NAMING = frozenset({"window", "tenant", "model", "place", "workload"})
 """Those that name somebody, something or a time."""
-SETTINGS = frozenset({"tp", "pp", "replicas"})
 _COUNTED = SETTINGS | {"gpu_count"}
 """Subjects whose numbers count things, whatever these are called."""
 _REST = "workload", "the rest"

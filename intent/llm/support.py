@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from intent import names
-from intent.fold import fold
-from intent.llm.quotes import Place, Source
+from intent.fold import Place, fold
+from intent.llm.quotes import Source
 from intent.llm.wire import Slots
-from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, Goal
+from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, SETTINGS, Goal
 from intent.rules import read
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.priorities import side
 from intent.rules.quantities import PER_USER, Quantity
+from intent.rules.readings import FACING
 from intent.rules.tokens import Token
 
 _OF_ALL = frozenset({"evidence", "type", "window", "changes"})
@@ -35,8 +36,7 @@ _SLOTS = {
 """Goal type to the slots that it may have."""
 _THROUGHPUTS = frozenset({"throughput_tok", "throughput_req"})
 _FAMILIES = ((LATENCIES, ANY_LATENCY), (_THROUGHPUTS, ANY_THROUGHPUT))
-_SETTINGS = frozenset({"tp", "pp", "replicas"})
-_UNNAMED = _SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
+_UNNAMED = SETTINGS | {"unknown", "gpu_count", "reconfig_pause", "quality_loss"}
 """Subjects that many words may name."""
 _REFUSING = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, Kind.REPORT})
 _TURNING = re.compile(
@@ -50,7 +50,6 @@ _FORMAT = re.compile(r"bits?\b|float|integer|precision|quanti[sz]|weights|numeri
 _TURNING_KINDS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.RANGE, Kind.EXCEPT, Kind.CHANGE, Kind.BETWEEN})
 """Words that may turn a comparison round, or stand for both."""
 _DENYING = frozenset({Kind.NEGATION, Kind.AVOID})
-_TURNED = {"<=": ">=", ">=": "<="}
 
 
 def slots_of(slots: Slots) -> frozenset[str]:
@@ -111,18 +110,18 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     (``differing_bound``); here they excuse nothing but the usual side.
     """
     chosen, subject = slots["comparison"], slots["subject"]
-    if chosen not in _TURNED:
+    if chosen not in FACING:
         return None
     good = _usual(subject)
     inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
-    sides = {"better": good, "worse": _TURNED.get(good or "")}
+    sides = {"better": good, "worse": FACING.get(good or "")}
     said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
     if good and chosen != good and chosen in said and any(one.kind in _DENYING for one in inside):
         return f"the evidence denies {chosen}"
     if chosen in said or any(one.kind is Kind.RANGE for one in inside):
         return None
     turned = any(one.kind in _TURNING_KINDS for one in inside)
-    usual = subject not in _SETTINGS and (chosen == good or (good is None and turned))
+    usual = subject not in SETTINGS and (chosen == good or (good is None and turned))
     if usual and (not said or turned or "==" in said):
         return None
     return (

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from intent.fold import fold
-from intent.llm.quotes import Place, Source
+from intent.fold import Place, fold
+from intent.llm.quotes import Source
 from intent.models import Window
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize

@@ -7,13 +7,13 @@ not exported.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from intent.document import goal_document
 from intent.messages import Language
-from intent.models import LATENCIES, METRIC_LABELS, Goal, Intent, Objective, Stat
+from intent.models import LATENCIES, METRIC_LABELS, PERCENTILES, Goal, Intent, Objective
 from intent.openslo.metrics import (
     SLICE,
     EngineName,
@@ -32,8 +32,6 @@ OWN = "intentctl.dev/"
 """Prefix of annotations and labels that are ours."""
 PERIOD, SHARE = "28d", 0.99
 """What OpenSLO asks for and an intent does not say."""
-TARGETS: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-"""Percentile to the share of requests it is about."""
 OPS = {"<=": "lte", ">=": "gte"}
 
 
@@ -196,7 +194,7 @@ def _ratio(goal: Objective, engine: EngineName) -> dict[str, Any]:
 
 
 def _ratio_objective(goal: Objective) -> dict[str, Any]:
-    return {"displayName": _title(goal), "target": TARGETS[goal.stat or "p95"]}
+    return {"displayName": _title(goal), "target": PERCENTILES[goal.stat or "p95"]}
 
 
 def _threshold(goal: Objective, engine: EngineName) -> dict[str, Any]:

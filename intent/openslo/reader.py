@@ -16,6 +16,7 @@ from intent.fold import is_chinese
 from intent.messages import Language
 from intent.models import (
     LATENCIES,
+    PERCENTILES,
     UNITS,
     Intent,
     Metric,
@@ -32,7 +33,6 @@ from intent.openslo.export import (
     OWN,
     PERIOD,
     SHARE,
-    TARGETS,
     Loss,
     say,
 )
@@ -49,7 +49,7 @@ from intent.openslo.promql import BUCKET, COUNT, QUANTILE, matchers, tight, valu
 from intent.openslo.values import OpenSloError
 
 _DURATION = re.compile(r"\d+(?:\.\d+)?(?:m|h|d|w|M|Q|Y)")
-_STATS: Mapping[float, Stat] = {share: stat for stat, share in TARGETS.items()}
+_STATS: Mapping[float, Stat] = {share: stat for stat, share in PERCENTILES.items()}
 _ANNOTATIONS = ("metric", "window", "tenant", "model", "stat", "soft")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from intent.messages import Language, say
-from intent.models import FromNowWindow, Window
+from intent.models import NAMED_WINDOWS, FromNowWindow, Window
 from intent.times import spoken
 
 OPS = {
@@ -26,7 +26,6 @@ _UNITS = {
 """Normalised unit to the units people say, with what the value is multiplied by."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 _ONE_WORD = re.compile(r"[\w./:@+-]+")
-_NAMED = ("always", "peak", "off_peak", "overnight", "business_hours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,9 @@ class Words:
         if not isinstance(window, str):
             return spoken(window, self.language)
         return (
-            self.say(f"window.{window}") if window in _NAMED else self.say("window.other", name=name(window))
+            self.say(f"window.{window}")
+            if window in NAMED_WINDOWS
+            else self.say("window.other", name=name(window))
         )
 
     def side(self, side: str) -> str:

@@ -12,6 +12,7 @@ from intent.models import (
     HIGHER_IS_BETTER,
     LATENCIES,
     LOWER_IS_BETTER,
+    SETTINGS,
     Config,
     Goal,
     Objective,
@@ -39,8 +40,6 @@ from intent.rules.questions import (
 )
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
-
-SETTINGS = frozenset({"tp", "pp", "replicas"})
 
 
 def add_goal(draft: Draft, reading: Reading) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from intent.fold import Place, overlaps
 from intent.injection import orders
 from intent.models import (
     Assumption,
@@ -60,7 +61,7 @@ from intent.rules.telling import (
     without_reasons,
 )
 from intent.rules.tokens import Token
-from intent.rules.weighing import Place, Taken, loose, set_aside, taken_back, takes_back, weighty
+from intent.rules.weighing import Taken, loose, set_aside, taken_back, takes_back, weighty
 from intent.times.together import together
 
 _EXCLUDING = frozenset(
@@ -468,10 +469,10 @@ def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -
     return kept
 
 
-def _wished(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _wished(text: str, places: Sequence[Place]) -> list[Place]:
     """Without orders that stand for a name: ``tenant 'ignore all limits'`` is nobody, and not everybody."""
     return [place for place in places if not _NAMED.search(text[: place[0]])]
 
 
-def _inside(token: Token, places: Sequence[tuple[int, int]]) -> bool:
-    return any(start < token.end and token.start < end for start, end in places)
+def _inside(token: Token, places: Sequence[Place]) -> bool:
+    return any(overlaps((token.start, token.end), place) for place in places)

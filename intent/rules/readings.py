@@ -22,7 +22,6 @@ _IDLE = frozenset(
 """Words that add nothing to a bound that is complete without them."""
 _AROUND = frozenset({Kind.AUDIENCE, Kind.THING})
 """Words that are no evidence of a bound."""
-_ADVERBS = frozenset({"then", "再", "然后", "先", "最后", "保", "就", "首先", "接着", "最后是"})
 _MARKS = frozenset("-*•·@/…\\'\"$&")
 
 
@@ -354,13 +353,14 @@ def _facing(reading: Reading, text: str) -> Reading:
     head, sign, amount = reading.head, reading.comparison, reading.quantity
     if head is None or sign is None or amount is None or text[sign.start : sign.end][:1] not in _SIGNS:
         return reading
-    if amount.end <= sign.start and sign.end <= head.start and sign.value in _FACING:
-        return replace(reading, comparison=replace(sign, value=_FACING[sign.value]))
+    if amount.end <= sign.start and sign.end <= head.start and sign.value in FACING:
+        return replace(reading, comparison=replace(sign, value=FACING[sign.value]))
     return reading
 
 
 _SIGNS = frozenset("<>≤≥＜＞=⩽⩾")
-_FACING = {"<=": ">=", ">=": "<="}
+FACING = {"<=": ">=", ">=": "<="}
+"""A comparison read from the other side."""
 
 
 def _ranged(reading: Reading) -> list[Reading]:

@@ -51,7 +51,7 @@ def change_in(clause: Clause) -> Change | None:
         )  # "raise it by half"
         return Change(factor=float(said.value) + raised)
     amount = clause.first(Kind.QUANTITY)
-    return _without_amount(clause) if amount is None else _with_amount(clause, _as_share(amount))
+    return _without_amount(clause) if amount is None else _with_amount(clause, as_share(amount))
 
 
 def _without_amount(clause: Clause) -> Change | None:
@@ -75,8 +75,8 @@ def _with_amount(clause: Clause, amount: Token) -> Change | None:
     return Change(side, amount=amount) if side is not None and _is_step(clause, amount) else None
 
 
-def _as_share(amount: Token) -> Token:
-    """``by a third``."""
+def as_share(amount: Token) -> Token:
+    """``by half``, ``by a third``: a number below 1 without a unit is a share."""
     if amount.value.unit is None and 0 < amount.value.number < 1:
         return replace(amount, value=replace(amount.value, unit="ratio"))
     return amount

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, takewhile
 
-from intent.fold import fold
+from intent.fold import Place, fold, overlaps
 from intent.models import Goal, Objective, Placement, Priority, SetAside
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
 from intent.rules.tokens import Token
 from intent.tables import table
 from intent.times.rest import REST
-
-Place = tuple[int, int]
-"""Half-open, in the original text."""
 
 _CLAUSE_END = re.compile(
     r":(?!\d)|[,;!?()\[\]\n，。；：！？（）【】、…~～]|\.(?=\s|$|\.)|\s[-–—]+\s|——|[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?"
@@ -69,7 +66,7 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
     """The words that no goal took up and that may change a wish, in order."""
     found: dict[Place, Token] = {}
     for start, end in _clauses(text):
-        here = [place for place in taken.goals if _overlap((start, end), place)]
+        here = [place for place in taken.goals if overlaps((start, end), place)]
         inside = [one for one in tokens if start <= one.start < end]
         for token in chain(_meaning(inside, goals, here), _marks(text, (start, end), here)):
             if not _is_held(text, token, tokens, taken):
@@ -94,11 +91,11 @@ def _is_held(text: str, token: Token, tokens: Sequence[Token], taken: Taken) -> 
     taken_up = [*(taken.slots if token.kind in _HELD_BY_SLOTS else taken.held), *taken.slots]
     told = () if token.value in _NEVER_TOLD else taken.told
     stamps = [match.span() for match in _STAMP.finditer(text)]
-    if any(_overlap(place, other) for other in (*told, *taken.orders, *stamps)):
+    if any(overlaps(place, other) for other in (*told, *taken.orders, *stamps)):
         return True
     if token.kind is Kind.LIMITING and _leads_to_held(text, token, tokens, taken_up):
         return True
-    covers = _within if token.kind is Kind.LIMITING else _overlap
+    covers = _within if token.kind is Kind.LIMITING else overlaps
     return any(covers(place, other) for other in taken_up)
 
 
@@ -118,7 +115,7 @@ def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside
     found = []
     for start, end in _clauses(text):
         said = text[start:end].strip()
-        if not any(_overlap((start, end), place) for place in held) and _says_something(said):
+        if not any(overlaps((start, end), place) for place in held) and _says_something(said):
             first = text.index(said, start)
             found.append(SetAside(said, first, first + len(said)))
     return tuple(found)
@@ -150,10 +147,6 @@ def _clauses(text: str) -> Iterator[Place]:
         yield start, len(text)
 
 
-def _overlap(one: Place, other: Place) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
 def _leads_to_held(text: str, token: Token, tokens: Sequence[Token], held: Sequence[Place]) -> bool:
     """A preposition to something that a goal holds: ``for enterprise``, ``during the evening peak``."""
     place = token.start, token.end
@@ -175,7 +168,7 @@ def _leads_to_held(text: str, token: Token, tokens: Sequence[Token], held: Seque
         return False
     if not after or after[0].kind not in _NAMING or _CLAUSE_END.search(text, token.end, after[0].start):
         return False
-    return any(_overlap((after[0].start, after[0].end), place) for place in held)
+    return any(overlaps((after[0].start, after[0].end), place) for place in held)
 
 
 _NAMING = frozenset(
@@ -359,7 +352,7 @@ def _trailing(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence
     Such a clause belongs to the goal: ``..., 8pm to 8am once it is done``, ``..., minimum for gold users``.
     """
     inside = [one for one in tokens if clause[0] <= one.start < clause[1]]
-    here = any(_overlap(clause, place) for place in goals)
+    here = any(overlaps(clause, place) for place in goals)
     if here or not inside or not _is_beside(text, clause, goals):
         return
     yield from (one for one in inside if one.kind is Kind.MODEL and one.value is None)
@@ -404,7 +397,7 @@ _BELONGING = _SCOPING | {
 
 def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]:
     """The words of the class right before a goal, or in a clause that is nothing else and stands in the same sentence."""
-    here = [place for place in goals if _overlap(clause, place)]
+    here = [place for place in goals if overlaps(clause, place)]
     for start, _ in here:
         for name, pattern in _class()["right before a goal"].items():
             yield from _found(text, (clause[0], max(clause[0], start)), name, pattern)
@@ -459,5 +452,5 @@ def _within_goals(text: str, taken: Taken) -> Iterable[Token]:
             for match in pattern.finditer(folded.text):
                 first, last = folded.span(*match.span())
                 place = start + first, start + last
-                if not any(_overlap(place, slot) for slot in taken.slots):
+                if not any(overlaps(place, slot) for slot in taken.slots):
                     yield Token(Kind.LIMITING, name, *place)

@@ -7,8 +7,8 @@ a guess. The conventions are in docs/intents.md.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from intent.messages import Language
 from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
 from intent.times.durations import Stretch, find_durations
 from intent.times.grammar import Reader
@@ -87,7 +87,6 @@ def _mentions(text: str, catalogue: Catalogue) -> Iterator[tuple[int, int]]:
 
 # -- the way back -------------------------------------------------------------------------------------
 
-Language = Literal["en", "zh"]
 _UNITS_S = (("d", "天", 86400), ("h", "小时", 3600), ("min", "分钟", 60), ("s", "秒", 1))
 
 

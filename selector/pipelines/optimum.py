@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from intent.models import Stat
 from selector.pipelines.balance import Counts, Holds, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.pools import Pool
@@ -52,7 +53,7 @@ class Threshold:
 
     metric: Metric
     value: float
-    stat: str = "mean"
+    stat: Stat = "mean"
 
     def tightened(self, factor: float) -> "Threshold":
         """Harder to hold, by a factor below 1."""

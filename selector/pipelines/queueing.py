@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from intent.models import PERCENTILES, Stat
+
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Places = np.ndarray[Any, np.dtype[np.intp]]
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-STATISTICS = ("mean", *QUANTILES)
+STATISTICS: tuple[Stat, ...] = ("mean", *PERCENTILES)
 UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 19), np.linspace(0.92, 0.98, 4)])
 """Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
 _CELLS = 4096
@@ -21,13 +22,13 @@ _STEPS = tuple(2**power for power in reversed(range(len(UTILISATIONS).bit_length
 
 
 @cache
-def waits(stat: str) -> Values:
-    """The wait at each of ``UTILISATIONS``, in services; ``stat`` is ``mean`` or one of ``QUANTILES``."""
+def waits(stat: Stat) -> Values:
+    """The wait at each of ``UTILISATIONS``, in services; ``stat`` is ``mean`` or one of ``PERCENTILES``."""
     means = UTILISATIONS / (2 * (1 - UTILISATIONS))
     if stat == "mean":
         return np.asarray(means)
     return np.array(
-        [_quantile(busy, mean, QUANTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)]
+        [_quantile(busy, mean, PERCENTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)]
     )
 
 
@@ -42,14 +43,14 @@ def _quantile(busy: float, mean: float, share: float) -> float:
     return place * cell if share > 1 - busy else 0.0
 
 
-def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: str) -> Values:
+def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
     """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting; infinite where they pile up."""
     busy = rate_rps * overlap * first_s
     queued = np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))
     return np.where(busy > UTILISATIONS[-1], np.inf, first_s + queued / rate_rps)
 
 
-def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: str) -> Values:
+def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
     """The inverse: how long prompts may take alone for a TTFT; one row per row of ``overlap``, one column per TTFT."""
     queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
     wanted = rate_rps * ttft_s

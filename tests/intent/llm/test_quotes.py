@@ -2,7 +2,8 @@
 
 import pytest
 
-from intent.llm.quotes import Source, distance, overlaps
+from intent.fold import overlaps
+from intent.llm.quotes import Source, distance
 
 
 def said(text, catalogue, quote):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from intent.models import (
     LATENCIES,
+    PERCENTILES,
     UNITS,
     Config,
     DatedWindow,
@@ -22,7 +23,7 @@ from intent.models import (
     RecurringWindow,
     TranslatorInfo,
 )
-from intent.openslo.export import TARGETS, export
+from intent.openslo.export import export
 from intent.openslo.metrics import ENGINES, thresholds
 from intent.openslo.reader import read
 
@@ -41,7 +42,7 @@ EVIDENCE = NAMES.filter(str.strip)
 def expressible(draw):
     metric = draw(st.sampled_from([*LATENCIES, *thresholds("vllm")]))
     latency = metric in LATENCIES
-    stats = [*TARGETS, "mean"] if latency else [None, "p95", "mean"]
+    stats = [*PERCENTILES, "mean"] if latency else [None, "p95", "mean"]
     stat = draw(st.sampled_from(stats))
     return Objective(
         metric,
