@@ -6,8 +6,8 @@ from benchmarks.engines import Subject
 from benchmarks.load import Recording
 from intentctl.arguments import EngineName
 from runtime.models import Topology
-from runtime.testing import ScriptedEngine
 from runtime.tokenizer import Tokenizer
+from tests.runtime.scripted import ScriptedEngine
 
 PROMPT = (10, 11, 12, 13)
 

@@ -11,7 +11,7 @@ from intentctl.arguments import EngineName
 from runtime.engine import Finish
 from runtime.ledger import Counts
 from runtime.models import Phase
-from runtime.testing import Script, ScriptedEngine
+from tests.runtime.scripted import Script, ScriptedEngine
 
 
 def recording(num_tokens, finish) -> Recording:

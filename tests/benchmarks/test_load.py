@@ -7,7 +7,7 @@ from intentctl.measure import Interval
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Delta, Router
-from runtime.testing import topology
+from tests.runtime.scripted import topology
 
 
 def delta(token_id, fingerprint="0-1x1", finish=None) -> Delta:

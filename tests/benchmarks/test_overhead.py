@@ -6,7 +6,7 @@ from benchmarks.own_switch import own_switch
 from benchmarks.spans import Request, Samples, Watched, directions, each, samples, switch_spans, table
 from intentctl.measure import Interval
 from runtime.models import Phase
-from runtime.testing import topology
+from tests.runtime.scripted import topology
 
 PHASES = {
     Phase.WARMING: 10.0,

@@ -6,7 +6,7 @@ from benchmarks.load import Load
 from benchmarks.own_switch import own_switch
 from runtime.errors import SwitchError
 from runtime.models import Phase
-from runtime.testing import Script, topology
+from tests.runtime.scripted import Script, topology
 
 
 async def test_the_engine_switches_by_itself_while_streams_run(engines, tokenizer, make):

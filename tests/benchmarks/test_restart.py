@@ -2,7 +2,7 @@ import time
 
 from benchmarks.load import Load
 from benchmarks.restart import restart
-from runtime.testing import topology
+from tests.runtime.scripted import topology
 
 
 async def test_streams_wait_for_the_next_engine_and_go_on_there(engines, tokenizer, make):

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.load import Load, Recording, until
 from benchmarks.two_engines import Drain, Replay, computed_tokens, two_engines
 from runtime.engine import Finish
-from runtime.testing import topology
+from tests.runtime.scripted import topology
 
 PROMPT = (10, 11, 12, 13)
 

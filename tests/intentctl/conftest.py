@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from intentctl import cli
-from service.testing import ScriptedService, write_deployment
+from tests.service.scripted import ScriptedService, write_deployment
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 TEXT = "keep P99 TTFT < 2s at peak"
 REPOSITORY = Path(__file__).parents[2]

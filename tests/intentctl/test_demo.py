@@ -13,10 +13,10 @@ from intentctl.streams import Recording
 from runtime.vllm_engine import boot
 from service.deployment import load
 from service.documents.problems import Code
-from service.testing import DEPLOYMENT, write_deployment
 from tests.service.examples import operation as planned
 from tests.service.examples import plan
 from tests.service.examples import report as done
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 
 def recording(gaps, cuts=(), *, tokens=None) -> Recording:

@@ -18,7 +18,7 @@ from selector.models import Profile
 from selector.performance.fit import Running, Sample
 from selector.profiles import load
 from service import deployment, profiles
-from service.testing import DEPLOYMENT, ScriptedService
+from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.testing import write_deployment
+from tests.service.scripted import write_deployment
 
 TEXT = "keep P99 TTFT < 2s at peak"
 

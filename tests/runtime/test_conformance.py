@@ -19,7 +19,7 @@ from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
 from runtime.models import Cluster, Gpu, Link, Node, Reason, Topology
 from runtime.notation import parse_topology
-from runtime.testing import ScriptedEngine, topology
+from tests.runtime.scripted import ScriptedEngine, topology
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,8 +14,8 @@ from runtime.errors import JournalError, SwitchError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import GenerationParams, Router
-from runtime.testing import Script, ScriptedEngine, topology
 from runtime.tokenizer import Tokenizer
+from tests.runtime.scripted import Script, ScriptedEngine, topology
 
 PP2, TP2 = topology(1, 1), topology(2)
 

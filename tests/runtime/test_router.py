@@ -12,8 +12,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from runtime.engine import Finish, Moved, Request, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
 from runtime.router import Delta, GenerationParams, Router, Usage
-from runtime.testing import ScriptedEngine, topology
 from runtime.tokenizer import Tokenizer
+from tests.runtime.scripted import ScriptedEngine, topology
 
 EOS = 0
 LETTERS = {"<eos>": EOS, **{chr(code): code - 96 for code in range(97, 123)}}

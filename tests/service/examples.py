@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from intent.models import Intent, Objective, TranslatorInfo
 from runtime.models import CutoverReport, Phase, Topology
-from runtime.testing import topology
 from service.deployment import Deployment
 from service.documents.operations import OperationDocument, PhaseDocument
 from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
+from tests.runtime.scripted import topology
 
 GOAL = Objective("ttft", "<=", "TTFT < 2s", "p99", 2.0, "s")
 

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from service.app import control_api
-from service.testing import ScriptedService
+from tests.service.scripted import ScriptedService
 
 CI, LONG = 8, 270
 """Requests for each of 20 routes at most; the long run has up to 5,400."""

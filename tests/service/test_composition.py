@@ -8,7 +8,7 @@ from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.deployment import load
 from service.engine_settings import USUAL_SWITCH
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 STARTS = {
     "torch": "runtime.torch_engine.engine.TorchEngine.start",

@@ -7,7 +7,7 @@ from intent.models import RecurringWindow
 from runtime.vllm_engine.models import VllmSettings
 from service.deployment import load
 from service.errors import DeploymentError, RefusedError
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from intent.document import to_document
 from intentctl.client import Client
 from intentctl.local import from_file
-from runtime.testing import topology
 from selector.models import Margin, Prediction
 from service import documents, inprocess
 from service.app import control_api
@@ -26,8 +25,9 @@ from service.documents.plans import (
     TopologyDocument,
 )
 from service.errors import RefusedError
-from service.testing import ScriptedService
+from tests.runtime.scripted import topology
 from tests.service.examples import GOAL, intent, plan
+from tests.service.scripted import ScriptedService
 from validator.schema import domain_schema
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"

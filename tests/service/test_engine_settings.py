@@ -17,7 +17,7 @@ from service import engines
 from service.deployment import Deployment, load
 from service.engine_settings import BYTES, SWITCH, TORCH, USUAL_SWITCH, VLLM
 from service.errors import DeploymentError
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 ROOT = Path(__file__).parents[2]
 

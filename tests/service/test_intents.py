@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from service.testing import ScriptedService
+from tests.service.scripted import ScriptedService
 
 TEXT = "keep P99 TTFT < 2s at peak"
 

@@ -11,7 +11,7 @@ from service.deployment import load
 from service.documents.plans import When
 from service.errors import DeploymentError, RefusedError
 from service.profiles import load_profiles
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 CLUSTER = (Path(__file__).parents[2] / "examples" / "a100-l40s.yaml").read_text(encoding="utf-8")
 MIXTRAL = {

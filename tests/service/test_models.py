@@ -6,14 +6,14 @@ import httpx
 import pytest
 
 from runtime.models import Phase
-from runtime.testing import Script
 from selector.performance.calibrate import fit_cpu
 from service import usecases
 from service.deployment import Deployment, load
 from service.documents.plans import PlanRequest, When
 from service.errors import DeploymentError, RefusedError
 from service.inprocess import FromFile
-from service.testing import DEPLOYMENT, SAMPLES, ScriptedService, write_deployment
+from tests.runtime.scripted import Script
+from tests.service.scripted import DEPLOYMENT, SAMPLES, ScriptedService, write_deployment
 
 COUNTING = "  - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}\n"
 OTHER = "name: other, path: counting, precision: fp32"

@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from service.testing import ScriptedService
+from tests.service.scripted import ScriptedService
 
 
 @pytest.fixture(scope="module")

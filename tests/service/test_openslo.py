@@ -6,7 +6,7 @@ import pytest
 
 from service import openslo, usecases
 from service.deployment import load
-from service.testing import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, write_deployment
 
 
 @pytest.mark.parametrize(

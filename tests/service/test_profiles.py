@@ -7,7 +7,7 @@ from selector.profiles import load as shipped
 from service import profiles
 from service.deployment import load
 from service.errors import DeploymentError
-from service.testing import DEPLOYMENT, SAMPLES, write_deployment
+from tests.service.scripted import DEPLOYMENT, SAMPLES, write_deployment
 from validator.models import Speed
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from intent.models import DatedWindow, Finding, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
 from runtime.models import Topology
-from runtime.testing import topology
 from selector.performance.calibrate import fit_cpu
 from service import usecases
 from service.deployment import load
 from service.documents.plans import When
 from service.documents.problems import Code
 from service.errors import RefusedError
-from service.testing import DEPLOYMENT, SAMPLES, write_deployment
+from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model
+from tests.service.scripted import DEPLOYMENT, SAMPLES, write_deployment
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}

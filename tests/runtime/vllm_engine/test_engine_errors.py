@@ -18,10 +18,10 @@ from runtime.errors import (
     UnsupportedModelError,
 )
 from runtime.models import Cluster, Gpu, Link, Node, Reason
-from runtime.testing import topology
 from runtime.vllm_engine import engine as engine_module
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.models import VllmSettings
+from tests.runtime.scripted import topology
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -20,9 +20,9 @@ from runtime.models import (
     Topology,
     uniform,
 )
-from runtime.testing import topology
 from runtime.vllm_engine.launch import capabilities, engine_options, environment, refuse_without_memory
 from runtime.vllm_engine.models import VllmSettings
+from tests.runtime.scripted import topology
 
 MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
 CHECKPOINT = Path("/models/m")

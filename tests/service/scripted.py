@@ -15,7 +15,6 @@ from typing import Self, TypeVar
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
-from runtime.testing import Script, ScriptedEngine
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
@@ -26,6 +25,7 @@ from service.events import EventBus
 from service.server import Server, bind
 from service.serving import give_up_unfinished
 from service.store import Store
+from tests.runtime.scripted import Script, ScriptedEngine
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ def write_deployment(folder: Path, text: str = DEPLOYMENT) -> Path:
 def character_tokenizer() -> Tokenizer:
     """One token per printable ASCII character; 0 ends a text."""
     vocabulary = {"<eos>": 0} | {chr(code): code - 31 for code in range(32, 127)}
-    plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 - a token of text
+    plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     plain.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     plain.decoder = decoders.Fuse()
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -258,7 +258,7 @@ class _ScriptedShadow:
         await self._engine.play("lag", Phase.SYNCING)
         return next(self._lags, self._lag)
 
-    async def cut(self, epoch: int, deadline_s: float) -> Cut:  # noqa: ARG002 - the script never takes long
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:
         await self._engine.play("cut", Phase.CUTTING)
         moved = self._engine.move(epoch, self._target)
         return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
