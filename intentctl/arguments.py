@@ -15,6 +15,8 @@ SAY = "say"
 """The command that bare text stands for."""
 
 
+POLL_S = 0.1
+"""Between two looks at a switch."""
 SWITCH_TIMEOUT_S = 480.0
 """How long the command line waits for a switch, longer than one may take unless its deployment says so; it goes on."""
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from intent.models import Intent, Outcome
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
@@ -24,7 +24,6 @@ from service.errors import ServiceError
 from service.operator import Operator
 
 DEFAULT_SERVER = "http://127.0.0.1:8642"
-POLL_S = 0.1
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
 

@@ -6,14 +6,15 @@ Units are seconds, requests per second and tokens per second; ``intentctl.plots`
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from intentctl.predict import case
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
 from selector.performance.load import Lengths, saturation_tok_s
 from selector.shapes import shape
-from service.documents.plans import FrontiersDocument, PlanDocument
+
+if TYPE_CHECKING:  # benchmarks draw stops on machines without what documents need
+    from service.documents.plans import FrontiersDocument, PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Pair:
     """Whether the prediction was fitted to it."""
 
 
-def frontiers(found: FrontiersDocument) -> list[Curve]:
+def frontiers(found: "FrontiersDocument") -> list[Curve]:
     """The curves of a plan, as the service computes them."""
     return [
         Curve(
@@ -94,7 +95,7 @@ def frontiers(found: FrontiersDocument) -> list[Curve]:
     ]
 
 
-def bounds(plan: PlanDocument, rate_rps: float) -> list[Bound]:
+def bounds(plan: "PlanDocument", rate_rps: float) -> list[Bound]:
     """The rate of a plan's workload, and its goals for P99 TTFT and TPOT."""
     axes: dict[str, Literal["ttft_s", "tpot_s"]] = {"p99 TTFT <=": "ttft_s", "p99 TPOT <=": "tpot_s"}
     goals = [
@@ -111,6 +112,8 @@ def split_curve(label: str, kinds: tuple[str, str], model: str, lengths: Lengths
     Raises:
         CommandError: the model or a device kind is not known, or no split has room for a request.
     """
+    from intentctl.predict import case
+
     try:
         layers = shape(model).num_layers
     except UnsupportedModelError as error:

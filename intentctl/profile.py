@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
 from intentctl import render
 from intentctl.arguments import Form
-from intentctl.client import Client
 from intentctl.predict import NODE_LINK
 from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
@@ -24,7 +23,10 @@ from selector.models import Profile
 from selector.performance.fit import Fit, Running, Sample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import available, load
-from service.documents.state import NodeDocument
+
+if TYPE_CHECKING:
+    from intentctl.client import Client
+    from service.documents.state import NodeDocument
 
 Document = dict[str, Any]
 
@@ -48,7 +50,7 @@ class Asked:
     like: str | None = None
 
 
-def run(client: Client, form: Form, out: Path | None, asked: Asked, design: Design) -> None:
+def run(client: "Client", form: Form, out: Path | None, asked: Asked, design: Design) -> None:
     """Measure, fit, write the profile to ``out`` if it is named, and report.
 
     Raises:
@@ -86,7 +88,7 @@ def _new_file(file: Path | None) -> Iterator[TextIO | None]:
         raise
 
 
-def find_subject(client: Client, asked: Asked) -> Subject:
+def find_subject(client: "Client", asked: Asked) -> Subject:
     """What the service runs, with the profile it plans with or the one that is named.
 
     Raises:
@@ -113,7 +115,7 @@ def find_subject(client: Client, asked: Asked) -> Subject:
     return Subject(Running(topology, described.model, cluster), start)
 
 
-def _cluster(inventory: Sequence[NodeDocument]) -> Cluster:
+def _cluster(inventory: Sequence["NodeDocument"]) -> Cluster:
     """The inventory that a service shows; what a profile says of links goes before these."""
     return Cluster(tuple(Node(node.name, node.gpus, NODE_LINK) for node in inventory))
 
@@ -129,7 +131,7 @@ def _start(kind: str, profiles: Mapping[str, Profile], like: str | None) -> Prof
     return profiles[kind]
 
 
-async def _measure(client: Client, running: Running, design: Design) -> Readings:
+async def _measure(client: "Client", running: Running, design: Design) -> Readings:
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     kv_tokens = blocks(running.topology, running.model, running.cluster, BLOCK_TOKENS) * BLOCK_TOKENS

@@ -1,32 +1,37 @@
 """What people see: tables on stdout, talk on stderr. Documents in, nothing decided here."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intent.document import goal_document, to_document
 from intent.models import Finding, Intent, Question, TranslatorInfo
 from intentctl.arguments import Form
 from intentctl.visible import visible, visible_lines
 from runtime.models import CutoverReport
 from selector.models import Switch
-from service.documents.intents import AmendmentDocument, ChangeDocument, VersionDocument
-from service.documents.operations import OperationDocument
-from service.documents.plans import (
-    InfeasibleDocument,
-    MarginDocument,
-    PlanDocument,
-    PredictionDocument,
-    TopologyDocument,
-)
-from service.documents.state import StateDocument
+
+if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
+    from pydantic import JsonValue
+
+    from service.documents.intents import AmendmentDocument, ChangeDocument
+    from service.documents.operations import OperationDocument
+    from service.documents.plans import (
+        InfeasibleDocument,
+        MarginDocument,
+        PlanDocument,
+        PredictionDocument,
+        TopologyDocument,
+    )
+    from service.documents.state import StateDocument
 
 Row = tuple[str, str]
 
@@ -60,6 +65,10 @@ def emit_documents(documents: Sequence[object]) -> None:
 
 def plain(document: object) -> JsonValue:
     """A document, or a collection that holds some, as JSON."""
+    from pydantic import BaseModel
+
+    from intent.document import to_document
+
     match document:
         case Intent():
             return to_document(document)
@@ -175,6 +184,8 @@ def _options(question: Question) -> Iterator[str]:
 
 def amendment_rows(answer: AmendmentDocument) -> list[Row]:
     """A version of an intent: what is different from the one before, and the intent itself."""
+    from service.documents.intents import VersionDocument
+
     rows = (
         [("intent", f"{answer.id} version {answer.version}")] if isinstance(answer, VersionDocument) else []
     )
@@ -187,6 +198,8 @@ def _change(change: ChangeDocument) -> str:
     if change.before is None or change.after is None:
         goal = change.before or change.after
         return f'"{goal.evidence}"' if goal else ""
+    from intent.document import goal_document
+
     before, after = goal_document(change.before), goal_document(change.after)
     slots = [slot for slot in after if slot != "evidence" and before.get(slot) != after[slot]]
     name = next((after[key] for key in ("metric", "key", "value", "selector") if key in after), after["type"])

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from intentctl import render
-from intentctl.client import Client
-from intentctl.commands import POLL_S
+from intentctl.arguments import POLL_S
 from intentctl.measure import Interval, Stream, gaps_within
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
@@ -24,6 +23,8 @@ from selector.performance.fit import Sample
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+    from intentctl.client import Client
 
 PREFILLS = 4
 """Requests in a row, of which the first only finds what the last point left behind."""
@@ -125,7 +126,7 @@ class Readings:
 class Bench:
     """A running service that is asked for steps."""
 
-    def __init__(self, client: Client, openai: "AsyncOpenAI", model: ModelSpec) -> None:
+    def __init__(self, client: "Client", openai: "AsyncOpenAI", model: ModelSpec) -> None:
         self._client, self._openai, self._model = client, openai, model
         self._chance = (
             random.Random()
