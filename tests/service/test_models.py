@@ -51,8 +51,8 @@ def test_every_model_has_devices_of_its_own(tmp_path, first, second, shares):
     [
         (", devices: [0, 1]", ", devices: [1, 2]", r":10: models\[1\].devices\[0\]: device 1 is counting's already"),
         (", devices: [0, 1]", ", devices: [7]", r"models\[1\].devices\[0\]: there is no device 7; the cluster has 0 to 3"),
-        (", devices: {kind: CPU, count: 3}", ", devices: {kind: CPU, count: 2}", "other asks for 2 CPU, and 1 of the 4"),
-        ("", ", devices: {kind: A100, count: 1}", "other asks for 1 A100, and 0 of the 0"),
+        (", devices: {kind: CPU, count: 3}", ", devices: {kind: CPU, count: 2}", "other asks for 2 CPU, and 1 of its 4 are free"),
+        ("", ", devices: {kind: A100, count: 1}", "other asks for 1 A100, and there is none; the cluster has CPU"),
         ("", "", r":10: models\[1\]: no device is left for other; give every model its `devices`"),
         ("", ", aliases: [counter]", r"models\[1\].aliases\[0\]: 'counter' means the model 'counting' already"),
         (", devices: [0]", "", r"models\[0\].start: .*2 free CPU|models\[0\].start"),
