@@ -142,9 +142,9 @@ class _Devices:
         free = self.free(kind)
         if len(free) < count:
             every = sum(gpu.kind == kind for gpu in self._cluster.gpus)
-            message = (
-                f"{owner} asks for {count} {kind}, and {len(free)} of the {every} in the cluster are free"
-            )
+            known = f"there is none; the cluster has {', '.join(self._cluster.kinds)}"
+            found = f"{len(free)} of its {every} are free" if every else known
+            message = f"{owner} asks for {count} {kind}, and {found}"
             raise self._source.error(path, message)
         for device in free[:count]:
             self.take(device, owner, path)
