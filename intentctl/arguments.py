@@ -6,10 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 SAY = "say"
 """The command that bare text stands for."""
@@ -52,10 +48,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     Whatever the dataclass raises for values that do not go together is raised when the command is called.
     """
     own = inspect.signature(command).parameters
-    groups: dict[str, type[DataclassInstance]] = {
-        name: one.annotation
+    groups = {
+        name: kind
         for name, one in own.items()
-        if isinstance(one.annotation, type) and is_dataclass(one.annotation)
+        if isinstance(kind := one.annotation, type) and is_dataclass(kind)
     }
 
     @functools.wraps(command)

@@ -147,7 +147,7 @@ def fit(samples: Sequence[Sample], running: Running, start: Profile) -> Fit:
 
 
 def figure(profile: Profile, name: str) -> float:
-    """The figure of that name; ``compute_share.fp16`` is that format's."""
+    """The figure of that name, one number; ``compute_share.fp16`` is that format's."""
     key, _, part = name.partition(".")
     value = getattr(profile, key)
     return float(value[part] if part else value)
