@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any
-
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from intent.errors import DocumentError
 from intent.forms import tag
 from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent, RecurringWindow, Window
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue, TypeAdapter, ValidationError
 
 _WINDOWS = {tag(kind) for kind in (str, RecurringWindow, DatedWindow, FromNowWindow)}
 _KEYS = (
@@ -27,13 +28,13 @@ def pointer_to(path: Iterable[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def to_document(intent: Intent) -> dict[str, JsonValue]:
+def to_document(intent: Intent) -> "dict[str, JsonValue]":
     """The JSON document of an intent; ``null`` in a goal means "not said"."""
     body = _encoded(intent)
     return {"apiVersion": API_VERSION, "kind": "Intent", **{key: body[key] for key in _KEYS}}
 
 
-def goal_document(goal: Goal) -> dict[str, JsonValue]:
+def goal_document(goal: Goal) -> "dict[str, JsonValue]":
     """The JSON form of one goal."""
     encoded: dict[str, JsonValue] = _encoded(goal)
     return encoded
@@ -93,6 +94,8 @@ def _encoded(value: Any) -> Any:
 
 
 def _read(kind: Any, data: Any, pointer: str) -> Any:
+    from pydantic import ValidationError  # writing does without
+
     try:
         return _adapter(kind).validate_json(json.dumps(_whole(data)), strict=True)
     except ValidationError as error:
@@ -113,11 +116,13 @@ def _whole(data: Any) -> Any:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind, config=None if kind is Intent else {"extra": "forbid"})
 
 
-def _first(error: ValidationError, goal_type_at: int) -> tuple[list[str | int], str]:
+def _first(error: "ValidationError", goal_type_at: int) -> tuple[list[str | int], str]:
     """Place and words of the first problem; in the path of a goal its type stands at ``goal_type_at``."""
     problem = error.errors(include_url=False)[0]
     place = [step for step in problem["loc"] if step not in _WINDOWS]

@@ -4,22 +4,24 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from pydantic import JsonValue
 
 from intent.document import pointer_to, to_document
 from intent.models import Finding, Intent
 from validator.words import Words
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 MOST_CHARACTERS = 200
 """Of a wrong value, shown in a message."""
 
 
 @cache
-def domain_schema() -> dict[str, JsonValue]:
+def domain_schema() -> "dict[str, JsonValue]":
     """The JSON Schema (Draft 2020-12) of the intent document."""
     text = files(__package__).joinpath("schema", "intent.v1.json").read_text(encoding="utf-8")
     loaded: dict[str, JsonValue] = json.loads(text)

@@ -38,6 +38,7 @@ def test_bad_input_is_one_line_that_names_it(capsys, arguments, message):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_mode_is_measured_on_the_torch_engine(tmp_path):
     file, picture = tmp_path / "cutover.json", tmp_path / "stops.svg"
     sizes = ["--active", "3", "--switches", "1", "--context", "60", "--output", "400", "--pairs", "1x1-tp2"]

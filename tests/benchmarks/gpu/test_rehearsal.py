@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.gpu.campaign import SHARES_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 ROOT = Path(__file__).parents[3]
 ROWS = {

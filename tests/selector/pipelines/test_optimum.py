@@ -133,6 +133,7 @@ def test_nothing_better_is_found_by_trying_everything() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_better_is_found_in_two_thousand_instances() -> None:
     for seed in range(150, 2150):
         check(instance(seed))
