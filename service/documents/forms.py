@@ -99,7 +99,7 @@ SCHEMA = "https://intentctl.dev/schema/intent.v1.json"
 IntentForm = Annotated[
     Intent,
     PlainValidator(lambda data: _read("Intent", data)),
-    PlainSerializer(to_document),
+    PlainSerializer(to_document, return_type=dict),
     WithJsonSchema({"$ref": SCHEMA}),
 ]
 """An intent."""
@@ -107,7 +107,7 @@ IntentForm = Annotated[
 GoalForm = Annotated[
     Goal,
     PlainValidator(lambda data: _read("Goal", data)),
-    PlainSerializer(goal_document),
+    PlainSerializer(goal_document, return_type=dict),
     WithJsonSchema({"$ref": f"{SCHEMA}#/$defs/goal"}),
 ]
 """A goal of an intent."""
