@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from intentctl.measure import Interval, Stream
-from runtime.engine import Finish
+from runtime.engine import Finish, SamplingParams
 from runtime.errors import StreamError
 from runtime.router import Delta, GenerationParams, Router
 
@@ -70,7 +70,7 @@ async def listen(router: Router, recording: Recording, owner: str = "") -> None:
         RuntimeFault: refused, or broken on the way.
     """
     context = recording.prompt + tuple(recording.token_ids)
-    params = GenerationParams(max_tokens=recording.tokens_left, temperature=0.0, ignore_eos=True)
+    params = GenerationParams(SamplingParams(recording.tokens_left), ignore_eos=True)
     async with aclosing(router.generate(context, params)) as deltas:
         async for delta in deltas:
             recording.add(delta, owner)

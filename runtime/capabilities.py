@@ -31,6 +31,8 @@ class Capabilities:
     max_replicas: int = 1
     """Pipelines of the model at once."""
     batching: Batching = USUAL_BATCHING
+    wants_seed: bool = False
+    """Every sampled request needs a seed: one is drawn where the client sent none."""
     streams: bool = False
     """Where only one copy of the weights fits, it moves layer by layer while requests stand still (``sync.stream``)."""
 

@@ -14,7 +14,7 @@ from runtime.models import CutTimings, Reason, Topology
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen. Noise is a function of (seed, output index), so no generator state exists."""
+    """How tokens are chosen: logits → biases and penalties → grammar → temperature → min_p, top_k, top_p → a draw."""
 
     max_tokens: int
     temperature: float = 0.0
@@ -22,8 +22,20 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     """0 keeps all."""
-    seed: int = 0
-    """Always set: the router draws one if the client sent none."""
+    min_p: float = 0.0
+    """Tokens with less than this share of the best one's probability are left out."""
+    seed: int | None = None
+    """None: the engine need not say the same twice. One that wants a seed always gets one (``Capabilities.wants_seed``)."""
+    presence_penalty: float = 0.0
+    """Taken from the logits of tokens of the output, once."""
+    frequency_penalty: float = 0.0
+    """The same, as often as they were said."""
+    repetition_penalty: float = 1.0
+    """Logits of tokens of the prompt and the output are divided by it, those below 0 multiplied."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, what is added to its logit)."""
+    grammar: str = ""
+    """What the output must match, in llguidance's form (``runtime.grammar``); empty: anything."""
     num_logprobs: int = 0
     """Alternatives to report beside each token's own logprob."""
     stop_token_ids: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
@@ -25,15 +25,10 @@ from runtime.tokenizer import Tokenizer
 class GenerationParams:
     """What a client asks of one generation."""
 
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-    """None: the router draws one."""
-    num_logprobs: int = 0
+    sampling: SamplingParams
+    """As the engine takes it; the router adds the model's end tokens, and a seed where the engine wants one."""
     stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    """Texts that end it; they are no part of the answer."""
     ignore_eos: bool = False
     """Go on after the model's end token, for measurements of a fixed length."""
 
@@ -273,20 +268,18 @@ class Router:
     async def _submit(self, stream: _Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
         if self._lost is not None:
             raise self._lost
-        eos_ids = () if params.ignore_eos else self.tokenizer.eos_ids
-        sampling = SamplingParams(
-            max_tokens=params.max_tokens,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            seed=random.getrandbits(63) if params.seed is None else params.seed,
-            num_logprobs=params.num_logprobs,
-            stop_token_ids=params.stop_token_ids + eos_ids,
-        )
         # known to the ledger first: its first token may come before submit returns
         self._streams[stream.request_id] = stream
         epoch = self._ledger.open(stream.request_id)
-        await self._engine.submit(Request(stream.request_id, token_ids, sampling, epoch))
+        await self._engine.submit(Request(stream.request_id, token_ids, self._sampling(params), epoch))
+
+    def _sampling(self, params: GenerationParams) -> SamplingParams:
+        """As the engine is asked: with the model's end tokens, and a seed where it wants one."""
+        asked = params.sampling
+        eos_ids = () if params.ignore_eos else self.tokenizer.eos_ids
+        draws = asked.temperature > 0 and asked.seed is None and self._engine.capabilities.wants_seed
+        seed = random.getrandbits(63) if draws else asked.seed
+        return replace(asked, seed=seed, stop_token_ids=asked.stop_token_ids + eos_ids)
 
     def _close(self, stream: _Stream, finish: Finish | None) -> None:
         """Forget a stream; without a finish its request was refused."""

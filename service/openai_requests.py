@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from runtime.engine import SamplingParams
 from runtime.errors import RequestError
 from runtime.router import GenerationParams
 
@@ -63,16 +64,15 @@ class Sampling(BaseModel):
 
     def generation(self, max_tokens: int, num_logprobs: int) -> GenerationParams:
         """As the router takes it."""
-        return GenerationParams(
+        sampling = SamplingParams(
             max_tokens=max_tokens,
             temperature=1.0 if self.temperature is None else self.temperature,
             top_p=1.0 if self.top_p is None else self.top_p,
             top_k=max(self.top_k, 0),
             seed=self.seed,
             num_logprobs=num_logprobs,
-            stop=tuple(self.stop or ()),
-            ignore_eos=self.ignore_eos,
         )
+        return GenerationParams(sampling, tuple(self.stop or ()), self.ignore_eos)
 
 
 class CompletionRequest(Sampling):

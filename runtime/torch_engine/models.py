@@ -94,5 +94,6 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         tp_per_stage=True,
         replicated_kv_heads=False,
         batching=Batching(settings.max_running, settings.max_batch_tokens),
+        wants_seed=True,
         streams=True,
     )

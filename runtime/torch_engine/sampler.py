@@ -46,6 +46,7 @@ def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
         weights = np.exp(scaled[order] - scaled[order[0]])
         before = np.cumsum(weights) - weights
         order = order[before < params.top_p * weights.sum()]
+    assert params.seed is not None, "the engine wants one with every sampled request"
     noise = np.random.Generator(np.random.Philox(key=params.seed % _KEYS, counter=index)).gumbel(
         size=len(scaled)
     )

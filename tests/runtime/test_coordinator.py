@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models
 
 from runtime.coordinator import Coordinator
-from runtime.engine import Lag
+from runtime.engine import Lag, SamplingParams
 from runtime.errors import JournalError, SwitchError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
@@ -105,7 +105,7 @@ async def test_a_switch_to_what_runs_changes_nothing_and_says_so(bench: Bench) -
 
 
 async def count(router: Router) -> int:
-    return len([delta async for delta in router.generate((0, 1), GenerationParams(40))])
+    return len([delta async for delta in router.generate((0, 1), GenerationParams(SamplingParams(40)))])
 
 
 async def test_the_journal_is_written_before_warming_before_the_cut_and_after_it(bench: Bench) -> None:

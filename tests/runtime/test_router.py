@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from runtime.engine import Finish, Moved, Request, Token
+from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
 from runtime.router import Delta, GenerationParams, Router, Usage
 from runtime.tokenizer import Tokenizer
@@ -42,8 +42,11 @@ async def router(engine: ScriptedEngine, tokenizer: Tokenizer) -> AsyncIterator[
         yield made
 
 
-async def collect(router: Router, prompt: str, max_tokens: int = 6, **params: object) -> list[Delta]:
-    return [delta async for delta in router.generate(prompt, GenerationParams(max_tokens, **params))]  # type: ignore[arg-type]
+async def collect(
+    router: Router, prompt: str, max_tokens: int = 6, stop: tuple[str, ...] = (), **sampling: object
+) -> list[Delta]:
+    params = GenerationParams(SamplingParams(max_tokens, **sampling), stop)  # type: ignore[arg-type]
+    return [delta async for delta in router.generate(prompt, params)]
 
 
 def text_of(deltas: list[Delta]) -> str:
@@ -72,7 +75,7 @@ async def test_a_generation_has_text_usage_and_a_finish(router: Router) -> None:
 
 
 async def test_a_prompt_may_be_token_ids(router: Router) -> None:
-    deltas = [delta async for delta in router.generate((1, 2), GenerationParams(2))]
+    deltas = [delta async for delta in router.generate((1, 2), GenerationParams(SamplingParams(2)))]
     assert text_of(deltas) == "ab"
 
 
@@ -82,25 +85,32 @@ async def test_streams_do_not_mix(router: Router) -> None:
     assert [text_of(deltas) for deltas in results] == [(prompt * 20)[:20] for prompt in prompts]
 
 
-async def test_a_seed_is_drawn_only_if_none_came(router: Router, engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("wants_seed", [True, False])
+async def test_a_seed_is_drawn_for_an_engine_that_wants_one(
+    router: Router, engine: ScriptedEngine, wants_seed: bool
+) -> None:
+    engine.capabilities = replace(engine.capabilities, wants_seed=wants_seed)
     engine.hold()
-    tasks = [asyncio.create_task(collect(router, "ab", seed=seed)) for seed in (7, None, None)]
+    wishes = [(1.0, 7), (1.0, None), (1.0, None), (0.0, None)]
+    tasks = [asyncio.create_task(collect(router, "ab", temperature=t, seed=seed)) for t, seed in wishes]
     await settled(engine)
-    seeds = [request.sampling.seed for request in engine.requests]
-    assert seeds[0] == 7
-    assert seeds[1] != seeds[2]
+    given, first, second, greedy = (request.sampling.seed for request in engine.requests)
+    assert (given, greedy) == (7, None)
+    if wants_seed:
+        assert first != second
+    assert (first is not None) is (second is not None) is wants_seed
     engine.resume()
     await asyncio.gather(*tasks)
 
 
 async def test_the_end_token_ends_the_text_and_is_no_part_of_it(router: Router) -> None:
-    deltas = [delta async for delta in router.generate((1, 2, EOS, 3), GenerationParams(9))]
+    deltas = [delta async for delta in router.generate((1, 2, EOS, 3), GenerationParams(SamplingParams(9)))]
     assert text_of(deltas) == "ab"
     assert (deltas[-1].finish, deltas[-1].token_id) == (Finish.STOP, EOS)
 
 
 async def test_the_end_token_can_be_ignored(router: Router) -> None:
-    params = GenerationParams(5, ignore_eos=True)
+    params = GenerationParams(SamplingParams(5), ignore_eos=True)
     deltas = [delta async for delta in router.generate((1, EOS, 3), params)]
     assert text_of(deltas) == "aca"
     assert deltas[-1].finish is Finish.LENGTH
@@ -128,7 +138,7 @@ async def test_what_looked_like_a_stop_string_comes_at_the_end(router: Router) -
 
 
 async def test_a_consumer_that_goes_away_ends_its_request(router: Router, engine: ScriptedEngine) -> None:
-    async with contextlib.aclosing(router.generate("ab", GenerationParams(200))) as deltas:
+    async with contextlib.aclosing(router.generate("ab", GenerationParams(SamplingParams(200)))) as deltas:
         await anext(deltas)
     await settled(engine)
     assert engine.requests == ()
@@ -212,7 +222,7 @@ async def test_a_lost_token_breaks_the_stream_instead_of_corrupting_it(
     seen: list[Delta] = []
 
     async def consume() -> None:
-        async for delta in router.generate("ab", GenerationParams(9)):
+        async for delta in router.generate("ab", GenerationParams(SamplingParams(9))):
             seen.append(delta)  # noqa: PERF401 - what came before the error is looked at
 
     task = asyncio.create_task(consume())
@@ -230,7 +240,7 @@ async def test_an_engine_error_ends_the_stream_after_what_came_before(
     router: Router, engine: ScriptedEngine
 ) -> None:
     engine.hold()
-    deltas = router.generate("ab", GenerationParams(9))
+    deltas = router.generate("ab", GenerationParams(SamplingParams(9)))
     first = asyncio.create_task(anext(deltas))
     await submitted(engine)
     engine.turn()
@@ -304,7 +314,9 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
 ) -> None:
     seen = Seen()
     async with Router(engine, tokenizer, observer=seen) as router:
-        async with contextlib.aclosing(router.generate("ab", GenerationParams(200))) as deltas:
+        async with contextlib.aclosing(
+            router.generate("ab", GenerationParams(SamplingParams(200)))
+        ) as deltas:
             await anext(deltas)
         with pytest.raises(RequestError):
             await collect(router, "ab", max_tokens=10_000)
@@ -314,7 +326,7 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
 
 async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEngine) -> None:
     engine.hold()
-    deltas = router.generate("abc", GenerationParams(3))
+    deltas = router.generate("abc", GenerationParams(SamplingParams(3)))
     first = asyncio.create_task(anext(deltas))
     request_id = (await submitted(engine)).request_id
     engine.emit([Token(request_id, 0, index, 1 + index) for index in range(2)])

@@ -23,6 +23,7 @@ from intentctl.profile import Subject as Fitted
 from intentctl.profile import report
 from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, Room, read, reading_of
 from intentctl.streams import Recording
+from runtime.engine import SamplingParams
 from runtime.errors import RuntimeFault
 from runtime.router import GenerationParams, Router
 from runtime.tokenizer import Tokenizer
@@ -128,7 +129,7 @@ class Bench:
         return Recording([self._chance.randrange(self._vocab_size) for _ in range(point.tokens)])
 
     async def _listen(self, recording: Recording, max_tokens: int) -> None:
-        params = GenerationParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+        params = GenerationParams(SamplingParams(max_tokens), ignore_eos=True)
         recording.asked_s = time.time()
         try:
             async with aclosing(self._router.generate(tuple(map(int, recording.prompt)), params)) as deltas:
