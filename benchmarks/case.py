@@ -10,7 +10,7 @@ from benchmarks.counting import context_tokens, counting_text
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording
 from benchmarks.own_switch import own_switch
-from benchmarks.parameters import MORE_TOKENS, SIDE_TOKENS, Mode, Parameters, tokens_before
+from benchmarks.parameters import MORE_TOKENS, SEEDED, SIDE_TOKENS, Mode, Parameters, tokens_before
 from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
 from benchmarks.strategy import Strategy, Switched
@@ -48,7 +48,10 @@ class Case:
         """A stream before its first token; what one of its age would have said by now is in its prompt."""
         said = self.parameters.output - max_tokens
         length = context_tokens(number, self.context) + said
-        return Recording(tokenizer.encode(counting_text(number, length))[:length], max_tokens)
+        prompt = tokenizer.encode(counting_text(number, length))[:length]
+        temperature = self.parameters.temperature
+        seed = None if number % SEEDED else number
+        return Recording(prompt, max_tokens, temperature=temperature, seed=seed)
 
 
 @dataclass(slots=True)

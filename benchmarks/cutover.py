@@ -69,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
         "--context", default="300", help="prompt tokens of the longest stream, a case for each number"
     )
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
+    found.add_argument(
+        "--temperature", type=float, default=0.0, help="of every stream; above 0 every third has a seed"
+    )
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
     found.add_argument("-o", "--output-format", dest="format", choices=("table", "json"), default="table")
     found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops (SVG)")
@@ -94,6 +97,7 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
         switches=parse_numbers("--switches", options.switches),
         context=parse_numbers("--context", options.context),
         output=options.output,
+        temperature=options.temperature,
     )
 
 

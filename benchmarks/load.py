@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """One greedy generation as its client sees it while it grows; the lists are parallel."""
+    """One generation as its client sees it while it grows; the lists are parallel."""
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -35,6 +35,8 @@ class Recording:
     finish: Finish | None = None
     started_s: float = field(default_factory=time.time)
     """When its client asked; a recording is made when it is delivered."""
+    temperature: float = 0.0
+    seed: int | None = None
 
     @property
     def tokens_left(self) -> int:
@@ -70,8 +72,8 @@ async def listen(router: Router, recording: Recording, owner: str = "") -> None:
         RuntimeFault: refused, or broken on the way.
     """
     context = recording.prompt + tuple(recording.token_ids)
-    params = GenerationParams(SamplingParams(recording.tokens_left), ignore_eos=True)
-    async with aclosing(router.generate(context, params)) as deltas:
+    sampling = SamplingParams(recording.tokens_left, recording.temperature, seed=recording.seed)
+    async with aclosing(router.generate(context, GenerationParams(sampling, ignore_eos=True))) as deltas:
         async for delta in deltas:
             recording.add(delta, owner)
     if recording.finish is not Finish.LENGTH:

@@ -14,6 +14,7 @@ SIDE_TOKENS = 60
 """Tokens per stream before and after any switch: a stop needs 50 gaps on each side."""
 MORE_TOKENS = 10
 """By which a switch may outlast the one before it, per stream: those that end sooner are replaced before it."""
+SEEDED = 3
 SHORTEST_CONTEXT = len("count by 99 from 999:")
 
 Mode = Literal[OwnPath, "replay", "restart", "drain"]
@@ -42,6 +43,8 @@ class Parameters:
     """Prompt tokens of the longest stream, one case for each."""
     output: int = 600
     """Tokens each stream generates."""
+    temperature: float = 0.0
+    """Above 0 every ``SEEDED``-th stream has a seed."""
 
     def check(self, subject: Subject) -> None:
         """Refuse what cannot be run.
@@ -56,6 +59,8 @@ class Parameters:
             raise UsageError(f"--switches has {len(self.switches)} numbers, --active {len(self.active)}")
         if (shortest := min(self.context)) < SHORTEST_CONTEXT:
             raise UsageError(f"--context {shortest}: the shortest prompt has {SHORTEST_CONTEXT} tokens")
+        if not 0 <= self.temperature <= 2:
+            raise UsageError(f"--temperature {self.temperature}: from 0 to 2")
         if self.output < SHAM_TOKENS + SIDE_TOKENS:
             raise UsageError(
                 f"--output {self.output}: a switch is measured over at least {SHAM_TOKENS + SIDE_TOKENS} tokens"

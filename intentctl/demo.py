@@ -41,12 +41,13 @@ QUIET_TOKENS = 110
 SHAMS = 20
 """Sham cuts per stream and quiet interval."""
 LOGPROB_TOLERANCE = 1e-4
-MOVED = ("moved", "paths", "left_to_drain", "tokens_recomputed")
+MOVED = ("moved", "paths", "stays", "tokens_recomputed")
 ENGINE_KEYS = (
     "prepare_s",
     "bytes_before",
     "bytes_inside",
     *MOVED,
+    "left_to_drain",
     "timings",
 )
 """What the report takes over from the engine's own."""

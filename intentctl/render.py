@@ -374,15 +374,16 @@ def report_rows(result: CutoverReport) -> list[Row]:
     return [
         ("prepared in", seconds(result.prepare_s)),
         ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
-        ("moved", moved(result.moved, result.paths, result.left_to_drain, result.tokens_recomputed)),
+        ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
         ("cut (ms)", parts),
     ]
 
 
-def moved(moved: int, paths: Mapping[str, int], left_to_drain: int, tokens_recomputed: int) -> str:
-    """How many requests came over, by which path, and what stayed."""
+def moved(moved: int, paths: Mapping[str, int], stays: Mapping[str, int], tokens_recomputed: int) -> str:
+    """How many requests came over, by which path, and how many stayed and why."""
     by_path = ", ".join(f"{count} by {path}" for path, count in paths.items() if count)
-    left = f"; {left_to_drain} left to drain" if left_to_drain else ""
+    why = ", ".join(f"{count} {reason}" for reason, count in stays.items())
+    left = f"; {sum(stays.values())} left to drain ({why})" if stays else ""
     return f"{by_path or f'{moved} requests'}; {tokens_recomputed} tokens recomputed{left}"
 
 

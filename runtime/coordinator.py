@@ -18,7 +18,14 @@ from runtime.machine import Event, Operation, State, SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import Router
 
-ShadowOperation = machine.AwaitReady | machine.MeasureLag | machine.SendCut | machine.Release | machine.Abort
+ShadowOperation = (
+    machine.AwaitReady
+    | machine.MeasureLag
+    | machine.SendCut
+    | machine.Drain
+    | machine.Release
+    | machine.Abort
+)
 
 
 class Journal(Protocol):
@@ -166,6 +173,9 @@ class _Switch:
                 return machine.LagMeasured(await shadow.lag(), self.router.num_streams)
             case machine.SendCut(timeout_s):
                 return machine.CutCommitted(await shadow.cut(self.epoch, timeout_s))
+            case machine.Drain():
+                await shadow.drain()
+                return machine.Drained()
             case machine.Release(pause_s):
                 await asyncio.sleep(pause_s)
                 await shadow.release()
@@ -222,6 +232,7 @@ class _Switch:
             bytes_inside=cut.bytes_inside,
             moved=len(cut.moved),
             left_to_drain=len(cut.left_to_drain),
+            stays=dict(cut.stays),
             tokens_recomputed=cut.tokens_recomputed,
             paths=dict(cut.paths),
             timings=cut.timings,

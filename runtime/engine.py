@@ -40,6 +40,17 @@ class SamplingParams:
     """Alternatives to report beside each token's own logprob."""
     stop_token_ids: tuple[int, ...] = ()
 
+    @property
+    def is_seeded(self) -> bool:
+        """Its noise follows from its seed."""
+        return self.temperature > 0 and self.seed is not None
+
+    @property
+    def has_memory(self) -> bool:
+        """The next token depends on the output in other ways than through the model."""
+        counts = self.presence_penalty != 0 or self.frequency_penalty != 0
+        return self.is_seeded or counts or bool(self.grammar)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -116,6 +127,8 @@ class Cut:
     tokens_recomputed: int = 0
     paths: Mapping[str, int] = field(default_factory=dict)
     """How the moved requests came over: path (``patch``, ``follow``) to their number."""
+    stays: Mapping[str, int] = field(default_factory=dict)
+    """Why the others did not: reason to their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +165,10 @@ class Shadow(Protocol):
 
         ``deadline_s`` is how long the cut may take before it is given up.
         """
+        ...
+
+    async def drain(self) -> None:
+        """After a cut: return when what was left to drain has ended on the old topology."""
         ...
 
     async def release(self) -> None:

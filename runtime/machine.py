@@ -78,6 +78,11 @@ class CutCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """What could not move has ended on the old topology."""
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """What only the losing side needed is given back."""
 
@@ -109,6 +114,7 @@ Event = (
     | ShadowReady
     | LagMeasured
     | CutCommitted
+    | Drained
     | Released
     | Failed
     | DeadlinePassed
@@ -156,6 +162,11 @@ class SendCut:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until what could not move has ended on the old topology."""
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Give back what only the old topology needed, after a pause."""
 
@@ -169,7 +180,7 @@ class Abort:
     reason: Reason
 
 
-Operation = Journal | Prepare | AwaitReady | MeasureLag | SendCut | Release | Abort
+Operation = Journal | Prepare | AwaitReady | MeasureLag | SendCut | Drain | Release | Abort
 """The effects that are answered by an event."""
 Effect = Report | Operation
 
@@ -233,6 +244,8 @@ def step(state: State, event: Event, at_s: float) -> Step:  # noqa: PLR0911 - on
             return _lag_measured(state, event, at_s)
         case CutCommitted():
             return _cut_committed(state, event.cut, at_s)
+        case Drained():
+            return _drained(state, at_s)
         case Released():
             return _released(state, at_s)
         case Failed():
@@ -310,8 +323,18 @@ def _cut_committed(state: State, cut: Cut, at_s: float) -> Step:
 
 
 def _clean(state: State, detail: str, at_s: float) -> Step:
+    """What could not move may take as long as it takes; only then the clean-up has a deadline."""
+    assert state.cut is not None, "there is nothing to clean up before a cut"
+    if state.cut.left_to_drain:
+        return replace(_enter(state, Phase.CLEANING, None, at_s), detail=detail), (Report(), Drain())
     cleaning = _enter(state, Phase.CLEANING, state.settings.cleaning_timeout_s, at_s)
     return replace(cleaning, detail=detail), (Report(), Release())
+
+
+def _drained(state: State, at_s: float) -> Step:
+    if state.phase is not Phase.CLEANING:
+        return state, ()
+    return replace(state, deadline_s=at_s + state.settings.cleaning_timeout_s), (Release(),)
 
 
 def _released(state: State, at_s: float) -> Step:
@@ -331,7 +354,8 @@ def _failed(state: State, event: Failed, at_s: float) -> Step:
         case Phase.CLEANING if event.reason is Reason.ENGINE_LOST:
             return _finish(replace(state, reason=event.reason, detail=event.detail), at_s)
         case Phase.CLEANING:
-            return replace(state, detail=event.detail), (Release(RETRY_PAUSE_S),)
+            deadline_s = state.deadline_s or at_s + state.settings.cleaning_timeout_s
+            return replace(state, detail=event.detail, deadline_s=deadline_s), (Release(RETRY_PAUSE_S),)
         case Phase.ABORTED:
             return _let_go(state), ()
         case Phase.DONE:

@@ -492,6 +492,8 @@ class CutoverReport:
     moved: int = 0
     """Requests that changed owner."""
     left_to_drain: int = 0
+    stays: Mapping[str, int] = field(default_factory=dict)
+    """Why requests were left to drain: reason to their number."""
     tokens_recomputed: int = 0
     paths: Mapping[str, int] = field(default_factory=dict)
     """How the moved requests came over: path to their number."""

@@ -44,6 +44,7 @@ VLLM = {
     "copy_slice_mb": "slice_bytes",
     "path": "path",
     "drain_tokens": "drain_tokens",
+    "drain": "drain",
     "drain_timeout_s": "drain_timeout_s",
     "standby": "num_standby",
 }
@@ -114,7 +115,7 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
     if name == "torch":
         torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))
     else:
-        vllm = _vllm(source, _place(source, path, "vllm"), (switch_at, switch))
+        vllm = _vllm(source, _place(source, path, "vllm"))
     return EngineChoice(named, torch, vllm, switch)
 
 
@@ -210,20 +211,13 @@ def _steps(source: LocatedYaml, closing_at: tuple[Key, ...]) -> EngineSettings:
     return replace(usual, max_running=sequences, closing_batch_tokens=closing, max_batch_tokens=step)
 
 
-def _vllm(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> VllmSettings:
+def _vllm(source: LocatedYaml, at: tuple[Key, ...]) -> VllmSettings:
     """With the limits that vLLM gets, where its own options do not say the same."""
     at_once, in_a_step = (_limited(source, at, option, key) for option, key in LIMITED.items())
     if isinstance(at_once[1], int) and isinstance(in_a_step[1], int):
         _refuse_more_sequences(source, at_once, in_a_step)
     limits = {key: source.get(("limits", key)) for key in LIMITED.values()}
-    vllm = _told(source, at, VLLM, VllmSettings(**limits))
-    _refuse_no_shorter(
-        source,
-        ((*at, "drain_timeout_s"), vllm.drain_timeout_s),
-        ((*switch[0], "cleaning_timeout_s"), switch[1].cleaning_timeout_s),
-        "requests drain while the switch cleans up, which also ends their engine",
-    )
-    return vllm
+    return _told(source, at, VLLM, VllmSettings(**limits))
 
 
 def _limited(source: LocatedYaml, at: tuple[Key, ...], option: str, key: str) -> Said:

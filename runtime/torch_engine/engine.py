@@ -307,6 +307,9 @@ class TorchShadow:
             return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
         return cut
 
+    async def drain(self) -> None:
+        """Every request moves here: nothing is ever left."""
+
     async def release(self) -> None:
         """Clean up after a cut."""
         await self._ask("release")

@@ -18,6 +18,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 
 from runtime.errors import UnsupportedModelError
 from runtime.vllm_engine.geometry import KvGeometry, Share, form_of, heads_of
+from runtime.vllm_engine.pasts import Past
 from runtime.vllm_engine.requests import name_of
 from runtime.vllm_engine.scheduler_side import SchedulerSide
 from runtime.vllm_engine.worker_side import Ack, Order, WorkerSide
@@ -28,6 +29,7 @@ class StepOrder(KVConnectorMetadata):  # type: ignore[misc]
     """Rides on a step to the workers."""
 
     order: Order | None = None
+    pasts: tuple[Past, ...] = ()
 
 
 @dataclass
@@ -60,6 +62,8 @@ class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
         super().__init__(vllm_config, role, kv_cache_config)
         self.scheduler = SchedulerSide()
         self.worker: WorkerSide | None = None
+        self.pasts: dict[str, Past] = {}
+        """Where the model runner looks for those of new requests."""
         self._pages: KvGeometry | str = "no KV cache"
         self._ack: Ack | None = None
 
@@ -77,6 +81,10 @@ class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def get_handshake_metadata(self) -> Pages:
         """Tell the scheduler's side."""
         return Pages(self._pages)
+
+    def handle_preemptions(self, kv_connector_metadata: Any) -> None:
+        """Called before the runner hears of the step's new requests: their pasts are there then."""
+        self.pasts.update({past.request_id: past for past in kv_connector_metadata.pasts})
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:  # noqa: ARG002 - vLLM's signature
         """Load what this step is to load."""
@@ -138,7 +146,8 @@ class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepOrder:
         """The order that rides on this step."""
         order = self.scheduler.order(scheduler_output.num_scheduled_tokens)
-        return StepOrder(order) if order else _IDLE
+        pasts = self.scheduler.pasts(new.req_id for new in scheduler_output.scheduled_new_reqs)
+        return StepOrder(order, pasts) if order or pasts else _IDLE
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Hear the acknowledgement."""

@@ -99,7 +99,7 @@ class Driver:
             pids=pids,
             shared_memory=tuple(sorted(shared_memory)),
             prefill_tokens_s=prefill_tokens_s,
-            has_stateless_sampling=bool(config.use_v2_model_runner),
+            runner="V2" if config.use_v2_model_runner else "V1",
         )
 
     # --- serving ---
@@ -167,7 +167,7 @@ class Driver:
             self._step()
         patch_s = time.monotonic() - drained_s
         extents, copied = self._connector.extents(), self._connector.copied_bytes
-        return SourceState(extents, copied, self._connector.free_slots, patch_s)
+        return SourceState(extents, copied, self._connector.free_slots, patch_s, self._generators())
 
     def call_resume(self, moved: tuple[str, ...]) -> None:
         """Go on after ``suspend``, without what has moved away; the switch is over on this side."""
@@ -228,6 +228,8 @@ class Driver:
                 self._begin_again(release.request_id)
             else:
                 self._connector.release(release.request_id, release.extent, UNBOUNDED)
+            if release.generator:
+                self._connector.generators[release.request_id] = release.generator
             live = self._live[release.request_id]
             live.epoch, live.next_index = release.epoch, release.index
         while self._connector.is_busy:
@@ -311,8 +313,10 @@ class Driver:
     def _add(self, parking: Parking) -> None:
         request, emitted = parking.request, parking.emitted
         self._live[request.request_id] = _Live(request, request.epoch, len(emitted))
-        wanted = core_request(request, request.prompt + emitted, request.sampling.max_tokens - len(emitted))
+        wanted = core_request(request, request.prompt, request.sampling.max_tokens)
         self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
+        if emitted:
+            self._connector.extend(request.request_id, emitted)
 
     def _hear(self, news: News) -> None:
         for name, tokens in news.items():
@@ -335,8 +339,9 @@ class Driver:
         name, followed = release.request_id, self._followed.pop(release.request_id)
         self._compute((name,))
         request = followed.request
-        if self._is_computing(name):
-            # no room for it yet: it is an ordinary request with all its tokens
+        if self._is_computing(name) or request.sampling.has_memory:
+            # no room for it yet, or a session would forget what was output: it begins anew with all its tokens, and
+            # finds the whole blocks of them in the prefix cache
             self._forget(name)
             self._add(Parking(request, tuple(followed.tokens[len(request.prompt) :])))
             return
@@ -348,6 +353,16 @@ class Driver:
         self._llm.engine_core.add_request(wanted)
         # an input that is no session's ends the session with the one before it
         self._llm.engine_core.add_request(core_request(request, (), remaining))
+
+    def _generators(self) -> dict[str, bytes]:
+        """The states of the generators of the requests that have their own, here or on their way to the workers."""
+        if not any(live.request.sampling.is_seeded for live in self._live.values()):
+            return {}
+        # noise is drawn by the ranks of the last stage, and theirs are the last answers
+        here: dict[str, bytes] = self._llm.collective_rpc("intentctl_generators")[-1]
+        known = {name: here.get(request.request_id) for name, request in self._connector.requests.items()}
+        there: dict[str, bytes] = self._connector.generators
+        return there | {name: state for name, state in known.items() if state}
 
     def _begin_again(self, name: str) -> None:
         """A parked request computes its KV anew."""

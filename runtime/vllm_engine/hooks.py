@@ -13,20 +13,36 @@ class WorkerExtension:
     """Mixed into vLLM's worker by ``worker_extension_cls``; its methods are called by ``collective_rpc``."""
 
     def intentctl_prepare(self) -> int:
-        """Make the CPU runner able to take part in a pipeline; returns the process id.
+        """Let new requests have a past, and make the CPU runner able to take part in a pipeline; returns the process id.
 
         Its ranks after the first never allocate the tensors they receive (vLLM 0.32: AssertionError at the first step).
         """
         import os
 
         from vllm.distributed import get_pp_group
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        from runtime.vllm_engine.pasts import Requests
 
         runner: Any = self.model_runner  # type: ignore[attr-defined]
+        connector: Any = get_kv_transfer_group()
+        if (
+            type(getattr(runner, "requests", None)) is dict
+        ):  # model runner V2 is given all tokens, and needs no state
+            runner.requests = Requests()
+            connector.pasts = runner.requests.pasts
         if runner.device.type == "cpu" and not get_pp_group().is_first_rank:
             runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
                 batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device
             )
         return os.getpid()
+
+    def intentctl_generators(self) -> dict[str, bytes]:
+        """Where the generators of seeded requests stand, by vLLM's ids."""
+        from runtime.vllm_engine.pasts import Requests
+
+        requests: Any = getattr(self.model_runner, "requests", None)  # type: ignore[attr-defined]
+        return requests.generators() if isinstance(requests, Requests) else {}
 
     def intentctl_digests(self, blocks: list[int]) -> dict[tuple[int, int, int], str]:
         """Digests of the pages of these blocks; see ``WorkerSide.digests``."""
@@ -43,18 +59,6 @@ class WorkerExtension:
         connector: Any = get_kv_transfer_group()
         if connector.worker is not None:
             connector.worker.close_staging()
-
-
-def extend(request: Any, tokens: tuple[int, ...]) -> None:
-    """A parked request learns what was produced elsewhere since: to vLLM it is more prompt, and fewer tokens to go.
-
-    This is what vLLM itself does when a streaming session gets its next input (``Scheduler._update_request_as_session``).
-    """
-    request.prompt_token_ids.extend(tokens)
-    request._all_token_ids.extend(tokens)  # noqa: SLF001 - vLLM has no method for it
-    request.num_prompt_tokens = len(request.prompt_token_ids)
-    request.max_tokens -= len(tokens)
-    request.update_block_hashes()
 
 
 def let_blocks_go(scheduler: Any, request: Any) -> None:
@@ -83,11 +87,12 @@ def missing() -> list[str]:
     from vllm.v1.engine.core_client import InprocClient
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.request import Request
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     wanted: dict[Any, tuple[str, ...]] = {
         KVConnectorBase_V1: (
             "bind_kv_cache_manager", "build_connector_meta", "build_connector_worker_meta",
-            "get_finished", "get_handshake_metadata", "get_num_new_matched_tokens", "has_pending_push_work",
+            "get_finished", "get_handshake_metadata", "get_num_new_matched_tokens", "handle_preemptions", "has_pending_push_work",
             "on_new_request", "register_kv_caches", "request_finished", "set_xfer_handshake_metadata_pp_aware",
             "start_load_kv", "update_connector_output", "update_state_after_alloc", "wait_for_save",
         ),
@@ -96,7 +101,7 @@ def missing() -> list[str]:
         EngineCore: ("add_request", "preprocess_add_request"),
         InprocClient: ("abort_requests", "get_output"),
         LLMEngine: ("abort_request", "add_request", "collective_rpc", "step"),
-        Request: ("append_output_token_ids", "update_block_hashes"),
+        Request: ("append_output_token_ids", "take_prefill_stats"),
         PauseState: ("PAUSED_ALL", "UNPAUSED"),
     }  # fmt: skip
     absent = [
@@ -106,7 +111,8 @@ def missing() -> list[str]:
         if name not in vars(owner)  # an abstract method that is inherited is none
     ]
     sources = {
-        Request.__init__: ("_all_token_ids", "prompt_token_ids", "num_prompt_tokens", "num_computed_tokens"),
+        Request.__init__: ("output_token_ids", "num_computed_tokens"),
+        GPUModelRunner.__init__: ("requests",),
         Scheduler.__init__: ("finished_recving_kv_req_ids", "finished_req_ids"),
         EngineCore.__init__: ("batch_queue", "model_executor", "scheduler"),
     }

@@ -1,7 +1,7 @@
 """What the service and a vLLM driver say to each other. A leaf module."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ class Started:
     """Files in shared memory that a crash would leave."""
     prefill_tokens_s: float
     """Measured by the probe: tokens prefilled per second."""
-    has_stateless_sampling: bool
-    """Seeded noise depends on position alone, so that it goes on elsewhere (vLLM's model runner V2)."""
+    runner: str
+    """Which of vLLM's model runners it has: the other one draws other noise from a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class SourceState:
     free_slots: int
     """In staging memory."""
     patch_s: float = 0.0
+    generators: Mapping[str, bytes] = field(default_factory=dict)
+    """States of the generators of seeded requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Release:
     """Of its next token."""
     extent: Extent | None
     """Its KV on the source, all of it in staging memory; None when the target computed its own."""
+    generator: bytes = b""
+    """The state of its generator; empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
-SwitchPath = Literal["patch", "follow", "drain"]
-"""How a request comes over: its KV is copied, the target computes its own, or it stays and ends on the source."""
+SwitchPath = Literal["patch", "follow"]
+"""How a request comes over: its KV is copied, or the target computes its own."""
+
+
+class Stay(StrEnum):
+    """Why a request does not come over: it ends on the source."""
+
+    NEARLY_DONE = "nearly done"
+    SEED = "the target's model runner draws other noise from a seed"
+    NO_ROOM = "no room in staging memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +33,10 @@ class VllmSettings:
     """How requests come over; auto chooses for each."""
     drain_tokens: int = 4
     """A request this close to its end stays where it is: it has ended before anything about it pays."""
-    drain_timeout_s: float = 40.0
-    """How long requests that were left on the source may take to end."""
+    drain_timeout_s: float | None = None
+    """How long requests that were left on the source may take to end; None lets them."""
+    drain: Literal["wait", "refuse"] = "wait"
+    """What becomes of a switch when requests cannot move: it waits for their end, or is given up before its cut."""
     max_sequences: int | None = None
     """Sequences that run at once, where ``options`` say none; None leaves it to vLLM."""
     max_step_tokens: int | None = None

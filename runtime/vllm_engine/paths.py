@@ -1,10 +1,11 @@
 """How each running request comes over to the target: its KV copied, computed there, or not at all. Pure."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runtime.engine import Request
-from runtime.vllm_engine.models import SwitchPath
+from runtime.vllm_engine.models import Stay, SwitchPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +20,18 @@ class Terms:
     link_bytes_s: float
     prefill_tokens_s: float
     """Of the target, measured by its probe."""
-    has_stateless_sampling: bool
+    seeds_travel: bool
+    """The target draws the noise that the source would."""
     drain_tokens: int
     """A request with so many left to its end stays."""
 
 
-def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath:
-    """The path of one request."""
-    if request.sampling.temperature > 0 and not terms.has_stateless_sampling:
-        # its random state cannot leave the worker
-        return "drain"
+def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath | Stay:
+    """The path of one request, or why it stays."""
+    if request.sampling.is_seeded and not terms.seeds_travel:
+        return Stay.SEED
     if request.sampling.max_tokens - num_emitted <= terms.drain_tokens:
-        return "drain"
+        return Stay.NEARLY_DONE
     if terms.difference or terms.wanted == "follow":
         return "follow"
     if terms.wanted == "patch":
@@ -42,7 +43,6 @@ def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath:
     return "patch" if copy_s <= compute_s else "follow"
 
 
-def counted(paths: Mapping[str, SwitchPath], names: tuple[str, ...]) -> dict[str, int]:
-    """Path to the number of these requests that took it."""
-    taken = [paths[name] for name in names]
-    return {path: taken.count(path) for path in sorted(set(taken))}
+def counted(taken: Iterable[SwitchPath | Stay]) -> dict[str, int]:
+    """Path, or why requests stayed, to their number."""
+    return dict(sorted(Counter(map(str, taken)).items()))

@@ -4,7 +4,7 @@ Idle, it only keeps the requests by their names. In a switch it is told from out
 the scheduler's questions accordingly and writes an ``Order`` for the workers into each step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from runtime.vllm_engine import hooks
 from runtime.vllm_engine.frontier import Copies, SourceFrontier, TargetFrontier, View, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
+from runtime.vllm_engine.pasts import Past
 from runtime.vllm_engine.staging import StagingHandle
 from runtime.vllm_engine.worker_side import Ack, Order
 
@@ -42,8 +43,12 @@ class SchedulerSide:
         self.requests: dict[str, Any] = {}
         """The router's id to vLLM's request."""
         self.parked: dict[str, _Parked] = {}
+        self.generators: dict[str, bytes] = {}
+        """States of the generators of requests that no worker here has seen yet."""
         self.copied_bytes = 0
         """Stored and loaded since ``attach``."""
+        self._with_past: dict[str, str] = {}
+        """vLLM's id to the router's, of requests with output that no worker here has seen yet."""
         self._manager: Any = None
         self._staging: StagingHandle | None = None
         self._source: SourceFrontier | None = None
@@ -101,8 +106,11 @@ class SchedulerSide:
         self.parked[name] = _Parked()
 
     def extend(self, name: str, tokens: tuple[int, ...]) -> None:
-        """Target: a parked request said this on the source."""
-        hooks.extend(self.requests[name], tokens)
+        """A request that no worker here has seen yet said this elsewhere."""
+        request = self.requests[name]
+        request.append_output_token_ids(list(tokens))
+        request.take_prefill_stats()  # its prompt was computed, and counted, elsewhere
+        self._with_past[request.request_id] = name
 
     def offer(self, name: str, extent: Extent) -> None:
         """Target: this much of a parked request's KV is in staging memory; it gets the blocks for it."""
@@ -166,7 +174,9 @@ class SchedulerSide:
 
     def request_finished(self, name: str) -> None:
         """A request ended."""
-        self.requests.pop(name, None)
+        if request := self.requests.pop(name, None):
+            self._with_past.pop(request.request_id, None)
+        self.generators.pop(name, None)
         self.parked.pop(name, None)
         for frontier in (self._source, self._target):
             if frontier is not None:
@@ -208,6 +218,16 @@ class SchedulerSide:
         self._sent[self._number] = (store, load)
         stored, loaded = (copies.pairs if copies else () for copies in (store, load))
         return Order(self._number, self._staging, stored, loaded, arrived)
+
+    def pasts(self, new_ids: Iterable[str]) -> tuple[Past, ...]:
+        """What the requests of these ids of vLLM's bring along, to go with the step that shows them to the workers."""
+        if not self._with_past:
+            return ()
+        names = {new: self._with_past.pop(new) for new in new_ids if new in self._with_past}
+        return tuple(
+            Past(new, tuple(self.requests[name].output_token_ids), self.generators.pop(name, b""))
+            for new, name in names.items()
+        )
 
     def acknowledged(self, ack: Ack) -> None:
         """The workers carried out an order."""

@@ -11,7 +11,7 @@ Until the commit the source holds everything, suspended at most: going back is l
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from runtime.engine import Cut, Lag, Token
@@ -21,7 +21,7 @@ from runtime.vllm_engine.frontier import tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.messages import Extent, News, Parking, Release, Released, SourceState, TargetState
-from runtime.vllm_engine.models import SwitchPath
+from runtime.vllm_engine.models import Stay, SwitchPath
 from runtime.vllm_engine.paths import Terms, counted, path_of
 from runtime.vllm_engine.staging import Staging
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
+DRAIN_PAUSE_S = 0.02
+"""Between two looks at what is left."""
 ANSWER_TIMEOUT_S = 10.0
 """How long an engine that does not serve may take to answer."""
 
@@ -45,7 +47,7 @@ class VllmShadow:
         self._starting = asyncio.create_task(self._start())
         self._staging: Staging | None = None
         self._terms: Terms
-        self._paths: dict[str, SwitchPath] = {}
+        self._paths: dict[str, SwitchPath | Stay] = {}
         self._told: dict[str, int] = {}
         """Requests the target knows, and how many of their output tokens."""
         self._held: list[list[Token]] = []
@@ -102,11 +104,24 @@ class VllmShadow:
         await self._let_source_go(done.moved)
         return done
 
+    async def drain(self) -> None:
+        """Let what was left behind end; past a deadline of the deployment's it is ended."""
+        try:
+            async with asyncio.timeout(self._engine.settings.drain_timeout_s):
+                while self._left():  # noqa: ASYNC110 - streams end in many places
+                    await asyncio.sleep(DRAIN_PAUSE_S)
+        except TimeoutError:
+            late = self._left()
+            timeout_s = self._engine.settings.drain_timeout_s
+            detail = f"it could not move to {self._topology.shape} and did not end in {timeout_s} s; send the request again"
+            self._engine.end_streams(late, detail)
+            with contextlib.suppress(EngineLostError):
+                await self._source.call("drop", tuple(late))
+
     async def release(self) -> None:
-        """Let what was left behind end, then give the source up. Idempotent."""
+        """Give the source up. Idempotent."""
         if self._is_over:
             return
-        await self._drain()
         self._is_over = True
         try:
             await self._engine.retire(self._source)
@@ -172,7 +187,7 @@ class VllmShadow:
             kv_bytes_per_token=round(values * BYTES_PER_VALUE[precision.kv]),
             link_bytes_s=link.bandwidth_bytes_s,
             prefill_tokens_s=target.started.prefill_tokens_s,
-            has_stateless_sampling=target.started.has_stateless_sampling,
+            seeds_travel=self._source.started.runner == target.started.runner,
             drain_tokens=self._engine.settings.drain_tokens,
         )
 
@@ -229,13 +244,14 @@ class VllmShadow:
         path, lacking = self._paths.get(name), max(0, extent.num_computed - there)
         if path == "patch" and there >= tail_start(extent.num_computed, self._source.started.block_size):
             return 0
-        return lacking if path in ("patch", "follow") else 0
+        return 0 if isinstance(path, Stay) else lacking
 
     def _named(self, path: str) -> tuple[str, ...]:
         return tuple(name for name, chosen in self._paths.items() if chosen == path)
 
     async def _cut(self, epoch: int) -> Cut:
         await self._bring(self._target)
+        self._refuse_to_leave(path for path in self._paths.values() if isinstance(path, Stay))
         if self._named("follow"):
             await self._target.call("settle")
         started_s = time.monotonic()
@@ -245,9 +261,11 @@ class VllmShadow:
         self._check_source()
         releases = [release for name in self._told if (release := self._release_of(name, state, epoch))]
         moved = tuple(release.request_id for release in releases)
+        paths = {name: self._paths[name] for name in self._left() if name not in moved}
+        stays = {name: path if isinstance(path, Stay) else Stay.NO_ROOM for name, path in paths.items()}
+        self._refuse_to_leave(stays.values())
         done: Released = await self._target.call("release", releases, self._news())
         self._check_source()
-        left = tuple(name for name in self._left() if name not in moved)
         self._commit(epoch, moved)
         # the step in flight when the order came is drained too
         drain_s = suspended_s - started_s - state.patch_s
@@ -255,7 +273,7 @@ class VllmShadow:
         return Cut(
             epoch=epoch,
             moved=moved,
-            left_to_drain=left,
+            left_to_drain=tuple(stays),
             bytes_inside=done.loaded_bytes,
             timings=CutTimings(
                 drain_ms=drain_s * 1e3,
@@ -264,8 +282,20 @@ class VllmShadow:
                 first_step_ms=done.first_step_s * 1e3,
             ),
             tokens_recomputed=self._recomputed(releases, state),
-            paths=counted(self._paths, moved),
+            paths=counted(self._paths[name] for name in moved),
+            stays=counted(stays.values()),
         )
+
+    def _refuse_to_leave(self, stays: Iterable[Stay]) -> None:
+        """Those that are nearly done may stay under any policy."""
+        reasons = [why for why in stays if why is not Stay.NEARLY_DONE]
+        if self._engine.settings.drain == "refuse" and reasons:
+            told = "; ".join(f"{count} {why}" for why, count in counted(reasons).items())
+            raise SwitchError(
+                Reason.UNSUPPORTED,
+                f"{len(reasons)} requests cannot move to {self._topology.shape} ({told}); "
+                "wait for their end, or let them drain with vllm.drain: wait",
+            )
 
     def _check_source(self) -> None:
         """A source that is gone is being replaced, and its streams have ended: there is nothing to move."""
@@ -285,12 +315,13 @@ class VllmShadow:
     def _release_of(self, name: str, state: SourceState, epoch: int) -> Release | None:
         """How a request that the target knows goes on there; None when it stays on the source."""
         index = len(self._engine.streams[name].emitted)
+        generator = state.generators.get(name, b"")
         if self._paths[name] == "follow":
-            return Release(name, epoch, index, None)
+            return Release(name, epoch, index, None, generator)
         extent = state.extents.get(name)
         # no room in staging memory: it stays
         is_there = extent is not None and extent.staged >= extent.num_computed
-        return Release(name, epoch, index, extent) if is_there else None
+        return Release(name, epoch, index, extent, generator) if is_there else None
 
     def _recomputed(self, releases: list[Release], state: SourceState) -> int:
         """Positions with KV on the source that the target computed itself."""
@@ -313,20 +344,6 @@ class VllmShadow:
         with contextlib.suppress(EngineLostError):
             await self._target.call("drop", tuple(self._told.keys() - set(moved)))
             await self._target.call("commit")
-
-    async def _drain(self) -> None:
-        timeout_s = self._engine.settings.drain_timeout_s
-        deadline_s = time.monotonic() + timeout_s
-        while left := self._left():
-            if time.monotonic() > deadline_s:
-                self._engine.end_streams(
-                    left,
-                    f"it could not move to {self._topology.shape} and did not end in {timeout_s} s",
-                )
-                with contextlib.suppress(EngineLostError):
-                    await self._source.call("drop", tuple(left))
-                return
-            await asyncio.sleep(0.02)
 
     def _left(self) -> list[str]:
         streams = self._engine.streams.items()

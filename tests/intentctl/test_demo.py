@@ -28,7 +28,14 @@ def recording(gaps, cuts=(), *, tokens=None) -> Recording:
 
 
 def switched(start_s, end_s, *, text="run it with tp=2", changes=True, error=None) -> Switched:
-    facts = {"prepare_s": 0.2, "bytes_before": 10, "bytes_inside": 2, "moved": 2, "left_to_drain": 1}
+    facts = {
+        "prepare_s": 0.2,
+        "bytes_before": 10,
+        "bytes_inside": 2,
+        "moved": 2,
+        "left_to_drain": 1,
+        "stays": {"nearly done": 1},
+    }
     result = done(paths={"patch": 1, "follow": 1}, tokens_recomputed=5, **facts)
     operation = planned(start_s=start_s, end_s=end_s).model_copy(update={"result": result})
     if error:
@@ -50,7 +57,7 @@ def test_each_switch_is_measured_between_its_neighbours():
     assert first["gap_ms"]["max"] == 60.0
     assert first["sham_stop_ms"]["max"] == 0.0
     assert (document["streams"], document["streams_equal"], document["notes"]) == (1, 1, [])
-    moved = "1 by patch, 1 by follow; 5 tokens recomputed; 1 left to drain"
+    moved = "1 by patch, 1 by follow; 5 tokens recomputed; 1 left to drain (1 nearly done)"
     assert report_rows(document).count(("  moved", moved)) == 2
 
 

@@ -27,11 +27,14 @@ def test_durations_read_well(value, text):
         ({"paths": {"patch": 10, "follow": 2}}, "10 by patch, 2 by follow; 0 tokens recomputed"),
         ({"paths": {"patch": 12, "follow": 0}}, "12 by patch; 0 tokens recomputed"),
         ({}, "12 requests; 0 tokens recomputed"),
-        ({"left_to_drain": 3}, "12 requests; 0 tokens recomputed; 3 left to drain"),
+        (
+            {"stays": {"nearly done": 2, "no room": 1}},
+            "12 requests; 0 tokens recomputed; 3 left to drain (2 nearly done, 1 no room)",
+        ),
     ],
 )
 def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
-    nothing = {"paths": {}, "left_to_drain": 0, "tokens_recomputed": 0}
+    nothing = {"paths": {}, "stays": {}, "tokens_recomputed": 0}
     assert render.moved(moved=12, **nothing | facts) == text
 
 

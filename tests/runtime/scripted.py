@@ -263,6 +263,9 @@ class _ScriptedShadow:
         moved = self._engine.move(epoch, self._target)
         return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
 
+    async def drain(self) -> None:
+        raise AssertionError("every request moves here")
+
     async def release(self) -> None:
         await self._engine.play("release", Phase.CLEANING)
         if self._failures_left:

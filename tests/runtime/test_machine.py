@@ -1,5 +1,7 @@
 """The switch as a pure machine: it commits at most once, never turns back, and leaves no shadow behind."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from runtime.models import CutTimings, Phase, Reason
 CUT = Cut(1, ("a",), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
 FAILED = machine.Failed(Reason.RANK_LOST, "a rank was lost")
 CONVERGED = machine.LagMeasured(Lag(8, 800, 5000), num_requests=1)
+LEAVING = replace(CUT, left_to_drain=("r9",), stays={"nearly done": 1})
 BEHIND = machine.LagMeasured(Lag(9, 900, 5000), num_requests=1)
 
 EVENTS = st.one_of(
@@ -24,6 +27,8 @@ EVENTS = st.one_of(
             CONVERGED,
             BEHIND,
             machine.CutCommitted(CUT),
+            machine.CutCommitted(LEAVING),
+            machine.Drained(),
             machine.Released(),
             FAILED,
             machine.Failed(Reason.ENGINE_LOST, "the engine ended"),
@@ -39,6 +44,7 @@ ANSWERS: dict[type[Operation], Event] = {
     machine.AwaitReady: machine.ShadowReady(),
     machine.MeasureLag: CONVERGED,
     machine.SendCut: machine.CutCommitted(CUT),
+    machine.Drain: machine.Drained(),
     machine.Release: machine.Released(),
     machine.Abort: machine.Released(),
 }
@@ -152,6 +158,24 @@ def test_a_shadow_that_comes_after_the_end_is_still_aborted(end: Event) -> None:
     assert state.is_finished
 
 
+def test_what_could_not_move_may_take_its_time_and_the_clean_up_after_it_may_not() -> None:
+    committed = replace(run_to(Phase.COMMITTED), cut=LEAVING)
+    draining, effects = step(committed, machine.Journaled(), 1.0)
+    assert operation_of(effects) == machine.Drain()
+    assert (draining.phase, draining.deadline_s) == (Phase.CLEANING, None)
+    cleaning, effects = step(draining, machine.Drained(), 500.0)
+    assert operation_of(effects) == machine.Release()
+    assert cleaning.deadline_s == 560.0
+
+
+def test_a_drain_that_fails_leaves_a_clean_up_with_a_deadline() -> None:
+    committed = replace(run_to(Phase.COMMITTED), cut=LEAVING)
+    draining, _ = step(committed, machine.Journaled(), 1.0)
+    cleaning, effects = step(draining, FAILED, 500.0)
+    assert operation_of(effects) == machine.Release(machine.RETRY_PAUSE_S)
+    assert cleaning.deadline_s == 560.0
+
+
 def test_a_commit_goes_forward_even_without_its_journal() -> None:
     state, effects = step(run_to(Phase.COMMITTED), machine.Failed(Reason.JOURNAL_FAILED, "disk full"), 1.0)
     assert state.phase is Phase.CLEANING
@@ -213,7 +237,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events: list[Even
             assert state.phase in {Phase.COMMITTED, Phase.CLEANING, Phase.DONE}
             assert not any(isinstance(effect, machine.Abort) for effect in effects)
         else:
-            assert not any(isinstance(effect, machine.Release) for effect in effects)
+            assert not any(isinstance(effect, (machine.Drain, machine.Release)) for effect in effects)
         if any(isinstance(effect, machine.SendCut) for effect in effects):
             assert isinstance(event, machine.Journaled)
             assert not before.cut_sent
@@ -254,4 +278,6 @@ def trouble(state: State, operation: Operation) -> list[Event]:
         events.append(machine.DeadlinePassed(state.phase))
     if isinstance(operation, machine.MeasureLag):
         events.append(BEHIND)
+    if isinstance(operation, machine.SendCut):
+        events.append(machine.CutCommitted(LEAVING))
     return events

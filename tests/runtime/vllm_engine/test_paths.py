@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.engine import Request, SamplingParams
+from runtime.vllm_engine.models import Stay
 from runtime.vllm_engine.paths import Terms, counted, path_of
 
 TERMS = Terms(
@@ -13,14 +14,14 @@ TERMS = Terms(
     kv_bytes_per_token=1000,
     link_bytes_s=10e6,
     prefill_tokens_s=5000.0,
-    has_stateless_sampling=False,
+    seeds_travel=True,
     drain_tokens=4,
 )
 """A token's KV takes 0.1 ms to copy and 0.2 ms to compute."""
 
 
-def request(max_tokens: int = 100, temperature: float = 0.0) -> Request:
-    return Request("r", tuple(range(50)), SamplingParams(max_tokens, temperature), epoch=0)
+def request(max_tokens: int = 100, temperature: float = 0.0, seed: int | None = None) -> Request:
+    return Request("r", tuple(range(50)), SamplingParams(max_tokens, temperature, seed=seed), epoch=0)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +52,24 @@ def test_kv_that_means_nothing_to_the_target_is_never_copied(wanted: str) -> Non
 @pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
 def test_a_request_close_to_its_end_stays(wanted: str) -> None:
     terms = replace(TERMS, wanted=wanted)
-    assert path_of(request(max_tokens=20), 16, terms) == "drain"
-    assert path_of(request(max_tokens=20), 15, terms) != "drain"
+    assert path_of(request(max_tokens=20), 16, terms) is Stay.NEARLY_DONE
+    assert path_of(request(max_tokens=20), 15, terms) in ("patch", "follow")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
-def test_a_sampled_request_moves_only_where_noise_has_no_state(wanted: str) -> None:
-    terms = replace(TERMS, wanted=wanted)
-    assert path_of(request(temperature=0.7), 10, terms) == "drain"
-    assert path_of(request(temperature=0.7), 10, replace(terms, has_stateless_sampling=True)) != "drain"
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_request_stays_only_where_its_seed_means_other_noise_to_the_target(
+    wanted: str, seed: int | None, temperature: float
+) -> None:
+    terms, asked = replace(TERMS, wanted=wanted), request(temperature=temperature, seed=seed)
+    assert path_of(asked, 10, terms) in ("patch", "follow")
+    stays = path_of(asked, 10, replace(terms, seeds_travel=False)) is Stay.SEED
+    assert stays is (temperature > 0 and seed is not None)
 
 
-def test_paths_are_counted_over_the_requests_that_moved() -> None:
-    paths = {"a": "patch", "b": "drain", "c": "follow", "d": "patch", "e": "patch"}
-    assert counted(paths, ("a", "c", "d")) == {"follow": 1, "patch": 2}  # type: ignore[arg-type]
-    assert counted(paths, ()) == {}  # type: ignore[arg-type]
+def test_what_requests_did_is_counted() -> None:
+    assert counted(["patch", "follow", Stay.SEED, "patch", Stay.SEED]) == {
+        "follow": 1, "patch": 2, "the target's model runner draws other noise from a seed": 2,
+    }  # fmt: skip
+    assert counted([]) == {}
