@@ -49,7 +49,7 @@ class Tokenizer:
         template = _chat_template(folder, config)
         special = _special_tokens(config)
         try:
-            return cls(tokenizer, eos_ids=_eos_ids(folder), chat_template=template, special=special)
+            return cls(tokenizer, eos_ids=end_tokens(folder), chat_template=template, special=special)
         except TemplateError as problem:
             raise CheckpointError(f"{folder}: its chat template cannot be read: {problem}") from problem
 
@@ -112,7 +112,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _eos_ids(folder: Path) -> tuple[int, ...]:
+def end_tokens(folder: Path) -> tuple[int, ...]:
+    """Token ids that end a text, from a checkpoint folder."""
     for name in ("generation_config.json", "config.json"):
         found = _read_json(folder / name).get("eos_token_id")
         if found is not None:

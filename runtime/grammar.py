@@ -1,0 +1,189 @@
+"""What an output must match: grammars by llguidance, the same for every engine.
+
+A grammar travels as text. Whoever chooses tokens has a ``Matcher`` for each request, whose state follows from the output alone.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import llguidance
+import numpy as np
+import tokenizers
+from llguidance.gbnf_to_lark import any_to_lark
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from runtime.errors import RequestError
+from runtime.tokenizer import end_tokens
+
+LIMITS = llguidance.LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=100_000,
+    step_max_items=5_000,
+    max_items_in_row=400,
+    max_lexer_states=50_000,
+    max_grammar_size=100_000,
+    verbose_errors=False,
+)
+"""What a grammar may cost: a step of some milliseconds. One that is ambiguous without end passes them as its text grows."""
+MAX_BYTES = 64 << 10
+"""Of a grammar's text."""
+DEAD_END = "NoExtensionBias"
+"""llguidance's word where nothing can follow."""
+WHITESPACE = r"[ \t\n\r]{0,32}"
+"""Between the parts of a JSON document; without an end some models write nothing else."""
+
+
+def json_schema(schema: Mapping[str, JsonValue]) -> str:
+    """A JSON document that is valid under a JSON Schema.
+
+    Raises:
+        RequestError: it is too large.
+    """
+    return _bounded(_json(schema))
+
+
+def json_object() -> str:
+    """Any JSON object."""
+    return _json({"type": "object"})
+
+
+def regex(pattern: str) -> str:
+    """Text that matches a regular expression (Rust's syntax) as a whole.
+
+    Raises:
+        RequestError: it is too large.
+    """
+    return _bounded(llguidance.LLMatcher.grammar_from_regex(pattern))
+
+
+def choice(options: Sequence[str]) -> str:
+    """One of these texts.
+
+    Raises:
+        RequestError: there are none, or they are too large together.
+    """
+    if not options or not all(options):
+        raise RequestError("a choice needs at least one text, and none of them may be empty")
+    return _bounded(
+        llguidance.LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(text) for text in options))
+    )
+
+
+def context_free(text: str) -> str:
+    """Text of a context-free grammar, in Lark's form or in GBNF (an EBNF).
+
+    Raises:
+        RequestError: it is in neither form, or too large.
+    """
+    _bounded(text)
+    try:
+        return llguidance.LLMatcher.grammar_from_lark(any_to_lark(text))
+    except Exception as problem:  # the converter raises what it likes
+        raise RequestError(f"the grammar is neither Lark nor GBNF: {problem}") from problem
+
+
+class Vocabulary:
+    """The tokens of a model as bytes, which is what grammars are about."""
+
+    def __init__(self, tokenizer: llguidance.LLTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path, vocab_size: int) -> Self:
+        """From a checkpoint folder; ``vocab_size`` is the model's, which may have more than its tokenizer."""
+        path, ends = folder / "tokenizer.json", list(end_tokens(folder))
+        try:
+            return cls(llguidance.LLTokenizer(str(path), vocab_size, ends or None))
+        except ValueError:
+            # it reads tokenizers by bytes; one with a token for each character is told to it token by token
+            words = _Words(tokenizers.Tokenizer.from_file(str(path)), ends)
+            return cls(llguidance.LLTokenizer(llguidance.TokenizerWrapper(words), vocab_size, ends or None))
+
+
+class _Words:
+    """A tokenizer whose tokens are texts, as llguidance asks for one."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, ends: Sequence[int]) -> None:
+        added = tokenizer.get_added_tokens_decoder()
+        self._tokenizer = tokenizer
+        self.eos_token_id = ends[0] if ends else 0
+        self.bos_token_id = None
+        self.special_token_ids = [number for number, token in added.items() if token.special]
+        self.tokens = [
+            (tokenizer.id_to_token(number) or "").encode() for number in range(tokenizer.get_vocab_size())
+        ]
+
+    def __call__(self, text: str) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [number for number in ids if number not in self.special_token_ids]
+
+
+class Matcher:
+    """Where a grammar stands after an output."""
+
+    def __init__(self, grammar: str, vocabulary: Vocabulary, output: Sequence[int] = ()) -> None:
+        self._matcher = llguidance.LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=LIMITS)
+        if output:
+            self.advance(output)
+
+    @property
+    def error(self) -> str:
+        """Why it can go no further: a token that does not match, or a limit that was passed; empty while it can."""
+        return _plain(self._matcher.get_error())
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing but the end may follow."""
+        return bool(self._matcher.is_stopped())
+
+    @property
+    def is_whole(self) -> bool:
+        """The output matches as it is."""
+        return bool(self._matcher.is_accepting())
+
+    def mask(self) -> NDArray[np.int32]:
+        """What may come next: a bit for each token, ``[vocabulary / 32, rounded up]``, the first in the lowest bit."""
+        return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
+
+    def advance(self, tokens: Iterable[int]) -> bool:
+        """Take in tokens of the output; tells whether all of them match."""
+        return bool(self._matcher.consume_tokens(list(tokens)))
+
+
+def check(grammar: str, vocabulary: Vocabulary) -> None:
+    """Compile a grammar to see whether it can be.
+
+    Raises:
+        RequestError: a mistake in it, something that is not supported, no output that matches, or a limit that it passes.
+    """
+    wrong = llguidance.LLMatcher.validate_grammar(grammar, vocabulary.tokenizer, limits=LIMITS)
+    if wrong and not wrong.startswith("WARNING"):
+        raise RequestError(_plain(wrong))
+    matcher = Matcher(grammar, vocabulary)
+    begins = bool(matcher.mask().any()) and not (matcher.is_over and not matcher.is_whole)
+    if matcher.error in ("", DEAD_END) and (matcher.error or not begins):
+        raise RequestError("no text of the model's tokens matches it")
+    if matcher.error:
+        raise RequestError(matcher.error)
+
+
+def _json(schema: Mapping[str, JsonValue]) -> str:
+    text: str = llguidance.LLMatcher.grammar_from_json_schema(
+        json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}
+    )
+    return text
+
+
+def _bounded(text: str) -> str:
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise RequestError(f"it is longer than {MAX_BYTES >> 10} kB; make it smaller")
+    return text
+
+
+def _plain(error: str) -> str:
+    """llguidance's words on one line, without where in its code they come from."""
+    first = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    return first.removeprefix("ERROR: ")[:300]
