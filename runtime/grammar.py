@@ -32,12 +32,12 @@ MAX_BYTES = 64 << 10
 """Of a grammar's text."""
 DEAD_END = "NoExtensionBias"
 """llguidance's word where nothing can follow."""
-WHITESPACE = r"[ \t\n\r]{0,32}"
-"""Between the parts of a JSON document; without an end some models write nothing else."""
+ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""How JSON documents are laid out: where a model may write as much white space as it likes, some write nothing else."""
 
 
 def json_schema(schema: Mapping[str, JsonValue]) -> str:
-    """A JSON document that is valid under a JSON Schema.
+    """A JSON document on one line that is valid under a JSON Schema.
 
     Raises:
         RequestError: it is too large.
@@ -172,7 +172,8 @@ def check(grammar: str, vocabulary: Vocabulary) -> None:
 
 def _json(schema: Mapping[str, JsonValue]) -> str:
     text: str = llguidance.LLMatcher.grammar_from_json_schema(
-        json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}
+        json.dumps(schema),
+        defaults=ONE_LINE,  # type: ignore[arg-type]
     )
     return text
 

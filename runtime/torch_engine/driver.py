@@ -22,8 +22,9 @@ import torch
 from runtime import footprint
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
-from runtime.errors import RuntimeFault, SwitchError
+from runtime.errors import RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Piece
+from runtime.grammar import Matcher, Vocabulary
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
@@ -86,6 +87,10 @@ class Driver:
         self._switch: Switch | None = None
         self._coming_up: dict[int, Lineup] = {}
         self._calls: set[asyncio.Task[None]] = set()
+        self._vocabulary: asyncio.Future[Vocabulary] | None = None
+        """Loaded for the first grammar."""
+        self._compiling: dict[str, asyncio.Future[Matcher]] = {}
+        """Requests whose grammar is being compiled."""
 
     # --- start ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +107,7 @@ class Driver:
             self._service.send(Started(self.model, self.shape.num_blocks))
 
     async def _start(self, config: DriverConfig) -> None:
-        self.settings, self.cluster = config.settings, config.cluster
+        self.settings, self.cluster, self._checkpoint = config.settings, config.cluster, config.checkpoint
         self.model = self.checkpoint_class(config.checkpoint).spec
         config.topology.check(config.cluster, self.model)
         size = self.settings.block_size
@@ -191,7 +196,7 @@ class Driver:
             tokens += chunk.sequence.tokens[start : start + count]
             if chunk.samples:
                 rows.append(len(tokens) - 1)
-                wishes.append((chunk.sequence.request.sampling, chunk.sequence.num_outputs))
+                wishes.append(chunk.sequence.wish())
         spans = tuple(chunk.span for chunk in chunks)
         return Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
 
@@ -308,15 +313,39 @@ class Driver:
             self._service.send(Reply(call.call_id, value))
 
     async def call_submit(self, request: Request) -> None:
-        """Queue a request and schedule."""
+        """Queue a request and schedule; its grammar is compiled beside the steps first."""
+        matcher = await self._compile(request) if request.sampling.grammar else None
         late = request.epoch < self._epoch
-        self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request)
+        self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
         if late:  # it was sent before the service knew of the cut
             self.emit([Moved(self._epoch, (request.request_id,))])
         self.schedule()
 
+    async def _compile(self, request: Request) -> Matcher:
+        """The matcher of a request's grammar.
+
+        Raises:
+            RequestError: it was cancelled meanwhile.
+        """
+        compiling = asyncio.ensure_future(self._matcher(request.sampling.grammar))
+        self._compiling[request.request_id] = compiling
+        try:
+            return await compiling
+        except asyncio.CancelledError:
+            raise RequestError("it was cancelled before it began") from None
+        finally:
+            del self._compiling[request.request_id]
+
+    async def _matcher(self, grammar: str) -> Matcher:
+        if self._vocabulary is None:
+            load = asyncio.to_thread(Vocabulary.load, self._checkpoint, self.model.vocab_size)
+            self._vocabulary = asyncio.ensure_future(load)
+        return await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+
     async def call_cancel(self, request_id: str) -> None:
         """End a request early."""
+        if compiling := self._compiling.get(request_id):
+            compiling.cancel()
         self.emit(self.scheduler.cancel(request_id))
         self.schedule()
 

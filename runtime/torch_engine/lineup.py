@@ -12,7 +12,7 @@ from runtime.models import LayerRange, ModelSpec, Reason, Topology
 from runtime.torch_engine.crew import Crew, WorkerLostError
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Drop, Load, Run, WarmUp
-from runtime.torch_engine.models import Span
+from runtime.torch_engine.models import Span, Wish
 from runtime.torch_engine.shard import ShardSpec
 
 
@@ -106,7 +106,7 @@ class Lineup:
     def probe(self, batch_id: int, scratch_block: int) -> Run:
         """A one-token step through the whole group that touches no sequence's KV."""
         span = Span(0, 1, (scratch_block,))
-        return Run(self.generation, batch_id, [0], (span,), [0], [(SamplingParams(max_tokens=1), 0)])
+        return Run(self.generation, batch_id, [0], (span,), [0], [Wish(SamplingParams(max_tokens=1), 0)])
 
     def pieces(self, device: int) -> frozenset[Piece]:
         """KV pieces a device holds for this topology."""

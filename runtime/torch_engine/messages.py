@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.engine import SamplingParams
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.torch_engine.group import GroupShape
-from runtime.torch_engine.models import EngineSettings, Sampled, Span
+from runtime.torch_engine.models import EngineSettings, Sampled, Span, Wish
 from runtime.torch_engine.shard import ShardSpec
 
 
@@ -49,7 +48,7 @@ class Run:
     spans: tuple[Span, ...]
     rows: list[int]
     """Rows that sample."""
-    wishes: list[tuple[SamplingParams, int]]
+    wishes: list[Wish]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
+from runtime.grammar import Matcher
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
-from runtime.torch_engine.models import Sampled, Span
+from runtime.torch_engine.models import Integers, Sampled, Span, Wish
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +32,10 @@ class Sequence:
     """Tokens that needed no computation when it started; None before."""
     hashes: list[BlockHash] = field(default_factory=list)
     """Of its first full blocks, as far as anybody asked."""
+    matcher: Matcher | None = None
+    """Where its grammar stands after its output."""
+    mask: Integers | None = None
+    """What its grammar allows next."""
     in_flight: bool = False
     cancelled: bool = False
 
@@ -53,6 +60,24 @@ class Sequence:
     def most_tokens(self) -> int:
         """Tokens of the prompt and all that may be generated."""
         return len(self.request.prompt) + self.request.sampling.max_tokens
+
+    def wish(self) -> Wish:
+        """What it asks of the sampler now."""
+        params, said, known = self.request.sampling, None, None
+        if params.presence_penalty or params.frequency_penalty:
+            output = self.tokens[len(self.request.prompt) :]
+            said = np.array(np.unique(output, return_counts=True), dtype=np.int32)
+        if params.repetition_penalty != 1:
+            known = np.unique(self.tokens).astype(np.int32)
+        return Wish(params, self.num_outputs, said, known, self.mask)
+
+    def match(self, token_id: int) -> str:
+        """Let the grammar take in a token of the output; why it can go no further, if it cannot."""
+        if self.matcher is None:
+            return ""
+        self.matcher.advance([token_id])
+        self.mask = self.matcher.mask()
+        return self.matcher.error
 
     @property
     def num_missing(self) -> int:
@@ -119,8 +144,8 @@ class Scheduler:
         """All sequences, running before waiting."""
         return (*self._running, *self._waiting)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request.
+    def submit(self, request: Request, matcher: Matcher | None = None) -> None:
+        """Queue a request, with the matcher of its grammar if it has one.
 
         Raises:
             RequestError: it could never be served.
@@ -132,6 +157,13 @@ class Scheduler:
             raise RequestError(f"max_tokens is {request.sampling.max_tokens}; ask for at least one")
         if unknown := [token for token in request.prompt if not 0 <= token < self._limits.vocab_size]:
             raise RequestError(f"token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}")
+        if request.sampling.temperature > 0 and request.sampling.seed is None:
+            raise RequestError("a sampled request needs a seed: this engine's noise follows from it")
+        biased = [token for token, _ in request.sampling.logit_bias]
+        if unknown := [token for token in biased if not 0 <= token < self._limits.vocab_size]:
+            raise RequestError(
+                f"logit_bias: token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}"
+            )
         if total > self._limits.tokens:
             raise RequestError(
                 f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
@@ -140,7 +172,10 @@ class Scheduler:
         if self._blocks_for(total) > self.request_blocks:
             capacity = self.request_blocks * self._block_size
             raise RequestError(f"{total} tokens do not fit the KV cache of {capacity} tokens; ask for fewer")
-        self._waiting.append(Sequence(request, request.epoch, list(request.prompt)))
+        mask = None if matcher is None else matcher.mask()
+        self._waiting.append(
+            Sequence(request, request.epoch, list(request.prompt), matcher=matcher, mask=mask)
+        )
 
     def next_batch(self, budget: int, micro_batches: int) -> list[Chunk]:
         """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight; empty if there is none."""
@@ -274,11 +309,13 @@ class Scheduler:
     def _append(self, sequence: Sequence, result: Sampled) -> Token:
         index, params = sequence.num_outputs, sequence.request.sampling
         sequence.tokens.append(result.token_id)
-        finish = None
+        finish, detail = None, ""
         if result.token_id in params.stop_token_ids:
             finish = Finish.STOP
         elif sequence.num_outputs >= params.max_tokens:
             finish = Finish.LENGTH
+        elif wrong := sequence.match(result.token_id):
+            finish, detail = Finish.ERROR, f"its grammar can go no further: {wrong}"
         if finish is not None:
             self._forget(sequence)
         return Token(
@@ -289,6 +326,7 @@ class Scheduler:
             result.logprob,
             result.alternatives,
             finish,
+            detail,
             num_cached=sequence.num_cached,
         )
 

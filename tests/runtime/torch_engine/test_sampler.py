@@ -1,34 +1,42 @@
 """Sampling: greedy, seeded without state, filtered as asked."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from runtime.engine import SamplingParams
+from runtime.engine import Request, SamplingParams
+from runtime.torch_engine.models import Wish
 from runtime.torch_engine.sampler import sample
+from runtime.torch_engine.scheduler import Sequence
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]])
 
 
 def draw(count: int, **wishes: float) -> list[int]:
-    params = SamplingParams(max_tokens=count, temperature=1.0, seed=7, **wishes)  # type: ignore[arg-type]
-    return [sample(LOGITS[:1], [(params, index)])[0].token_id for index in range(count)]
+    asked: dict[str, Any] = {"temperature": 1.0, **wishes}
+    params = SamplingParams(max_tokens=count, seed=7, **asked)
+    return [sample(LOGITS[:1], [Wish(params, index)])[0].token_id for index in range(count)]
 
 
 def test_temperature_zero_takes_the_most_probable_token_with_its_logprob() -> None:
-    first, second = sample(LOGITS, [(SamplingParams(1), 0)] * 2)
+    first, second = sample(LOGITS, [Wish(SamplingParams(1), 0)] * 2)
     assert (first.token_id, second.token_id) == (3, 0)
     assert first.logprob == pytest.approx(math.log(math.exp(3) / sum(map(math.exp, range(4)))), abs=1e-6)
 
 
 def test_noise_depends_on_seed_and_index_only() -> None:
     params = SamplingParams(1, temperature=1.0, seed=3)
-    alone = sample(LOGITS[1:], [(params, 5)])[0]
-    beside = sample(LOGITS, [(SamplingParams(1), 0), (params, 5)])[1]
+    alone = sample(LOGITS[1:], [Wish(params, 5)])[0]
+    beside = sample(LOGITS, [Wish(SamplingParams(1), 0), Wish(params, 5)])[1]
     assert alone.token_id == beside.token_id
     assert alone.logprob == pytest.approx(beside.logprob)
-    assert len({sample(LOGITS[:1], [(params, index)])[0].token_id for index in range(50)}) > 1
+    assert len({sample(LOGITS[:1], [Wish(params, index)])[0].token_id for index in range(50)}) > 1
 
 
 @pytest.mark.slow
@@ -50,13 +58,92 @@ def test_top_k_and_top_p_leave_only_the_best() -> None:
 @pytest.mark.parametrize("top_p", [1.0, 1e-9])
 def test_odd_but_legal_wishes_give_a_token(seed: int, temperature: float, top_p: float) -> None:
     params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=1000, seed=seed, num_logprobs=50)
-    (result,) = sample(LOGITS[:1] * 1e4, [(params, 0)])
+    (result,) = sample(LOGITS[:1] * 1e4, [Wish(params, 0)])
     assert 0 <= result.token_id < 4
     assert temperature > 1 or result.token_id == 3
     assert len(result.alternatives) == 4
 
 
 def test_alternatives_come_best_first() -> None:
-    (result,) = sample(LOGITS[:1], [(SamplingParams(1, num_logprobs=2), 0)])
+    (result,) = sample(LOGITS[:1], [Wish(SamplingParams(1, num_logprobs=2), 0)])
     assert [token for token, _ in result.alternatives] == [3, 2]
     assert result.alternatives[0][1] == pytest.approx(result.logprob)
+
+
+BIASES = st.lists(
+    st.tuples(st.integers(0, 39), st.floats(-100, 100, width=32)), unique_by=lambda bias: bias[0], max_size=3
+)
+WISHES = st.fixed_dictionaries(
+    {
+        "repetition_penalty": st.sampled_from([1.0, 1.3, 0.6]),
+        "presence_penalty": st.sampled_from([0.0, 1.5, -0.5]),
+        "frequency_penalty": st.sampled_from([0.0, 0.4, -2.0]),
+        "logit_bias": BIASES.map(tuple),
+    }
+)
+
+
+def wish_of(
+    prompt: list[int], output: list[int], params: SamplingParams, mask: list[int] | None = None
+) -> Wish:
+    """As the scheduler makes it."""
+    sequence = Sequence(Request("r", tuple(prompt), params, 0), 0, [*prompt, *output])
+    if mask is not None:
+        bits = np.zeros(64, dtype=np.uint8)
+        bits[mask] = 1
+        sequence.mask = np.packbits(bits, bitorder="little").view(np.int32)
+    return sequence.wish()
+
+
+def by_the_book(
+    logits: np.ndarray, prompt: list[int], output: list[int], params: SamplingParams
+) -> np.ndarray:
+    """Logits after bias, repetition, frequency and presence, one token after the other."""
+    changed = logits.astype(np.float64).copy()
+    for token, bias in params.logit_bias:
+        changed[token] += bias
+    for token in {*prompt, *output}:
+        changed[token] *= params.repetition_penalty if changed[token] <= 0 else 1 / params.repetition_penalty
+    for token in set(output):
+        changed[token] -= params.frequency_penalty * output.count(token) + params.presence_penalty
+    return changed
+
+
+@given(
+    st.lists(st.integers(0, 39), min_size=1, max_size=30),
+    st.lists(st.integers(0, 39), max_size=30),
+    WISHES,
+    st.integers(0, 2**31),
+)
+def test_penalties_and_biases_are_those_of_the_book(
+    prompt: list[int], output: list[int], wishes: dict[str, Any], noise: int
+) -> None:
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(noise)) * 5
+    params = SamplingParams(1, **wishes)
+    wanted = by_the_book(logits.numpy(), prompt, output, params)
+    plain = Wish(SamplingParams(1), 0)
+    changed, untouched = sample(torch.stack([logits, logits]), [wish_of(prompt, output, params), plain])
+    assert wanted[changed.token_id] >= wanted.max() - 1e-3
+    assert untouched.token_id == int(logits.argmax())
+    assert changed.logprob == pytest.approx(float(torch.log_softmax(logits, 0)[changed.token_id]), abs=1e-5)
+
+
+def test_a_mask_leaves_what_it_allows_whatever_a_bias_says() -> None:
+    params = SamplingParams(1, temperature=2.0, logit_bias=((3, 100.0),))
+    drawn = {
+        sample(LOGITS[:1], [wish_of([0], [], replace(params, seed=seed), mask=[0, 2])])[0].token_id
+        for seed in range(60)
+    }
+    assert drawn == {0, 2}
+
+
+def test_min_p_leaves_out_what_is_far_below_the_best() -> None:
+    assert set(draw(300, min_p=0.5)) == {3}
+    assert set(draw(300, min_p=0.3)) == {2, 3}
+    assert set(draw(300, min_p=0.1, temperature=2.0)) == {0, 1, 2, 3}
+
+
+def test_rows_that_ask_for_nothing_send_nothing_along() -> None:
+    asked = wish_of([1, 2], [3, 3], SamplingParams(1, top_p=0.5, min_p=0.1, num_logprobs=3))
+    assert asked[2:] == (None, None, None)
+    assert not asked.changes_logits
