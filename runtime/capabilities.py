@@ -50,3 +50,5 @@ class Limits:
     max_sequences: int | None = None
     max_step_tokens: int | None = None
     """As in ``Batching``."""
+    max_output_tokens: int | None = None
+    """Of one answer; requests for more are refused."""

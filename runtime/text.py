@@ -57,7 +57,7 @@ class StopStrings:
         if starts:
             self._held = ""
             return text[: min(starts)], True
-        safe = len(text) - max(_overlap(text, stop) for stop in self._stops)
+        safe = len(text) - max(overlap(text, stop) for stop in self._stops)
         self._held = text[safe:]
         return text[:safe], False
 
@@ -84,7 +84,7 @@ class TextStream:
         return (text, True) if stopped else (text + self._stops.flush(), False)
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Length of the longest end of ``text`` that begins ``stop``."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,8 +1,10 @@
 """The tokenizer and chat template of a checkpoint folder in Hugging Face format."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Never, Self
 
@@ -12,6 +14,21 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.errors import CheckpointError, RequestError
+
+_HERMES_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _byte_characters() -> dict[str, int]:
+    """The characters that stand for bytes in byte-level vocabularies: printable ones for themselves, others from U+0100 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + place): byte for place, byte in enumerate(others)
+    }
+
+
+_BYTES = _byte_characters()
 
 
 class Tokenizer:
@@ -24,11 +41,14 @@ class Tokenizer:
         eos_ids: tuple[int, ...] = (),
         chat_template: str | None = None,
         special: Mapping[str, str] | None = None,
+        max_new_tokens: int | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._special = dict(special or {})
         self.eos_ids = eos_ids
         """Token ids that end a generation."""
+        self.max_new_tokens = max_new_tokens
+        """Of a generation for which nobody says it, by the checkpoint."""
         self._template = None if chat_template is None else _environment().from_string(chat_template)
 
     @classmethod
@@ -49,7 +69,13 @@ class Tokenizer:
         template = _chat_template(folder, config)
         special = _special_tokens(config)
         try:
-            return cls(tokenizer, eos_ids=end_tokens(folder), chat_template=template, special=special)
+            return cls(
+                tokenizer,
+                eos_ids=end_tokens(folder),
+                chat_template=template,
+                special=special,
+                max_new_tokens=_max_new_tokens(folder),
+            )
         except TemplateError as problem:
             raise CheckpointError(f"{folder}: its chat template cannot be read: {problem}") from problem
 
@@ -61,23 +87,69 @@ class Tokenizer:
         """Text of token ids, special tokens left out."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
 
-    def token_text(self, token_id: int) -> str:
-        """Text of one token on its own, special or not, as logprobs are labelled."""
-        return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to a text, special or not; it may be part of a character."""
+        token = self._tokenizer.id_to_token(token_id) or ""
+        if token_id in self._added:
+            return token.encode()
+        if "ByteLevel" in self._decoders and _BYTES.keys() >= set(token):
+            return bytes(_BYTES[character] for character in token)
+        if "ByteFallback" in self._decoders and (code := _BYTE_TOKEN.fullmatch(token)):
+            return bytes([int(code[1], 16)])
+        if {"Replace", "Metaspace"} & self._decoders:
+            token = token.replace("\u2581", " ")
+        return token.encode()
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Token ids of a conversation up to where the assistant answers.
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self._tokenizer.get_added_tokens_decoder())
+
+    @cached_property
+    def _decoders(self) -> frozenset[str]:
+        """Names of what turns tokens into text."""
+        return frozenset(re.findall(r'"type":"(\w+)"', _decoder_of(self._tokenizer)))
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()
+    ) -> tuple[int, ...]:
+        """Token ids of a conversation up to where the assistant answers, told of tools it may call.
 
         Raises:
             RequestError: the model has no chat template, or its template refuses the messages.
         """
+        return self.encode(self._rendered(messages, tools), add_special_tokens=False)
+
+    @cached_property
+    def why_no_tools(self) -> str:
+        """Why the model cannot be offered tools; empty where its chat template knows them, and calls in the Hermes form."""
+        tool = {"type": "function", "function": {"name": "probe_tool", "parameters": {"type": "object"}}}
+        call = {"type": "function", "function": {"name": "probe_call", "arguments": {"probe": 1}}}
+        asked = {"role": "user", "content": "?"}
+        try:
+            text = self._rendered([asked], [tool])
+            called = self._rendered(
+                [asked, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool]
+            )
+        except RequestError as problem:
+            return str(problem)
+        if "probe_tool" not in text:
+            return "the model's chat template has no place for tools"
+        calls = _HERMES_CALL.findall(self.decode(self.encode(called, add_special_tokens=False)))
+        if {"name": "probe_call", "arguments": {"probe": 1}} not in map(_json_or_none, calls):
+            return "the model's chat template writes calls in another form than <tool_call>{…}</tool_call>"
+        return ""
+
+    def _rendered(
+        self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]
+    ) -> str:
         if self._template is None:
             raise RequestError("the model has no chat template; use /completions with a prompt")
         try:
-            text = self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+            return self._template.render(
+                messages=messages, tools=list(tools) or None, add_generation_prompt=True, **self._special
+            )
         except (TemplateError, TypeError, ValueError) as problem:
-            raise RequestError(f"messages: the model's chat template refuses them: {problem}") from problem
-        return self.encode(text, add_special_tokens=False)
+            raise RequestError(f"the model's chat template refuses them: {problem}") from problem
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -110,6 +182,24 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: should hold a JSON object")
     return content
+
+
+def _json_or_none(text: str) -> object:
+    """The JSON value of a text; None where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _decoder_of(tokenizer: tokenizers.Tokenizer) -> str:
+    """What turns tokens into text, as JSON."""
+    return "" if tokenizer.decoder is None else str(tokenizer.decoder.__getstate__(), "utf-8")
+
+
+def _max_new_tokens(folder: Path) -> int | None:
+    found = _read_json(folder / "generation_config.json").get("max_new_tokens")
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def end_tokens(folder: Path) -> tuple[int, ...]:

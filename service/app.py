@@ -92,7 +92,12 @@ def create_app(parts: Composition) -> FastAPI:
     app.state.parts = parts
     app.state.operator = Served(parts, asyncio.get_running_loop())
     served = {
-        name: Endpoint(serving.router, serving.model.spec.max_position_embeddings)
+        name: Endpoint(
+            serving.router,
+            serving.model.spec.max_position_embeddings,
+            serving.model.spec.vocab_size,
+            parts.deployment.limits.max_output_tokens,
+        )
         for name, serving in parts.servings.items()
     }
     app.mount("/openai/v1", openai_app(served))

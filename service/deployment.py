@@ -222,7 +222,7 @@ def _limits(data: Section) -> Limits:
     lists = {
         key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
     }
-    plain = ("max_gpus", "quality_loss", "max_sequences", "max_step_tokens")
+    plain = ("max_gpus", "quality_loss", "max_sequences", "max_step_tokens", "max_output_tokens")
     given: Section = {key: data[key] for key in plain if key in data} | lists
     return Limits(**given)
 

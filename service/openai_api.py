@@ -3,10 +3,11 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from functools import cached_property
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,27 +15,40 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
+from runtime import grammar
 from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
-from runtime.router import Delta, Router
-from service.openai_chunks import DONE, Answer, Json, error_chunk, error_document
-from service.openai_requests import ChatRequest, CompletionRequest, Sampling
+from runtime.router import Router
+from service.openai_calls import CallReader
+from service.openai_choices import Generations, Numbered, interleaved
+from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
+from service.openai_declaration import ParameterError, naming
+from service.openai_requests import ChatRequest, CompletionRequest, Generation, Prompt
 
 T = TypeVar("T")
 
 STATUS: dict[type[RuntimeFault], tuple[int, str]] = {
     RequestError: (400, "invalid_request_error"),
+    ParameterError: (400, "invalid_request_error"),
     OverloadedError: (503, "overloaded_error"),
     EngineLostError: (503, "server_error"),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
     """A model that is served."""
 
     router: Router
     context_tokens: int
     """Of its longest sequence."""
+    vocab_size: int
+    max_output_tokens: int | None = None
+    """Of one answer, where the deployment says so."""
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What its tokens are called in logprobs."""
+        return Labels(self.router.tokenizer.token_bytes)
 
 
 def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
@@ -54,52 +68,117 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
 
     @app.post("/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        router = _endpoint(body.model, served).router
-        deltas = router.generate(body.prompt, body.params())
-        answer = _answer(body, "cmpl", router, body.logprobs is not None)
-        return await _respond(request, body, deltas, answer)
+        here = _endpoint(body.model, served)
+        text = await _grammar(body, here)
+        prompts = [_encoded(prompt, here) for prompt in body.prompt]
+        labels = here.labels if body.logprobs is not None else None
+        generations = _generations(body, here, prompts, text)
+        return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
     @app.post("/chat/completions")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
-        router = here.router
-        prompt = router.tokenizer.encode_chat(body.conversation())
-        deltas = router.generate(prompt, body.params(here.context_tokens - len(prompt)))
-        answer = _answer(body, "chatcmpl", router, bool(body.logprobs))
-        return await _respond(request, body, deltas, answer)
+        text = await _grammar(body, here)
+        generations = _generations(body, here, [_conversation(body, here)], text)
+        labels = here.labels if body.logprobs else None
+        return await _respond(request, body, generations, _answer(body, 1, labels))
 
     return app
 
 
-def _answer(body: Sampling, prefix: str, router: Router, logprobs: bool) -> Answer:
+async def _grammar(body: Generation, here: Endpoint) -> str:
+    """What the answer must match, checked against the model's tokens; empty: anything.
+
+    Raises:
+        ParameterError: it cannot be read, or can never be kept to.
+    """
+    body.check_tokens(here.vocab_size)
+    parameter, text = body.grammar()
+    if text:
+        with naming(parameter):
+            await asyncio.to_thread(grammar.check, text, here.router.tokenizer.vocabulary)
+    return text
+
+
+def _encoded(prompt: Prompt, here: Endpoint) -> tuple[int, ...]:
+    return here.router.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+
+
+def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
+    """Token ids of the messages and of the tools that are offered.
+
+    Raises:
+        ParameterError: the model's chat template knows no tools, or refuses the messages.
+    """
+    tokenizer = here.router.tokenizer
+    if body.offered and tokenizer.why_no_tools:
+        raise ParameterError("tools", f"are not served for this model: {tokenizer.why_no_tools}")
+    with naming("messages"):
+        return tokenizer.encode_chat(body.conversation(), [tool.rendered() for tool in body.offered])
+
+
+def _generations(
+    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str
+) -> Generations:
+    """Every answer to every prompt, in the order of the choices; ``text`` is the grammar.
+
+    Raises:
+        ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
+    """
+    max_tokens = _max_tokens(body, here, max(map(len, prompts)))
+    params = body.generations(max_tokens, text)
+    return [here.router.generate(prompt, one) for prompt in prompts for one in params]
+
+
+def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:
+    """Of each answer: what the request says, else what is usual and the context leaves."""
+    parameter, asked = body.asked_tokens
+    allowed = here.max_output_tokens
+    if asked is not None:
+        if allowed is not None and asked > allowed:
+            raise ParameterError(
+                parameter, f"{asked} are more than the {allowed} that an answer may have here"
+            )
+        return asked
+    room = here.context_tokens - num_prompt_tokens
+    if room < 1:
+        raise ParameterError(body.told_by, f"fills the model's context of {here.context_tokens} tokens")
+    usual = body.usual_tokens or here.router.tokenizer.max_new_tokens
+    return min(limit for limit in (usual, allowed, room) if limit is not None)
+
+
+def _answer(body: Generation, num_prompts: int, labels: Labels | None) -> Answer:
+    is_chat = isinstance(body, ChatRequest)
+    offers = isinstance(body, ChatRequest) and body.offered
     return Answer(
-        id=f"{prefix}-{uuid.uuid4().hex}",
-        kind="text_completion" if prefix == "cmpl" else "chat.completion",
+        id=f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}",
+        kind="chat.completion" if is_chat else "text_completion",
         model=body.model,
         created_s=int(time.time()),
-        token_text=router.tokenizer.token_text,
-        logprobs=logprobs,
-        include_usage=body.include_usage,
+        choices=[Choice(index, CallReader() if offers else None) for index in range(num_prompts * body.n)],
+        num_prompts=num_prompts,
+        labels=labels,
+        include_usage=body.stream_options.include_usage,
     )
 
 
-async def _respond(
-    request: Request, body: Sampling, deltas: AsyncIterator[Delta], answer: Answer
-) -> Response:
+async def _respond(request: Request, body: Generation, generations: Generations, answer: Answer) -> Response:
     """Stream, or collect and answer. The first token is awaited before the status is sent, so errors have one."""
-    generator = cast("AsyncGenerator[Delta, None]", deltas)
+    deltas = interleaved(generations)
     if body.stream:
-        first = await _unless_disconnected(request, anext(generator))
-        return StreamingResponse(_events(first, generator, answer), media_type="text/event-stream")
-    return JSONResponse(answer.whole(await _unless_disconnected(request, _collect(generator))))
+        first = await _unless_disconnected(request, anext(deltas))
+        return StreamingResponse(_events(first, deltas, answer), media_type="text/event-stream")
+    return JSONResponse(answer.whole(await _unless_disconnected(request, _collect(deltas))))
 
 
-async def _collect(deltas: AsyncGenerator[Delta, None]) -> list[Delta]:
+async def _collect(deltas: AsyncGenerator[Numbered, None]) -> list[Numbered]:
     async with aclosing(deltas):
         return [delta async for delta in deltas]
 
 
-async def _events(first: Delta, rest: AsyncGenerator[Delta, None], answer: Answer) -> AsyncIterator[bytes]:
+async def _events(
+    first: Numbered, rest: AsyncGenerator[Numbered, None], answer: Answer
+) -> AsyncIterator[bytes]:
     """One event per token. An error after the first token ends the stream with an error event."""
     last = first
     async with aclosing(rest):
@@ -110,8 +189,8 @@ async def _events(first: Delta, rest: AsyncGenerator[Delta, None], answer: Answe
         except RuntimeFault as error:
             yield error_chunk(str(error), "server_error")
             return
-    if answer.include_usage and last.usage:
-        yield answer.usage_chunk(last.usage, last.fingerprint)
+    if answer.include_usage:
+        yield answer.usage_chunk(last[1].fingerprint)
     yield DONE
 
 
@@ -152,14 +231,17 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        param = ".".join(str(part) for part in first["loc"][1:]) or None
+        param = _place(first["loc"][1:]) if first["type"] != "json_invalid" else ""
         message = f"{param or 'body'}: {_reason(first)}"
-        return JSONResponse(error_document(message, "invalid_request_error", param, first["type"]), 400)
+        return JSONResponse(
+            error_document(message, "invalid_request_error", param or None, first["type"]), 400
+        )
 
     @app.exception_handler(RuntimeFault)
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
         status, kind = STATUS.get(type(error), (500, "server_error"))
-        return JSONResponse(error_document(str(error), kind), status)
+        param = error.parameter if isinstance(error, ParameterError) else None
+        return JSONResponse(error_document(str(error), kind, param), status)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
@@ -175,10 +257,20 @@ def _handle_errors(app: FastAPI) -> None:
         return JSONResponse(error_document(f"internal error: {type(error).__name__}", "server_error"), 500)
 
 
+def _place(path: Sequence[str | int]) -> str:
+    """Where in the body, as a client would write it: ``messages[0].content``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
 def _reason(error: ErrorDetails) -> str:
-    """Pydantic's words, and plainer ones for what is not served."""
-    if error["type"] == "extra_forbidden":
-        return "is not a parameter that is served here"
-    if error["type"] in {"literal_error", "none_required"}:
-        return f"{error['input']!r} is not served here; leave it out"
+    """Pydantic's words, and plainer ones where they speak of the validator."""
+    match error["type"]:
+        case "extra_forbidden":
+            return "is not a parameter that is served here"
+        case "missing":
+            return "is missing"
+        case "literal_error":
+            return f"{error['input']!r} is not served here; send {error['ctx']['expected']}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "should be a JSON object"
     return str(error["msg"])

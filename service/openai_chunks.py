@@ -1,6 +1,7 @@
 """The OpenAI API's answers, formatted by hand: a token's chunk costs a few string joins. Pure."""
 
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,6 +11,8 @@ from pydantic import JsonValue
 
 from runtime.engine import Finish
 from runtime.router import Delta, Usage
+from service.openai_calls import CallPart, CallReader, Said
+from service.openai_choices import Numbered
 
 Kind = Literal["text_completion", "chat.completion"]
 
@@ -18,28 +21,77 @@ Json = dict[str, JsonValue]
 DONE = b"data: [DONE]\n\n"
 FINISH = {Finish.STOP: '"stop"', Finish.LENGTH: '"length"', Finish.CANCELLED: '"stop"', None: "null"}
 
-TokenText = Callable[[int], str]
-
 
 @lru_cache(maxsize=4096)
 def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
+class Labels:
+    """What tokens are called in logprobs, each put in words once."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._known: dict[int, tuple[str, str]] = {}
+
+    def name(self, token_id: int) -> str:
+        """The token's text as JSON; ``bytes:\\xe2\\x82`` where it is no whole character."""
+        return self._label(token_id)[0]
+
+    def entry(self, token_id: int, logprob: float, more: str = "") -> str:
+        """The beginning of an entry of a chat answer's logprobs, and ``more``."""
+        name, code = self._label(token_id)
+        return f'{{"token":{name},"logprob":{logprob},"bytes":{code}{more}}}'
+
+    def _label(self, token_id: int) -> tuple[str, str]:
+        if (label := self._known.get(token_id)) is None:
+            raw = self._token_bytes(token_id)
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                text = "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+            label = self._known[token_id] = json.dumps(text), json.dumps(list(raw), separators=(",", ":"))
+        return label
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice being written: how far it is."""
+
+    index: int
+    calls: CallReader | None
+    """Reads tool calls out of its text, where tools were offered."""
+    offset: int = 0
+    """Characters that went out."""
+    is_first: bool = True
+
+    def finish(self, delta: Delta) -> str:
+        """The reason of an end, as JSON."""
+        if delta.finish is Finish.STOP and self.calls is not None and self.calls.num_calls:
+            return '"tool_calls"'
+        return FINISH[delta.finish]
+
+    def said(self, calls: CallReader, delta: Delta) -> Said:
+        """Content and calls that became certain."""
+        return calls.add(delta.text) if delta.finish is None else calls.end(delta.text)
+
+
 @dataclass(slots=True)
 class Answer:
-    """One answer being written: what stays the same in every chunk, and how much text went out."""
+    """One answer being written: what stays the same in every chunk, and its choices."""
 
     id: str
     kind: Kind
     model: str
     created_s: int
-    token_text: TokenText
-    """Text of one token id, as logprobs are labelled."""
-    logprobs: bool
+    choices: Sequence[Choice]
+    """Prompt by prompt."""
+    num_prompts: int
+    labels: Labels | None
+    """None where no logprobs were asked for."""
     include_usage: bool
-    _offset: int = 0
-    _first: bool = True
+    _usages: dict[int, Usage] = field(default_factory=dict)
+    """Of choices that ended."""
     _head: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,64 +99,89 @@ class Answer:
         facts = {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
         self._head = f"data: {json.dumps(facts, separators=(',', ':'))[:-1]},"
 
-    def chunk(self, delta: Delta) -> bytes:
+    def chunk(self, numbered: Numbered) -> bytes:
         """The server-sent event of one token, or of an end without a token."""
+        index, delta = numbered
+        choice = self.choices[index]
         tail = ',"usage":null}\n\n' if self.include_usage else "}\n\n"
+        if delta.usage is not None:
+            self._usages[index] = delta.usage
         return (
-            f'{self._head}"system_fingerprint":{_quoted(delta.fingerprint)},"choices":[{{"index":0,'
-            f'{self._content(delta.text)},"logprobs":{self._logprobs(delta)},'
-            f'"finish_reason":{FINISH[delta.finish]}}}]{tail}'
+            f'{self._head}"system_fingerprint":{_quoted(delta.fingerprint)},"choices":[{{"index":{index},'
+            f'{self._content(choice, delta)},"logprobs":{self._logprobs(choice, delta)},'
+            f'"finish_reason":{choice.finish(delta)}}}]{tail}'
         ).encode()
 
-    def usage_chunk(self, usage: Usage, fingerprint: str) -> bytes:
+    def usage_chunk(self, fingerprint: str) -> bytes:
         """The last event of a stream that was asked to tell its usage."""
-        facts = json.dumps(usage_document(usage))
+        facts = json.dumps(usage_document(self.usage))
         return f'{self._head}"system_fingerprint":{_quoted(fingerprint)},"choices":[],"usage":{facts}}}\n\n'.encode()
 
-    def whole(self, deltas: Sequence[Delta]) -> Json:
+    def whole(self, deltas: Sequence[Numbered]) -> Json:
         """The answer to a request that is not streamed."""
-        text, last = "".join(delta.text for delta in deltas), deltas[-1]
-        choice: Json = {
-            "index": 0,
-            "finish_reason": json.loads(FINISH[last.finish]),
-            "logprobs": None,
-        }
-        if self.kind == "text_completion":
-            choice["text"] = text
-        else:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-        if self.logprobs:
-            choice["logprobs"] = self._join([json.loads(self._logprobs(delta)) for delta in deltas])
+        by_choice: list[list[Delta]] = [[] for _ in self.choices]
+        for index, delta in deltas:
+            by_choice[index].append(delta)
+            if delta.usage is not None:
+                self._usages[index] = delta.usage
         return {
             "id": self.id,
             "object": self.kind,
             "created": self.created_s,
             "model": self.model,
-            "system_fingerprint": last.fingerprint,
-            "choices": [choice],
-            "usage": usage_document(last.usage) if last.usage else None,
+            "system_fingerprint": deltas[-1][1].fingerprint,
+            "choices": list(map(self._whole_choice, self.choices, by_choice)),
+            "usage": usage_document(self.usage),
         }
 
-    def _content(self, text: str) -> str:
-        if self.kind == "text_completion":
-            return f'"text":{_quoted(text)}'
-        role = '"role":"assistant",' if self._first else ""
-        self._first = False
-        return f'"delta":{{{role}"content":{_quoted(text)}}}'
+    @property
+    def usage(self) -> Usage:
+        """Of all choices; a prompt counts once, with what was cached as its first choice began."""
+        each = len(self.choices) // self.num_prompts
+        prompts = [self._usages[index] for index in range(0, len(self.choices), each)]
+        cached = [usage.cached_tokens for usage in prompts if usage.cached_tokens is not None]
+        return Usage(
+            prompt_tokens=sum(usage.prompt_tokens for usage in prompts),
+            completion_tokens=sum(usage.completion_tokens for usage in self._usages.values()),
+            cached_tokens=sum(cached) if len(cached) == len(prompts) else None,
+        )
 
-    def _logprobs(self, delta: Delta) -> str:
-        if not self.logprobs or delta.token_id is None:
-            return "null"
-        text = self.token_text(delta.token_id)
+    def _content(self, choice: Choice, delta: Delta) -> str:
         if self.kind == "text_completion":
-            offset, self._offset = self._offset, self._offset + len(delta.text)
-            top = ",".join(f"{_quoted(self.token_text(i))}:{logprob}" for i, logprob in delta.alternatives)
+            return f'"text":{_quoted(delta.text)}'
+        role = '"role":"assistant",' if choice.is_first else ""
+        choice.is_first = False
+        if choice.calls is None:
+            return f'"delta":{{{role}"content":{_quoted(delta.text)}}}'
+        return f'"delta":{{{(role + _said(choice.said(choice.calls, delta))).rstrip(",")}}}'
+
+    def _logprobs(self, choice: Choice, delta: Delta) -> str:
+        if self.labels is None or delta.token_id is None:
+            return "null"
+        labels = self.labels
+        if self.kind == "text_completion":
+            offset, choice.offset = choice.offset, choice.offset + len(delta.text)
+            top = ",".join(f"{labels.name(i)}:{logprob}" for i, logprob in delta.alternatives)
             return (
-                f'{{"tokens":[{_quoted(text)}],"token_logprobs":[{delta.logprob}],'
+                f'{{"tokens":[{labels.name(delta.token_id)}],"token_logprobs":[{delta.logprob}],'
                 f'"top_logprobs":[{{{top}}}],"text_offset":[{offset}]}}'
             )
-        top = ",".join(_entry(self.token_text(i), logprob) for i, logprob in delta.alternatives)
-        return f'{{"content":[{_entry(text, delta.logprob, top)}],"refusal":null}}'
+        top = ",".join(labels.entry(i, logprob) for i, logprob in delta.alternatives)
+        entry = labels.entry(delta.token_id, delta.logprob, f',"top_logprobs":[{top}]')
+        return f'{{"content":[{entry}],"refusal":null}}'
+
+    def _whole_choice(self, choice: Choice, deltas: Sequence[Delta]) -> Json:
+        text = "".join(delta.text for delta in deltas)
+        found: Json = {"index": choice.index, "logprobs": None}
+        if self.kind == "text_completion":
+            found["text"] = text
+        elif choice.calls is None:
+            found["message"] = {"role": "assistant", "content": text, "refusal": None}
+        else:
+            found["message"] = _message(choice.calls.end(text))
+        if self.labels is not None:
+            found["logprobs"] = self._join([json.loads(self._logprobs(choice, delta)) for delta in deltas])
+        return found | {"finish_reason": json.loads(choice.finish(deltas[-1]))}
 
     def _join(self, parts: Sequence[dict[str, list[JsonValue] | None] | None]) -> Json:
         """Per-token logprobs as one object of lists."""
@@ -118,10 +195,27 @@ def _joined(key: str, parts: Sequence[dict[str, list[JsonValue] | None] | None])
     return [value for part in parts if part for value in part[key] or ()]
 
 
-def _entry(token: str, logprob: float, top: str | None = None) -> str:
-    """One entry of a chat answer's logprobs; ``top`` are its formatted alternatives."""
-    tail = "" if top is None else f',"top_logprobs":[{top}]'
-    return f'{{"token":{_quoted(token)},"logprob":{logprob},"bytes":{list(token.encode())}{tail}}}'
+def _said(said: Said) -> str:
+    """Content and calls as members of a delta, each with a comma after it."""
+    content = f'"content":{_quoted(said.content)},' if said.content else ""
+    calls = [{"index": part.index} | _call(part) for part in said.calls]
+    return content + (f'"tool_calls":{json.dumps(calls)},' if calls else "")
+
+
+def _message(said: Said) -> Json:
+    """What the assistant said, as a whole."""
+    if not said.calls:
+        return {"role": "assistant", "content": said.content, "refusal": None}
+    calls: list[JsonValue] = [_call(part) for part in said.calls]
+    return {"role": "assistant", "content": said.content or None, "refusal": None, "tool_calls": calls}
+
+
+def _call(part: CallPart) -> Json:
+    """A part of a call; what begins one has its id and name."""
+    if part.name is None:
+        return {"function": {"arguments": part.arguments}}
+    function: Json = {"name": part.name, "arguments": part.arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
 def usage_document(usage: Usage) -> Json:
