@@ -29,7 +29,10 @@ def topology(*degrees: int, num_layers: int = 8) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What goes wrong with switches; the default is an engine that behaves."""
+    """What it says, and what goes wrong with switches; the default is an engine that behaves."""
+
+    says: tuple[int, ...] = ()
+    """Token ids instead of those of the prompt."""
 
     lags: tuple[Lag, ...] = (Lag(0, 0),)
     """Answers to ``lag``, in turn; the last one is repeated."""
@@ -216,7 +219,8 @@ class ScriptedEngine:
             sequence.num_computed += self._prefill_tokens
             return None
         index = sequence.num_outputs
-        token_id, finish = prompt[index % len(prompt)], None
+        spoken = self.script.says or prompt
+        token_id, finish = spoken[index % len(spoken)], None
         sequence.num_outputs += 1
         if token_id in sampling.stop_token_ids:
             finish = Finish.STOP

@@ -10,6 +10,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from runtime.errors import CheckpointError, RequestError
 from runtime.tokenizer import Tokenizer
+from tests.service.scripted import HERMES, PLAIN, character_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}{{ eos_token }}{% endfor %}"
@@ -36,7 +37,81 @@ def test_text_goes_to_ids_and_back_without_special_tokens(folder: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.encode("ab") == (1, 2)
     assert tokenizer.decode([1, 2, 0]) == "ab"
-    assert tokenizer.token_text(0) == "<eos>"
+    assert tokenizer.token_bytes(0) == b"<eos>"
+
+
+def test_a_byte_level_token_has_its_own_bytes() -> None:
+    """A token may be a part of a character; its text alone would be a replacement character."""
+    plain = tokenizers.Tokenizer(
+        models.BPE(
+            {character: place for place, character in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []
+        )
+    )
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    plain.add_special_tokens(["<ü>"])
+    tokenizer = Tokenizer(plain)
+    text = "a € b\n\x00" + "".join(map(chr, range(256)))
+
+    token_ids = tokenizer.encode(text)
+    assert b"".join(map(tokenizer.token_bytes, token_ids)) == text.encode()
+    assert tokenizer.token_bytes(token_ids[2]) == b"\xe2"
+    assert tokenizer.token_bytes(256) == "<ü>".encode()
+
+
+def test_a_sentencepiece_token_has_its_blank_and_its_byte() -> None:
+    vocabulary = {"\u2581a": 0, "b": 1, "<0xE2>": 2, "<0x0A>": 3}
+    plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="b"))
+    plain.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    assert [*map(Tokenizer(plain).token_bytes, range(4))] == [b" a", b"b", b"\xe2", b"\n"]
+
+
+def test_a_word_level_token_is_what_it_is() -> None:
+    plain = tokenizers.Tokenizer(models.WordLevel({"<0x0A>": 0, "ü": 1}, unk_token="ü"))
+    plain.decoder = decoders.Fuse()
+    assert [*map(Tokenizer(plain).token_bytes, range(2))] == [b"<0x0A>", "ü".encode()]
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (HERMES, ""),
+        (
+            HERMES.replace("message.content }}", 'message.content }}<tool_call>{"name": <name>}</tool_call>'),
+            "",
+        ),
+        (PLAIN, "no place for tools"),
+        (HERMES.replace("<tool_call>", "[TOOL_CALLS]"), "another form"),
+        (HERMES.replace('{"name": "', "<function="), "another form"),
+        (HERMES.replace("arguments | tojson", "arguments | string | tojson"), "another form"),
+        ("{{ messages.append(1) }}", "refuses"),
+        (None, "no chat template"),
+    ],
+)
+def test_why_a_model_cannot_be_offered_tools(template: str | None, why: str) -> None:
+    plain = character_tokenizer()._tokenizer
+    found = Tokenizer(plain, chat_template=template).why_no_tools
+    assert why in found if why else found == ""
+
+
+def test_markers_that_the_tokenizer_hides_are_another_form() -> None:
+    plain = character_tokenizer()._tokenizer
+    plain.add_special_tokens(["<tool_call>"])
+    assert "another form" in Tokenizer(plain, chat_template=HERMES).why_no_tools
+
+
+def test_tools_are_handed_to_the_template(folder: Path) -> None:
+    tokenizer = character_tokenizer(HERMES)
+    token_ids = tokenizer.encode_chat([{"role": "user", "content": "hi"}], [{"name": "f"}])
+    assert tokenizer.decode(token_ids) == 'You may call {"name": "f"}user: hi\nassistant:'
+
+
+def test_the_usual_length_of_an_answer_comes_from_the_generation_config(folder: Path) -> None:
+    assert Tokenizer.load(folder).max_new_tokens is None
+    write(folder, "generation_config.json", {"max_new_tokens": 77})
+    assert Tokenizer.load(folder).max_new_tokens == 77
 
 
 def test_end_tokens_come_from_the_generation_config_first(folder: Path) -> None:

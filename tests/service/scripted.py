@@ -81,21 +81,38 @@ def write_deployment(folder: Path, text: str = DEPLOYMENT) -> Path:
     return file
 
 
-def character_tokenizer() -> Tokenizer:
-    """One token per printable ASCII character; 0 ends a text."""
-    vocabulary = {"<eos>": 0} | {chr(code): code - 31 for code in range(32, 127)}
+PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+HERMES = """\
+{% if tools %}You may call{% for tool in tools %} {{ tool | tojson }}{% endfor %}
+{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}
+{%- for call in message.tool_calls or [] %}
+
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}
+
+{% endfor %}assistant:"""
+"""A chat template that knows tools, and writes calls in the Hermes form."""
+
+
+def character_tokenizer(template: str = PLAIN) -> Tokenizer:
+    """One token per printable ASCII character and the line feed; 0 ends a text."""
+    vocabulary = {"<eos>": 0, "\n": 96} | {chr(code): code - 31 for code in range(32, 127)}
     plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     plain.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     plain.decoder = decoders.Fuse()
-    template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
 class ScriptedService:
     """A service in a thread of its own. Use as a context manager; ``call`` runs a coroutine in its loop."""
 
-    def __init__(self, folder: Path, text: str = DEPLOYMENT, script: Script | None = None) -> None:
-        self._folder, self._script = folder, script
+    def __init__(
+        self, folder: Path, text: str = DEPLOYMENT, script: Script | None = None, template: str = PLAIN
+    ) -> None:
+        self._folder, self._script, self._template = folder, script, template
         self.deployment_file = write_deployment(folder, text)
         self._deployment = load(self.deployment_file)
         self._loop = asyncio.new_event_loop()
@@ -149,7 +166,7 @@ class ScriptedService:
             start = model.start or engines.smallest(model)
             engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
             stack.push_async_callback(engine.close)
-            served = serve(deployment, model, engine, character_tokenizer(), (store, events))
+            served = serve(deployment, model, engine, character_tokenizer(self._template), (store, events))
             servings[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}

@@ -1,0 +1,108 @@
+"""A switch in the middle of an answer changes nothing of what is made of its tokens: text, calls, choices, logprobs."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from runtime.router import Router
+from service.openai_api import Endpoint, openai_app
+from tests.runtime.scripted import Script, ScriptedEngine, topology
+from tests.service.scripted import HERMES, character_tokenizer
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern", "days": [1, 2]}}\n</tool_call>'
+SAYS = f"Let me see, of course.\n{CALL}\n{CALL}"
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+TEXT = {"model": "m", "prompt": "hi", "max_tokens": 200, "stream": True}
+
+
+async def chunks_of(path: str, body: dict, cut_after: int | None) -> list[dict]:
+    """Chunks of a stream; the engine switches after so many tokens of all choices."""
+    tokenizer = character_tokenizer(HERMES)
+    script = Script(says=(*tokenizer.encode(SAYS), 0))
+    engine = ScriptedEngine(topology(1, 1), script, max_tokens=1000)
+    async with Router(engine, tokenizer) as router:
+        app = openai_app({"m": Endpoint(router, context_tokens=900, vocab_size=98)})
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            engine.hold()
+            asking = asyncio.create_task(client.post(path, json=body))
+            await loop_until(lambda: len(engine.requests) == choices_of(body))
+            while engine.requests and router.counts.accepted < (cut_after or 0):
+                engine.turn()
+                await asyncio.sleep(0)
+            if cut_after is not None:
+                engine.move(router.announce(topology(2)), topology(2))
+            engine.resume()
+            answer = await asking
+        assert router.counts.lost == 0
+    await engine.close()
+    *events, done = [line.removeprefix("data: ") for line in answer.text.split("\n") if line]
+    assert done == "[DONE]"
+    return list(map(json.loads, events))
+
+
+async def loop_until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - what is waited for happens in this loop
+        await asyncio.sleep(0)
+
+
+def choices_of(body: dict) -> int:
+    prompts = body.get("prompt")
+    return body.get("n", 1) * (len(prompts) if isinstance(prompts, list) else 1)
+
+
+def plain(chunks: list[dict]) -> list[str]:
+    """Chunks without what differs from answer to answer."""
+    kept = [{key: chunk[key] for key in ("object", "choices", "usage") if key in chunk} for chunk in chunks]
+    return [re.sub(r"call_\w+", "call", json.dumps(chunk)) for chunk in kept]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/completions", TEXT),
+        ("/completions", TEXT | {"stop": ["of course"], "logprobs": 1}),
+        ("/completions", TEXT | {"prompt": ["a", "bc"], "n": 2, "stream_options": {"include_usage": True}}),
+        ("/chat/completions", CHAT | {"tools": [TOOL], "logprobs": True, "top_logprobs": 1}),
+        ("/chat/completions", CHAT | {"tools": [TOOL], "n": 2}),
+        ("/chat/completions", CHAT | {"tools": [TOOL], "parallel_tool_calls": False}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("cut_after", [0, 1, 13, 60, 90, 110])
+async def test_what_is_made_of_tokens_is_the_same_through_a_switch(path, body, cut_after):
+    quiet = await chunks_of(path, body, None)
+    switched = await chunks_of(path, body, cut_after)
+
+    assert plain(switched) == plain(quiet)
+    assert {chunk["system_fingerprint"] for chunk in quiet} == {"0-PP2"}
+    fingerprints = {chunk["system_fingerprint"] for chunk in switched}
+    is_cut = 0 < cut_after < len(quiet) - 1
+    assert fingerprints == ({"0-PP2", "1-TP2"} if is_cut else {"1-TP2"} if cut_after == 0 else {"0-PP2"})
+
+
+async def test_calls_come_whole_out_of_a_stream():
+    chunks = await chunks_of("/chat/completions", CHAT | {"tools": [TOOL]}, None)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+
+    assert "".join(delta.get("content", "") for delta in deltas) == "Let me see, of course."
+    assert [call["index"] for call in calls if "id" in call] == [0, 1]
+    for number in (0, 1):
+        arguments = "".join(call["function"]["arguments"] for call in calls if call["index"] == number)
+        assert json.loads(arguments) == {"city": "Bern", "days": [1, 2]}
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_one_call_where_only_one_may_be_made():
+    chunks = await chunks_of(
+        "/chat/completions", CHAT | {"tools": [TOOL], "parallel_tool_calls": False}, None
+    )
+    calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+
+    assert {call["index"] for call in calls} == {0}
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
