@@ -50,6 +50,11 @@ class Endpoint:
         """What its tokens are called in logprobs."""
         return Labels(self.router.tokenizer.token_bytes)
 
+    @cached_property
+    def vocabulary(self) -> grammar.Vocabulary:
+        """What grammars are checked against."""
+        return grammar.Vocabulary(self.router.tokenizer)
+
 
 def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     """The app that serves models by their names."""
@@ -96,7 +101,7 @@ async def _grammar(body: Generation, here: Endpoint) -> str:
     parameter, text = body.grammar()
     if text:
         with naming(parameter):
-            await asyncio.to_thread(grammar.check, text, here.router.tokenizer.vocabulary)
+            await asyncio.to_thread(grammar.check, text, here.vocabulary)
     return text
 
 

@@ -35,9 +35,12 @@ class NoEffect:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NotServed:
-    """Marks a parameter that is refused, unless its value asks for nothing."""
+    """Marks a parameter that is refused, unless its value asks for nothing.
+
+    One equals only itself: ``typing`` gives equal marks one type, and 0 equals False.
+    """
 
     nothing: JsonValue
     """The value that asks for nothing."""
@@ -46,7 +49,7 @@ class NotServed:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The check, as pydantic takes it."""
-        return core_schema.no_info_plain_validator_function(self._check)
+        return core_schema.no_info_after_validator_function(self._check, core_schema.any_schema())
 
     def _check(self, value: object) -> None:
         if value != self.nothing:
