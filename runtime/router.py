@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
@@ -43,9 +43,11 @@ class Usage:
     """Of the prompt, those that needed no computation; None where the engine does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """One token of a generation with the text that became certain with it, or an end without a token."""
+class Delta(NamedTuple):
+    """One token of a generation with the text that became certain with it, or an end without a token.
+
+    A tuple, because one is made for every token: a frozen dataclass takes three times as long.
+    """
 
     text: str
     token_id: int | None

@@ -185,17 +185,16 @@ async def _events(
     first: Numbered, rest: AsyncGenerator[Numbered, None], answer: Answer
 ) -> AsyncIterator[bytes]:
     """One event per token. An error after the first token ends the stream with an error event."""
-    last = first
     async with aclosing(rest):
         yield answer.chunk(first)
         try:
-            async for last in rest:
-                yield answer.chunk(last)
+            async for numbered in rest:
+                yield answer.chunk(numbered)
         except RuntimeFault as error:
             yield error_chunk(str(error), "server_error")
             return
     if answer.include_usage:
-        yield answer.usage_chunk(last[1].fingerprint)
+        yield answer.usage_chunk()
     yield DONE
 
 

@@ -92,45 +92,60 @@ class Answer:
     include_usage: bool
     _usages: dict[int, Usage] = field(default_factory=dict)
     """Of choices that ended."""
-    _head: str = field(init=False)
+    _fingerprint: str = ""
+    _head: str = ""
+    """What chunks with this fingerprint begin with."""
+    _tail: str = field(init=False)
 
     def __post_init__(self) -> None:
-        kind = self.kind if self.kind == "text_completion" else "chat.completion.chunk"
-        facts = {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
-        self._head = f"data: {json.dumps(facts, separators=(',', ':'))[:-1]},"
+        self._tail = ',"usage":null}\n\n' if self.include_usage else "}\n\n"
 
     def chunk(self, numbered: Numbered) -> bytes:
         """The server-sent event of one token, or of an end without a token."""
         index, delta = numbered
-        choice = self.choices[index]
-        tail = ',"usage":null}\n\n' if self.include_usage else "}\n\n"
-        if delta.usage is not None:
-            self._usages[index] = delta.usage
+        choice, reason = self.choices[index], "null"
+        if delta.fingerprint != self._fingerprint:
+            self._begin(delta.fingerprint)
+        content = self._content(choice, delta)
+        logprobs = "null" if self.labels is None else self._logprobs(choice, delta)
+        if delta.finish is not None:
+            reason = self._end(choice, delta)
         return (
-            f'{self._head}"system_fingerprint":{_quoted(delta.fingerprint)},"choices":[{{"index":{index},'
-            f'{self._content(choice, delta)},"logprobs":{self._logprobs(choice, delta)},'
-            f'"finish_reason":{choice.finish(delta)}}}]{tail}'
+            f'{self._head}"choices":[{{"index":{index},{content},"logprobs":{logprobs},'
+            f'"finish_reason":{reason}}}]{self._tail}'
         ).encode()
 
-    def usage_chunk(self, fingerprint: str) -> bytes:
+    def usage_chunk(self) -> bytes:
         """The last event of a stream that was asked to tell its usage."""
         facts = json.dumps(usage_document(self.usage))
-        return f'{self._head}"system_fingerprint":{_quoted(fingerprint)},"choices":[],"usage":{facts}}}\n\n'.encode()
+        return f'{self._head}"choices":[],"usage":{facts}}}\n\n'.encode()
+
+    def _begin(self, fingerprint: str) -> None:
+        """From here on another topology makes the tokens."""
+        kind = self.kind if self.kind == "text_completion" else "chat.completion.chunk"
+        facts = {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
+        told = json.dumps(facts | {"system_fingerprint": fingerprint}, separators=(",", ":"))
+        self._fingerprint, self._head = fingerprint, f"data: {told[:-1]},"
+
+    def _end(self, choice: Choice, delta: Delta) -> str:
+        """Keep what a choice took; the reason of its end, as JSON."""
+        if delta.usage is not None:
+            self._usages[choice.index] = delta.usage
+        return choice.finish(delta)
 
     def whole(self, deltas: Sequence[Numbered]) -> Json:
         """The answer to a request that is not streamed."""
         by_choice: list[list[Delta]] = [[] for _ in self.choices]
         for index, delta in deltas:
             by_choice[index].append(delta)
-            if delta.usage is not None:
-                self._usages[index] = delta.usage
+        choices = list(map(self._whole_choice, self.choices, by_choice))
         return {
             "id": self.id,
             "object": self.kind,
             "created": self.created_s,
             "model": self.model,
             "system_fingerprint": deltas[-1][1].fingerprint,
-            "choices": list(map(self._whole_choice, self.choices, by_choice)),
+            "choices": choices,
             "usage": usage_document(self.usage),
         }
 
@@ -181,7 +196,7 @@ class Answer:
             found["message"] = _message(choice.calls.end(text))
         if self.labels is not None:
             found["logprobs"] = self._join([json.loads(self._logprobs(choice, delta)) for delta in deltas])
-        return found | {"finish_reason": json.loads(choice.finish(deltas[-1]))}
+        return found | {"finish_reason": json.loads(self._end(choice, deltas[-1]))}
 
     def _join(self, parts: Sequence[dict[str, list[JsonValue] | None] | None]) -> Json:
         """Per-token logprobs as one object of lists."""

@@ -31,16 +31,19 @@ def _listed(value: object) -> object:
 
 def _prompts(value: object) -> tuple[Prompt, ...]:
     """One prompt or several, each a text or token ids."""
-    prompts: list[str | list[int]] = value if isinstance(value, list) and not _are_ids(value) else [value]
-    if not prompts or len(prompts) > MAX_CHOICES:
+    are_several = isinstance(value, list) and not (value and type(value[0]) is int)
+    prompts = value if isinstance(value, list) and are_several else [value]
+    if not 1 <= len(prompts) <= MAX_CHOICES:
         raise refusal(f"should have 1 to {MAX_CHOICES} prompts")
-    if not all(isinstance(prompt, str) or _are_ids(prompt) for prompt in prompts):
-        raise refusal("should be a text, a list of texts, a list of token ids or a list of such lists")
-    return tuple(prompt if isinstance(prompt, str) else tuple(prompt) for prompt in prompts)
+    return tuple(map(_prompt, prompts))
 
 
-def _are_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int and item >= 0 for item in value)
+def _prompt(value: object) -> Prompt:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value):
+        return tuple(value)
+    raise refusal("should be a text, a list of texts, a list of token ids or a list of such lists")
 
 
 def _biases(value: object) -> tuple[tuple[int, float], ...]:

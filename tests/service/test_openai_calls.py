@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -26,7 +27,7 @@ def read(pieces) -> tuple[str, list[tuple[str, str]]]:
 
 def cut(text, places) -> list[str]:
     bounds = [0, *sorted({place % (len(text) + 1) for place in places}), len(text)]
-    return [text[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_text_that_is_no_call_is_whole(text):
     assert read(list(text)) == (text, [])
 
 
-@given(st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner))))
+@given(st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), st.lists)))
 def test_any_arguments_come_through(arguments):
     written = json.dumps(arguments)
     said = read(list(f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>'))

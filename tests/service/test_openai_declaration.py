@@ -43,5 +43,5 @@ def test_marks_that_look_alike_are_kept_apart():
 
 
 def test_a_refusal_names_the_parameter_once():
-    with pytest.raises(ParameterError, match="^inner: no$"), naming("outer"), naming("inner"):
+    with pytest.raises(ParameterError, match=r"^inner: no$"), naming("outer"), naming("inner"):
         raise RequestError("no")
