@@ -58,7 +58,7 @@ class StructuredOutputs(Declared):
     grammar: str | None = None
     """A grammar in Lark's form, as llguidance reads it."""
     json_object: Literal[True] | None = None
-    """Any JSON object."""
+    """`true`: some JSON object."""
     disable_any_whitespace: Annotated[JsonValue, NotServed(False, "leave it out")] = None
     disable_additional_properties: Annotated[JsonValue, NotServed(False, "say it in the schema")] = None
     whitespace_pattern: Annotated[JsonValue, NotServed(None, "leave it out")] = None
