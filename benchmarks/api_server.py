@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import socket
 import sys
+from typing import Any
 
 import tokenizers
 import uvicorn
@@ -38,8 +39,8 @@ async def serve(pace_s: float) -> None:
     engine = ScriptedEngine(topology(1, 1), max_running=256, max_tokens=MAX_TOKENS)
     engine.hold()
     async with Router(engine, character_tokenizer()) as router:
-        facts = {"router": router, "context_tokens": MAX_TOKENS, "vocab_size": VOCAB_SIZE}
-        known = {field.name for field in dataclasses.fields(Endpoint)}
+        facts: dict[str, Any] = {"router": router, "context_tokens": MAX_TOKENS, "vocab_size": VOCAB_SIZE}
+        known = {field.name for field in dataclasses.fields(Endpoint)}  # the commit before has fewer
         app = openai_app({"m": Endpoint(**{name: fact for name, fact in facts.items() if name in known})})
         listener = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))

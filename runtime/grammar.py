@@ -5,18 +5,15 @@ A grammar travels as text. Whoever chooses tokens has a ``Matcher`` for each req
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Self
 
 import llguidance
 import numpy as np
-import tokenizers
 from llguidance.gbnf_to_lark import any_to_lark
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from runtime.errors import RequestError
-from runtime.tokenizer import end_tokens
+from runtime.tokenizer import Tokenizer
 
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -72,6 +69,15 @@ def choice(options: Sequence[str]) -> str:
     )
 
 
+def lark(text: str) -> str:
+    """Text of a grammar in Lark's form.
+
+    Raises:
+        RequestError: it is too large.
+    """
+    return llguidance.LLMatcher.grammar_from_lark(_bounded(text))
+
+
 def context_free(text: str) -> str:
     """Text of a context-free grammar, in Lark's form or in GBNF (an EBNF).
 
@@ -88,36 +94,29 @@ def context_free(text: str) -> str:
 class Vocabulary:
     """The tokens of a model as bytes, which is what grammars are about."""
 
-    def __init__(self, tokenizer: llguidance.LLTokenizer) -> None:
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, folder: Path, vocab_size: int) -> Self:
-        """From a checkpoint folder; ``vocab_size`` is the model's, which may have more than its tokenizer."""
-        path, ends = folder / "tokenizer.json", list(end_tokens(folder))
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        """``vocab_size`` is the model's, which may have more than its tokenizer."""
+        ends = list(tokenizer.eos_ids) or None
         try:
-            return cls(llguidance.LLTokenizer(str(path), vocab_size, ends or None))
+            self.tokens = llguidance.LLTokenizer(tokenizer.as_json(), vocab_size, ends)
         except ValueError:
-            # it reads tokenizers by bytes; one with a token for each character is told to it token by token
-            words = _Words(tokenizers.Tokenizer.from_file(str(path)), ends)
-            return cls(llguidance.LLTokenizer(llguidance.TokenizerWrapper(words), vocab_size, ends or None))
+            # it knows tokenizers by the form of their bytes; of others it is told token by token
+            told = llguidance.TokenizerWrapper(_Told(tokenizer))
+            self.tokens = llguidance.LLTokenizer(told, vocab_size, ends)
 
 
-class _Words:
-    """A tokenizer whose tokens are texts, as llguidance asks for one."""
+class _Told:
+    """A tokenizer as llguidance asks for one."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, ends: Sequence[int]) -> None:
-        added = tokenizer.get_added_tokens_decoder()
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self.eos_token_id = ends[0] if ends else 0
+        self.eos_token_id = tokenizer.eos_ids[0] if tokenizer.eos_ids else 0
         self.bos_token_id = None
-        self.special_token_ids = [number for number, token in added.items() if token.special]
-        self.tokens = [
-            (tokenizer.id_to_token(number) or "").encode() for number in range(tokenizer.get_vocab_size())
-        ]
+        self.special_token_ids = tokenizer.special_ids
+        self.tokens = [tokenizer.token_bytes(number) for number in range(tokenizer.size)]
 
     def __call__(self, text: str) -> list[int]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
         return [number for number in ids if number not in self.special_token_ids]
 
 
@@ -125,7 +124,7 @@ class Matcher:
     """Where a grammar stands after an output."""
 
     def __init__(self, grammar: str, vocabulary: Vocabulary, output: Sequence[int] = ()) -> None:
-        self._matcher = llguidance.LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=LIMITS)
+        self._matcher = llguidance.LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=LIMITS)
         if output:
             self.advance(output)
 
@@ -159,7 +158,7 @@ def check(grammar: str, vocabulary: Vocabulary) -> None:
     Raises:
         RequestError: a mistake in it, something that is not supported, no output that matches, or a limit that it passes.
     """
-    wrong = llguidance.LLMatcher.validate_grammar(grammar, vocabulary.tokenizer, limits=LIMITS)
+    wrong = llguidance.LLMatcher.validate_grammar(grammar, vocabulary.tokens, limits=LIMITS)
     if wrong and not wrong.startswith("WARNING"):
         raise RequestError(_plain(wrong))
     matcher = Matcher(grammar, vocabulary)

@@ -53,7 +53,7 @@ class Delta(NamedTuple):
     token_id: int | None
     logprob: float
     alternatives: tuple[tuple[int, float], ...]
-    index: int
+    index: int  # type: ignore[assignment] # hides a method of tuples that nobody calls
     finish: Finish | None
     fingerprint: str
     """``epoch-shape`` of the topology that made the token; it changes exactly at the stream's own cut."""

@@ -71,7 +71,7 @@ class Tokenizer:
         try:
             return cls(
                 tokenizer,
-                eos_ids=end_tokens(folder),
+                eos_ids=_eos_ids(folder),
                 chat_template=template,
                 special=special,
                 max_new_tokens=_max_new_tokens(folder),
@@ -86,6 +86,21 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+    @property
+    def size(self) -> int:
+        """Tokens it has."""
+        return int(self._tokenizer.get_vocab_size())
+
+    @cached_property
+    def special_ids(self) -> list[int]:
+        """Tokens that are no text."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return [number for number, token in added.items() if token.special]
+
+    def as_json(self) -> str:
+        """As ``tokenizer.json`` has it."""
+        return str(self._tokenizer.to_str())
 
     def token_bytes(self, token_id: int) -> bytes:
         """What one token adds to a text, special or not; it may be part of a character."""
@@ -202,8 +217,7 @@ def _max_new_tokens(folder: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def end_tokens(folder: Path) -> tuple[int, ...]:
-    """Token ids that end a text, from a checkpoint folder."""
+def _eos_ids(folder: Path) -> tuple[int, ...]:
     for name in ("generation_config.json", "config.json"):
         found = _read_json(folder / name).get("eos_token_id")
         if found is not None:

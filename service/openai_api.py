@@ -53,7 +53,7 @@ class Endpoint:
     @cached_property
     def vocabulary(self) -> grammar.Vocabulary:
         """What grammars are checked against."""
-        return grammar.Vocabulary(self.router.tokenizer)
+        return grammar.Vocabulary(self.router.tokenizer, self.vocab_size)
 
 
 def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:

@@ -138,7 +138,7 @@ class Answer:
         by_choice: list[list[Delta]] = [[] for _ in self.choices]
         for index, delta in deltas:
             by_choice[index].append(delta)
-        choices = list(map(self._whole_choice, self.choices, by_choice))
+        choices: list[JsonValue] = list(map(self._whole_choice, self.choices, by_choice))
         return {
             "id": self.id,
             "object": self.kind,

@@ -56,7 +56,7 @@ class StructuredOutputs(Declared):
     choice: list[str] | None = None
     """The answers there are."""
     grammar: str | None = None
-    """A grammar in Lark's form, as llguidance reads it."""
+    """A context-free grammar, in Lark's form or in GBNF."""
     json_object: Literal[True] | None = None
     """`true`: some JSON object."""
     disable_any_whitespace: Annotated[JsonValue, NotServed(False, "leave it out")] = None
@@ -82,7 +82,7 @@ class StructuredOutputs(Declared):
         if self.choice is not None:
             return grammar.choice(self.choice)
         if self.grammar is not None:
-            return grammar.lark(self.grammar)
+            return grammar.context_free(self.grammar)
         return grammar.json_object() if self.json_object else grammar.json_schema(_schema(self.json_))
 
 

@@ -28,6 +28,7 @@ from runtime.grammar import Matcher, Vocabulary
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
+from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
@@ -338,9 +339,11 @@ class Driver:
 
     async def _matcher(self, grammar: str) -> Matcher:
         if self._vocabulary is None:
-            load = asyncio.to_thread(Vocabulary.load, self._checkpoint, self.model.vocab_size)
-            self._vocabulary = asyncio.ensure_future(load)
+            self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
         return await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+
+    def _read_vocabulary(self) -> Vocabulary:
+        return Vocabulary(Tokenizer.load(self._checkpoint), self.model.vocab_size)
 
     async def call_cancel(self, request_id: str) -> None:
         """End a request early."""
