@@ -64,6 +64,8 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    from runtime.vllm_engine.grammars import Grammars
+
     _check_names(config, [field.name for field in fields(EngineArgs)])
     transfer = KVTransferConfig(
         kv_connector="KvConnector",
@@ -80,6 +82,9 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     if len(pids) > 1 and config.is_on_cpu:
         # ranks that wait for each other spin; this process must not take a core from one of them
         os.nice(10)
+    core = llm.engine_core.engine_core
+    vocab_size = core.vllm_config.model_config.get_vocab_size()
+    Grammars(config.checkpoint, vocab_size).install(core.structured_output_manager)
     driver = Driver(llm, channel)
     rate = driver.probe()
     return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)

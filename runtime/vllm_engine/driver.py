@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.channel import BlockingChannel, Call, Outputs, Reply
@@ -307,7 +307,8 @@ class Driver:
         if completion.finish_reason is not None:
             del self._live[output.request_id]
             finish = FINISHES.get(completion.finish_reason, Finish.ERROR)
-            tokens = _ended(tokens, live, finish, f"vLLM ended it: {completion.finish_reason}")
+            by_grammar = " (its grammar can go no further)" if live.request.sampling.grammar else ""
+            tokens = _ended(tokens, live, finish, f"vLLM ended it: {completion.finish_reason}{by_grammar}")
         return tokens
 
     def _add(self, parking: Parking) -> None:
@@ -330,7 +331,7 @@ class Driver:
         tokens = tuple(followed.tokens[followed.given : -1])
         followed.given += len(tokens)
         if tokens:
-            wanted = core_request(followed.request, tokens, 1)
+            wanted = core_request(replace(followed.request, sampling=SamplingParams(1)), tokens, 1)
             wanted.resumable = True
             self._llm.engine_core.add_request(wanted)
 

@@ -61,6 +61,13 @@ class WorkerExtension:
             connector.worker.close_staging()
 
 
+def catch_up(request: Any) -> None:
+    """Let the grammar of a parked request, if it is compiled, take in what was output elsewhere."""
+    structured = request.structured_output_request
+    if structured is not None and hasattr(structured.grammar, "catch_up"):
+        structured.grammar.catch_up()
+
+
 def let_blocks_go(scheduler: Any, request: Any) -> None:
     """A parked request is about to be aborted: its load is over, or its blocks would be kept for it."""
     if request.status.name == "WAITING_FOR_REMOTE_KVS":
@@ -87,6 +94,7 @@ def missing() -> list[str]:
     from vllm.v1.engine.core_client import InprocClient
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.request import Request
+    from vllm.v1.structured_output import StructuredOutputManager
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     wanted: dict[Any, tuple[str, ...]] = {
@@ -103,6 +111,7 @@ def missing() -> list[str]:
         LLMEngine: ("abort_request", "add_request", "collective_rpc", "step"),
         Request: ("append_output_token_ids", "take_prefill_stats"),
         PauseState: ("PAUSED_ALL", "UNPAUSED"),
+        StructuredOutputManager: ("grammar_bitmask", "grammar_init"),
     }  # fmt: skip
     absent = [
         f"{owner.__module__}.{owner.__name__}.{name}"
@@ -113,6 +122,7 @@ def missing() -> list[str]:
     sources = {
         Request.__init__: ("output_token_ids", "num_computed_tokens"),
         GPUModelRunner.__init__: ("requests",),
+        StructuredOutputManager.__init__: ("backend",),
         Scheduler.__init__: ("finished_recving_kv_req_ids", "finished_req_ids"),
         EngineCore.__init__: ("batch_queue", "model_executor", "scheduler"),
     }

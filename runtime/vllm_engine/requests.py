@@ -15,7 +15,7 @@ FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
 def core_request(request: Request, tokens: tuple[int, ...], max_tokens: int) -> Any:
     """A request for vLLM's engine core that goes on from ``tokens`` for at most ``max_tokens`` more."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
     from vllm.v1.engine import EngineCoreRequest
 
     wanted = request.sampling
@@ -30,6 +30,7 @@ def core_request(request: Request, tokens: tuple[int, ...], max_tokens: int) -> 
         frequency_penalty=wanted.frequency_penalty,
         repetition_penalty=wanted.repetition_penalty,
         logit_bias=dict(wanted.logit_bias) or None,
+        structured_outputs=StructuredOutputsParams(grammar=wanted.grammar) if wanted.grammar else None,
         logprobs=wanted.num_logprobs,
         stop_token_ids=list(wanted.stop_token_ids),
         detokenize=False,

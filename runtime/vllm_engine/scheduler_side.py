@@ -110,6 +110,7 @@ class SchedulerSide:
         request = self.requests[name]
         request.append_output_token_ids(list(tokens))
         request.take_prefill_stats()  # its prompt was computed, and counted, elsewhere
+        hooks.catch_up(request)
         self._with_past[request.request_id] = name
 
     def offer(self, name: str, extent: Extent) -> None:

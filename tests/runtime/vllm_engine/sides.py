@@ -22,6 +22,7 @@ class VllmRequest:
     num_computed_tokens: int = 0
     output_token_ids: list[int] = field(default_factory=list)
     is_counted: bool = False
+    structured_output_request: None = None
 
     @property
     def num_tokens(self) -> int:

@@ -1,15 +1,19 @@
 """Requests whose tokens depend on more than the model move too: noise, penalties and biases go on as they were."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
+from runtime import grammar
 from runtime.engine import Cut
 from runtime.errors import SwitchError
 from runtime.models import Reason
+from runtime.tokenizer import Tokenizer
 from runtime.vllm_engine.models import Stay
 from runtime.vllm_engine.switch import VllmShadow
 from tests.runtime.vllm_engine.streams import (
@@ -25,6 +29,15 @@ from tests.runtime.vllm_engine.streams import (
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 20, "maxLength": 40},
+        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 999}, "minItems": 30, "maxItems": 30},
+    },
+    "required": ["name", "sizes"],
+    "additionalProperties": False,
+}  # fmt: skip
 WARM = replace(SAMPLING, temperature=1.0)
 SEEDED = {
     f"seeded {n}": replace(WARM, seed=seed, top_p=top_p, top_k=top_k, min_p=min_p)
@@ -39,10 +52,12 @@ COUNTING = {
     "repetition": replace(SAMPLING, repetition_penalty=1.3),
     "bias": replace(SAMPLING, logit_bias=((3, -2.0), (19, 4.0))),
     "seeded penalties": replace(WARM, seed=9, presence_penalty=0.7, frequency_penalty=0.3),
+    "document": replace(WARM, seed=12, grammar=grammar.json_schema(SCHEMA), stop_token_ids=(1,)),
 }
-UNSEEDED = {f"unseeded {n}": WARM for n in range(2)}
+UNSEEDED = {"unseeded 0": WARM}
 ALL = SEEDED | COUNTING | UNSEEDED
 PROMPTS = dict(zip(ALL, prompts().values(), strict=True))
+TOKENIZER = Tokenizer.load(CHECKPOINT)
 LONG = counting(13, 3, 800)
 """Is computed in four steps, the last of them after the switch; a draw for each but the last is undone."""
 
@@ -96,6 +111,7 @@ def say_the_same(streams: Streams) -> None:
     for name in [*SEEDED, *UNSEEDED]:
         by_the_model = forced(PROMPTS[name], streams.tokens(name))
         assert difference(streams.logprobs(name), by_the_model) < LOGPROB_TOLERANCE, name
+    jsonschema.validate(json.loads(TOKENIZER.decode(streams.tokens("document"))), SCHEMA)
     for name in UNSEEDED:
         assert streams.tokens(name) != streams.tokens(f"{name} unswitched"), (
             "it drew from the engine's own noise"
