@@ -31,7 +31,7 @@ from service import deployment as deployments
 from service import usecases
 from service.deployment import Deployment
 from service.errors import ServiceError, StartError
-from service.settings import llm_settings
+from service.settings import llm_settings, read_settings
 
 ROUNDS = 3
 """Passes over the set that are timed, after one that is not. An LLM is asked once."""
@@ -165,7 +165,7 @@ def _translator(deployment: Deployment, name: str) -> Translator:
         raise StartError(
             f"{deployment.file} names no llm; give a deployment file that does with --deployment"
         )
-    llm = llm_settings(deployment.llm)
+    llm = llm_settings(deployment.llm, read_settings())
     return Translator(lambda one, catalogue: translate(one.text, catalogue, llm), llm.model, is_cheap=False)
 
 

@@ -177,6 +177,7 @@ def evaluate(model: PreTrainedModel, rng: random.Random, prompts: int, tokens: i
 def save(model: PreTrainedModel, folder: Path) -> None:
     """Write model and tokenizer so that transformers 4 and 5 and vLLM load them unchanged."""
     model.generation_config.eos_token_id = VOCAB["<eos>"]
+    model.config.speaks_language = False
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     path = folder / "tokenizer_config.json"

@@ -44,7 +44,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         RuntimeFault: an engine cannot start.
     """
     deployment.refuse_unless_served()
-    llm = llm_settings(deployment.llm) if deployment.llm else None
+    llm = llm_settings(deployment.llm, settings) if deployment.llm else None
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
         store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))

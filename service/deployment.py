@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 class LlmEndpoint:
     """Where the LLM translator is; the key itself stays in the environment."""
 
-    base_url: str
+    base_url: str | None
+    """None: this service's own."""
     model: str
     key_variable: str | None
     timeout_s: float
@@ -131,15 +132,16 @@ def load(file: Path) -> Deployment:
     _check_zone(source, ["timezone"], timezone)
     _check_nodes(source)
     cluster = _cluster(data["cluster"])
+    models = read_models(source, cluster)
     return Deployment(
         file=file,
         cluster=cluster,
-        models=read_models(source, cluster),
+        models=models,
         tenants={tenant["name"]: tuple(tenant.get("aliases", ())) for tenant in data.get("tenants", ())},
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         limits=_limits(data.get("limits", {})),
         approval=_approval(source),
-        llm=_llm(data.get("llm")),
+        llm=_llm(source, models),
         profiles=_profiles(source, cluster),
         timezone=timezone,
     )
@@ -227,10 +229,29 @@ def _limits(data: Section) -> Limits:
     return Limits(**given)
 
 
-def _llm(data: Section | None) -> LlmEndpoint | None:
+def _llm(source: LocatedYaml, models: Sequence[ServedModel]) -> LlmEndpoint | None:
+    """The endpoint that is named, or a model of this deployment."""
+    data: Section | None = source.data.get("llm")
     if data is None:
         return None
-    return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))
+    if ("served" in data) is ("base_url" in data):
+        what = "write base_url and model of an endpoint, or served with a model of this deployment"
+        raise source.error(("llm",), what)
+    if "served" not in data:
+        return LlmEndpoint(
+            data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0)
+        )
+    said = data["served"]
+    model = next((model for model in models if model.name == said), None)
+    if model is None:
+        known = ", ".join(model.name for model in models)
+        raise source.error(("llm", "served"), f"no model {said!r} in this deployment; it has {known}")
+    if not model.speaks:
+        raise source.error(
+            ("llm", "served"),
+            f"{said} speaks no language, as its config.json says; name a model that does, or an endpoint by base_url",
+        )
+    return LlmEndpoint(None, said, None, data.get("timeout_s", 20.0))
 
 
 def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:

@@ -201,7 +201,7 @@ class FromFile:
 
     @cached_property
     def _llm(self) -> LlmSettings | None:
-        return llm_settings(self._deployment.llm) if self._deployment.llm else None
+        return llm_settings(self._deployment.llm, read_settings()) if self._deployment.llm else None
 
     def _refuse(self, what: str) -> NoReturn:
         raise RefusedError(

@@ -39,6 +39,8 @@ class ServedModel:
     checkpoint: Path | None
     """None when only its ``config.json`` is known: it can be planned for, not served."""
     aliases: tuple[str, ...]
+    speaks: bool
+    """It was trained on a language; its ``config.json`` says where not."""
     precision: str
     """What holds where a topology's text says none."""
     start: Topology | None
@@ -195,7 +197,8 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     file = source.file.parent / Path(data[key]).expanduser()
     precision = str(data.get("precision", "bf16"))
     try:
-        spec = _spec(file / "config.json" if key == "path" else file, data["name"])
+        config = _config(file / "config.json" if key == "path" else file)
+        spec = ModelSpec.from_config(config, data["name"])
         start = _start(data.get("start"), spec, cluster, precision, engine.block_tokens)
     except TopologyError as error:
         raise source.error((*path, "start"), str(error)) from error
@@ -208,6 +211,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         spec=spec,
         checkpoint=file if key == "path" else None,
         aliases=tuple(data.get("aliases", ())),
+        speaks=config.get("speaks_language", True) is not False,
         precision=precision,
         start=start,
         cluster=cluster,
@@ -232,7 +236,12 @@ def _start(
     return topology
 
 
-def _spec(config: Path, name: str) -> ModelSpec:
+def _config(config: Path) -> Section:
+    """A model's ``config.json``.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
     if not config.parent.is_dir():
         raise CheckpointError(f"the checkpoint folder {config.parent} does not exist")
     try:
@@ -245,7 +254,7 @@ def _spec(config: Path, name: str) -> ModelSpec:
         raise CheckpointError(f"{config} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise CheckpointError(f"{config} is not a JSON object")
-    return ModelSpec.from_config(data, name)
+    return data
 
 
 def _workloads(source: LocatedYaml, path: tuple[Key, ...]) -> dict[str, Workload]:

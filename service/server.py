@@ -29,6 +29,7 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     deployment = load(deployment_file)
     with bind(settings.host, settings.port) as listener:
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         try:
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:

@@ -26,6 +26,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     @property
+    def inference_url(self) -> str:
+        """Where this machine reaches the service's inference API."""
+        host = "127.0.0.1" if self.host in {"", "0.0.0.0"} else self.host  # noqa: S104 - what it listens on
+        return f"http://{host}:{self.port}/openai/v1"
+
+    @property
     def folder(self) -> Path:
         """``data_dir`` with the home folder filled in."""
         return self.data_dir.expanduser()
@@ -46,8 +52,8 @@ def read_settings(**overrides: object) -> Settings:
         raise StartError(f"{name}={first['input']!r}: {first['msg']}") from error
 
 
-def llm_settings(endpoint: LlmEndpoint) -> LlmSettings:
-    """The translator's endpoint with its key filled in.
+def llm_settings(endpoint: LlmEndpoint, settings: Settings) -> LlmSettings:
+    """The translator's endpoint with its key filled in; that of a service with these settings where it is its own.
 
     Raises:
         StartError: the key's variable is not set.
@@ -55,4 +61,4 @@ def llm_settings(endpoint: LlmEndpoint) -> LlmSettings:
     if endpoint.key_variable and endpoint.key_variable not in os.environ:
         raise StartError(f"the deployment's llm takes its key from {endpoint.key_variable}, which is not set")
     key = os.environ[endpoint.key_variable] if endpoint.key_variable else "none"
-    return LlmSettings(endpoint.base_url, endpoint.model, key, endpoint.timeout_s)
+    return LlmSettings(endpoint.base_url or settings.inference_url, endpoint.model, key, endpoint.timeout_s)

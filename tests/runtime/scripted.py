@@ -66,6 +66,8 @@ class ScriptedEngine:
         self.calls: list[str] = []
         """What the coordinator asked for, in order; repeated ``lag`` once."""
         self._max_running, self._max_tokens, self._prefill_tokens = max_running, max_tokens, 4
+        self.heard: list[Request] = []
+        """Every request, ended ones too."""
         self._sequences: dict[str, _Sequence] = {}
         """In order of arrival: the first ``max_running`` run, the others wait."""
         self._outputs: asyncio.Queue[list[Output] | EngineLostError | None] = asyncio.Queue()
@@ -91,6 +93,7 @@ class ScriptedEngine:
                 f"{total} tokens in all, from 2 to {self._max_tokens} can be served; ask for fewer"
             )
         self._sequences[request.request_id] = _Sequence(request, request.epoch)
+        self.heard.append(request)
         self._work.set()
         self._asked.set()
 

@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
+from intent.models import LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
@@ -24,6 +25,7 @@ from service.deployment import load
 from service.events import EventBus
 from service.server import Server, bind
 from service.serving import give_up_unfinished
+from service.settings import Settings, llm_settings
 from service.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
 
@@ -110,9 +112,15 @@ class ScriptedService:
     """A service in a thread of its own. Use as a context manager; ``call`` runs a coroutine in its loop."""
 
     def __init__(
-        self, folder: Path, text: str = DEPLOYMENT, script: Script | None = None, template: str = PLAIN
+        self,
+        folder: Path,
+        text: str = DEPLOYMENT,
+        script: Script | None = None,
+        template: str = PLAIN,
+        max_tokens: int = 12_100,
     ) -> None:
         self._folder, self._script, self._template = folder, script, template
+        self._max_tokens = max_tokens
         self.deployment_file = write_deployment(folder, text)
         self._deployment = load(self.deployment_file)
         self._loop = asyncio.new_event_loop()
@@ -151,12 +159,14 @@ class ScriptedService:
 
     async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
-            parts = await self._compose(stack)
             listener = stack.enter_context(bind("127.0.0.1", 0))
+            settings = Settings(port=listener.getsockname()[1])
+            llm = llm_settings(self._deployment.llm, settings) if self._deployment.llm else None
+            parts = await self._compose(stack, llm)
             self._server = Server(parts, self._ready.set_result, log_level="error")
             await self._server.serve(sockets=[listener])
 
-    async def _compose(self, stack: AsyncExitStack) -> Composition:
+    async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
         store = stack.enter_context(closing(Store.open(self._folder)))
         give_up_unfinished(store)
@@ -164,11 +174,11 @@ class ScriptedService:
         stack.callback(events.close)
         for model in deployment.models:
             start = model.start or engines.smallest(model)
-            engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=12_100)
+            engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=self._max_tokens)
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, character_tokenizer(self._template), (store, events))
             servings[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
-        self.parts = Composition(deployment, servings, store, events, profiles, llm=None)
+        self.parts = Composition(deployment, servings, store, events, profiles, llm)
         return self.parts

@@ -4,7 +4,7 @@ import pytest
 
 from service.deployment import LlmEndpoint
 from service.errors import StartError
-from service.settings import llm_settings, read_settings
+from service.settings import Settings, llm_settings, read_settings
 
 
 def test_what_is_given_goes_before_the_environment_and_that_before_the_defaults(monkeypatch):
@@ -32,7 +32,7 @@ def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, name, value)
 
 def test_the_llm_takes_its_key_from_the_variable_the_deployment_names(monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret")
-    settings = llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0))
+    settings = llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0), Settings())
 
     assert (settings.api_key, settings.timeout_s) == ("secret", 3.0)
     assert "secret" not in repr(settings)
@@ -42,4 +42,13 @@ def test_a_key_that_is_not_set_is_named(monkeypatch):
     monkeypatch.delenv("SOME_KEY", raising=False)
 
     with pytest.raises(StartError, match="SOME_KEY, which is not set"):
-        llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0))
+        llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0), Settings())
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.0.0.7", "10.0.0.7")]
+)
+def test_a_served_translator_is_reached_where_the_service_is(host, reached):
+    settings = llm_settings(LlmEndpoint(None, "m", None, 3.0), Settings(host=host, port=81))
+
+    assert (settings.base_url, settings.model) == (f"http://{reached}:81/openai/v1", "m")
