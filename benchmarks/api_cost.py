@@ -56,6 +56,7 @@ class Parameters:
     """Of each stream."""
     rounds: int
     pace_s: float
+    rows: tuple[str, ...]
 
 
 @contextmanager
@@ -106,12 +107,12 @@ async def spent_us(pid: int, port: int, row: str, parameters: Parameters) -> flo
 
 async def measure(trees: dict[str, Path], parameters: Parameters) -> dict[str, dict[str, list[float]]]:
     """Microseconds per token of each row and tree, one figure a round; trees take turns within a row."""
-    found: dict[str, dict[str, list[float]]] = {row: defaultdict(list) for row in ROWS}
+    found: dict[str, dict[str, list[float]]] = {row: defaultdict(list) for row in parameters.rows}
     for number in range(parameters.rounds):
         for name, tree in trees.items() if number % 2 == 0 else reversed(trees.items()):
             with server(tree, parameters.pace_s) as (pid, port):
                 await spent_us(pid, port, "completion", parameters)  # imports, caches
-                for row in ROWS:
+                for row in parameters.rows:
                     if name != "before" or row not in NEW:
                         found[row][name].append(await spent_us(pid, port, row, parameters))
         print(f"round {number + 1} of {parameters.rounds}", file=sys.stderr, flush=True)
@@ -159,9 +160,13 @@ def main() -> None:
     found.add_argument("--streams", type=int, default=64)
     found.add_argument("--tokens", type=int, default=150, help="of each stream")
     found.add_argument("--rounds", type=int, default=5)
+    found.add_argument(
+        "--row", action="append", choices=ROWS, help="only these rows; may be said several times"
+    )
     found.add_argument("--json", type=Path, metavar="FILE")
     options = found.parse_args()
-    parameters = Parameters(options.streams, options.tokens, options.rounds, pace_s=0.02)
+    rows = tuple(options.row or ROWS)
+    parameters = Parameters(options.streams, options.tokens, options.rounds, pace_s=0.02, rows=rows)
     trees = {"now": HERE, "now again": HERE} | ({"before": options.before} if options.before else {})
     document = {"benchmark": "api_cost", **provenance()}
     measured = asyncio.run(measure(trees, parameters))

@@ -40,7 +40,7 @@ async def serve(pace_s: float) -> None:
     engine.hold()
     async with Router(engine, character_tokenizer()) as router:
         facts: dict[str, Any] = {"router": router, "context_tokens": MAX_TOKENS, "vocab_size": VOCAB_SIZE}
-        known = {field.name for field in dataclasses.fields(Endpoint)}  # the commit before has fewer
+        known = {field.name for field in dataclasses.fields(Endpoint)}
         app = openai_app({"m": Endpoint(**{name: fact for name, fact in facts.items() if name in known})})
         listener = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))

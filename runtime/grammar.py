@@ -47,6 +47,11 @@ def json_object() -> str:
     return _json({"type": "object"})
 
 
+def embedded(schema: Mapping[str, JsonValue]) -> str:
+    """The same as it stands in a grammar in Lark's form, after ``%json``."""
+    return json.dumps({**schema, "x-guidance": ONE_LINE})
+
+
 def regex(pattern: str) -> str:
     """Text that matches a regular expression (Rust's syntax) as a whole.
 

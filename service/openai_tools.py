@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from runtime import grammar
 from service.openai_calls import CLOSE, OPEN
 from service.openai_declaration import Declared, refusal
 
@@ -79,7 +80,7 @@ def calls_grammar(tools: Sequence[Tool], *, several: bool, answer: JsonObject | 
     for number, tool in enumerate(tools):
         head = json.dumps(f'{{"name": "{tool.function.name}", "arguments": ')
         rules.append(f'call_{number}: {head} arguments_{number} "}}"')
-        rules.append(f"arguments_{number}: %json {json.dumps(tool.function.parameters)}")
+        rules.append(f"arguments_{number}: %json {grammar.embedded(tool.function.parameters)}")
     if answer is not None:
-        rules.append(f"answer: %json {json.dumps(answer)}")
+        rules.append(f"answer: %json {grammar.embedded(answer)}")
     return "\n".join(rules) + "\n"

@@ -224,3 +224,35 @@ def test_langchain_forces_a_tool(model, service):
     for choice in ("any", "weather"):
         said = model.bind_tools([weather], tool_choice=choice, strict=True).invoke("where?")
         assert said.tool_calls[0]["name"] == "weather"
+
+
+# --- grammars ---
+
+
+NO_TYPE = {"type": "nothing"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": NO_TYPE}}},
+            "response_format",
+        ),
+        ({"extra_body": {"structured_outputs": {"regex": "("}}}, "structured_outputs"),
+        ({"extra_body": {"structured_outputs": {"choice": []}}}, "structured_outputs"),
+        ({"extra_body": {"structured_outputs": {"grammar": "start: x"}}}, "structured_outputs"),
+        (
+            {
+                "tool_choice": "required",
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": NO_TYPE}}],
+            },
+            "tools",
+        ),
+    ],
+)
+def test_openai_is_told_what_cannot_be_kept_to(client, asked, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**CHAT, **asked)
+    assert caught.value.body["param"] == param
+    assert caught.value.body["message"].startswith(f"{param}: ")

@@ -3,7 +3,10 @@ import json
 import pytest
 from pydantic_core import PydanticCustomError
 
+from runtime import grammar
+from runtime.grammar import Matcher, Vocabulary
 from service.openai_tools import Tool, ToolChoice, calls_grammar
+from tests.service.scripted import character_tokenizer
 
 
 def tool(name: str, **function: object) -> Tool:
@@ -49,9 +52,9 @@ def test_a_grammar_of_calls_has_a_rule_for_each_tool():
         'calls: call ("\\n" call)*',
         'call: "<tool_call>\\n" (call_0 | call_1) "\\n</tool_call>"',
         r'call_0: "{\"name\": \"weather\", \"arguments\": " arguments_0 "}"',
-        'arguments_0: %json {"type": "object", "properties": {"city": {"type": "string"}}}',
+        f"arguments_0: %json {grammar.embedded(WEATHER.function.parameters)}",
         r'call_1: "{\"name\": \"clock\", \"arguments\": " arguments_1 "}"',
-        'arguments_1: %json {"type": "object", "properties": {}}',
+        f"arguments_1: %json {grammar.embedded(CLOCK.function.parameters)}",
     ]
 
 
@@ -59,4 +62,36 @@ def test_a_grammar_may_allow_one_call_or_an_answer():
     text = calls_grammar([CLOCK], several=False, answer={"type": "object"})
 
     assert "start: calls | answer\ncalls: call\n" in text
-    assert 'answer: %json {"type": "object"}' in text
+    assert 'answer: %json {"type": "object", "x-guidance": {"whitespace_flexible": false' in text
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary(character_tokenizer(), 98)
+
+
+def call(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+REFERS = tool("refers", parameters={"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "required": ["a"],
+                                    "$defs": {"n": {"type": "integer"}}, "additionalProperties": False})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        (call("refers", '{"a": 5}'), True),
+        (call("refers", '{"a": 5}') + "\n" + call("weather", '{"city": "Bern"}'), True),
+        ('{"done": true}', True),
+        (call("refers", '{"a": "5"}'), False),
+        (call("fly", "{}"), False),
+        ("of course", False),
+    ],
+)
+def test_a_grammar_of_calls_holds_the_model_to_the_schemas(vocabulary, text, matches):
+    written = calls_grammar([WEATHER, REFERS], several=True, answer={"type": "object"})
+    matcher = Matcher(grammar.lark(written), vocabulary)
+    tokens = (*character_tokenizer().encode(text), 0)
+
+    assert matcher.advance(tokens) is matches
