@@ -47,6 +47,7 @@ VLLM = {
     "drain": "drain",
     "drain_timeout_s": "drain_timeout_s",
     "standby": "num_standby",
+    "spare": "spare",
 }
 SWITCH = {
     key: key

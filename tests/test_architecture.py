@@ -198,9 +198,12 @@ def strays(source: Source) -> list[str]:
 
 
 def environment_reads(source: Source) -> list[str]:
-    """Places that read the environment; a default for what a library will read there is no reading."""
+    """Places that read the environment; what is set there for a library to read is no reading."""
     written = {
-        node.value for node in source.nodes if isinstance(node, ast.Attribute) and node.attr == "setdefault"
+        node.value
+        for node in source.nodes
+        if (isinstance(node, ast.Attribute) and node.attr == "setdefault")
+        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
     }
     return [
         f"{source.path}:{node.lineno}"
@@ -377,6 +380,7 @@ def test_a_rule_sees_what_breaks_it(rule: object, path: str, text: str) -> None:
         ),
         (foreign_imports, "intentctl/demo.py", "from service.operator import Operator"),
         (strays, "runtime/torch_engine/shard.py", "import torch"),
+        (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
         (overloaded, "runtime/kv/kernels.py", "@triton.jit\ndef f(a, b, c, d, e, f, g): ..."),
     ],

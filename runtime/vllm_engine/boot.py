@@ -1,7 +1,7 @@
-"""The driver process of one vLLM engine: starts vLLM, checks that it is one we know, and says clearly why it cannot.
+"""The driver process of one vLLM engine: imports vLLM, waits for orders, starts it, and says clearly why it cannot.
 
-``python -m runtime.vllm_engine.boot FD FOLDER``, started by ``runtime.vllm_engine.instance``. Workers, if there are any, are
-vLLM's own and import this module again, so nothing heavy is imported at its top.
+``python -m runtime.vllm_engine.boot FD FOLDER``, started by ``runtime.vllm_engine.driver_process``. Workers, if there are any,
+are vLLM's own; spawned ones import this module again, so nothing heavy is imported at its top.
 """
 
 import contextlib
@@ -14,7 +14,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from runtime.models import Reason
 from runtime.vllm_engine.driver import Driver
 from runtime.vllm_engine.hooks import VERSIONS, missing
 from runtime.vllm_engine.launch import INSTALL
-from runtime.vllm_engine.messages import DriverConfig, Started
+from runtime.vllm_engine.messages import DriverConfig, Preparation, Prepared, Started
 from runtime.vllm_engine.processes import end_group, group_pids, shared_memory_of
 
 
@@ -48,24 +50,54 @@ def installed_version() -> str:
     raise EngineStartError(f"vLLM is not installed; {INSTALL}")
 
 
-def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Started]:
-    """A driver whose engine is loaded and has run a probe.
+def prepare(preparation: Preparation) -> None:
+    """Import what every engine needs, whatever its topology; CUDA is not touched.
 
     Raises:
-        EngineStartError: vLLM is missing, has moved a hook, or refuses an option. What vLLM raises otherwise passes.
+        EngineStartError: vLLM is missing, or has moved a hook. What vLLM raises otherwise passes.
     """
+    for name, value in preparation.environment.items():
+        os.environ.setdefault(name, value)
+    # on Linux a thread has a priority of its own, and this process could not raise its own again
+    with ThreadPoolExecutor(1) as other:
+        other.submit(_import, preparation.niceness).result()
+
+
+def _import(niceness: int) -> None:
+    os.nice(niceness)
     found = installed_version()
     if absent := missing():
         raise EngineStartError(
             f"vLLM {found} has moved what intentctl relies on: {', '.join(absent)}; "
             f"the hooks in runtime/vllm_engine/hooks.py are for {', '.join(VERSIONS)}"
         )
+    from vllm.platforms import current_platform
+
+    worker = "cpu_worker" if current_platform.is_cpu() else "gpu_worker"
+    ours = ("connector", "grammars")
+    for name in (
+        "vllm.engine.arg_utils",
+        f"vllm.v1.worker.{worker}",
+        *(f"runtime.vllm_engine.{name}" for name in ours),
+    ):
+        import_module(name)
+
+
+def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Started]:
+    """A driver whose engine is loaded and has run a probe.
+
+    Raises:
+        EngineStartError: vLLM refuses an option. What vLLM raises otherwise passes.
+    """
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
     from runtime.vllm_engine.grammars import Grammars
 
+    for name, value in config.environment.items():
+        os.environ.setdefault(name, value)
     _check_names(config, [field.name for field in fields(EngineArgs)])
     transfer = KVTransferConfig(
         kv_connector="KvConnector",
@@ -73,10 +105,13 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
     )
-    arguments: dict[str, Any] = dict(config.options)
-    arguments["kv_transfer_config"] = transfer
-    arguments["worker_extension_cls"] = "runtime.vllm_engine.hooks.WorkerExtension"
-    llm = LLMEngine.from_engine_args(EngineArgs(**arguments))
+    given: dict[str, Any] = dict(config.options)
+    given["kv_transfer_config"] = transfer
+    given["worker_extension_cls"] = "runtime.vllm_engine.hooks.WorkerExtension"
+    arguments, usage = EngineArgs(**given), UsageContext.ENGINE_CONTEXT
+    vllm_config = arguments.create_engine_config(usage)
+    _fork_workers()
+    llm = LLMEngine.from_vllm_config(vllm_config, usage, disable_log_stats=arguments.disable_log_stats)
     pids = tuple(llm.collective_rpc("intentctl_prepare"))
     llm.model_executor.register_failure_callback(_on_lost_worker(channel))
     if len(pids) > 1 and config.is_on_cpu:
@@ -88,6 +123,18 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     driver = Driver(llm, channel)
     rate = driver.probe()
     return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
+
+
+def _fork_workers() -> None:
+    """Let workers begin with all that is imported here, as they do on GPUs.
+
+    vLLM's CPU platform has them spawned, so that OpenMP reads anew which cores it is bound to: with ``nobind`` it is to none.
+    """
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and envs.VLLM_CPU_OMP_THREADS_BIND == "nobind":
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
 
 def start_error(error: Exception) -> RuntimeFault:
@@ -115,26 +162,26 @@ def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
     return end
 
 
-def _listen(calls: Any, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
+def _listen(channel: BlockingChannel, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for call in calls:
-            inbox.put(call)
+        for message in channel.messages():
+            inbox.put(message)
     # the service is gone: so is this engine, whatever it is doing
     shutil.rmtree(folder, ignore_errors=True)
     end_group(os.getpgrp(), set())
 
 
 def main() -> None:
-    """Serve until the service is gone or the engine is lost."""
-    channel = BlockingChannel(socket.socket(fileno=int(sys.argv[1])))
-    calls = channel.messages()
-    config = next(calls)
-    for name, value in config.environment.items():
-        os.environ.setdefault(name, value)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(calls, inbox, Path(sys.argv[2])), daemon=True).start()
+    """Prepare, wait for orders, and serve until the service is gone or the engine is lost."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    # a worker that kept it would keep the service from seeing the end of this process
+    os.register_at_fork(after_in_child=connection.close)
+    channel, inbox = BlockingChannel(connection), queue.SimpleQueue[Any]()
+    threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     try:
-        driver, started = boot(config, channel)
+        prepare(inbox.get())
+        channel.send(Prepared())
+        driver, started = boot(inbox.get(), channel)
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
         traceback.print_exc()
         channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))

@@ -26,9 +26,11 @@ from runtime.errors import (
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.vllm_engine import launch
-from runtime.vllm_engine.instance import Instance
-from runtime.vllm_engine.messages import DriverConfig
+from runtime.vllm_engine.driver_process import DriverProcess
+from runtime.vllm_engine.instance import Instance, UntoldEndError
+from runtime.vllm_engine.messages import DriverConfig, Preparation
 from runtime.vllm_engine.models import VllmSettings
+from runtime.vllm_engine.spare import Spare
 from runtime.vllm_engine.switch import VllmShadow
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class VllmEngine:
         self.settings = settings
         self.streams: dict[str, Stream] = {}
         self.standby: list[Instance] = []
+        """The least recently used one first."""
         self.active: Instance
         self._checkpoint = checkpoint
         self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
@@ -72,6 +75,9 @@ class VllmEngine:
         """Cancelled while the gate was closed."""
         self._background: set[asyncio.Task[None]] = set()
         self._down: EngineLostError | None = None
+        self._surroundings = launch.surroundings(cluster, settings)
+        # what vLLM learns of a device while it is imported holds for all of one kind
+        self._spare = Spare(self._surroundings) if settings.spare and len(cluster.kinds) == 1 else None
 
     @classmethod
     async def start(
@@ -97,6 +103,7 @@ class VllmEngine:
             engine._listen(instance)
             engine.standby.append(instance)
         engine._serve(engine._take(topology) or await engine.launch(topology))
+        engine._begin_spare()
         return engine
 
     @property
@@ -170,6 +177,8 @@ class VllmEngine:
             await asyncio.gather(self._restart, return_exceptions=True)
         if self._shadow:
             await self._shadow.end()
+        if self._spare:
+            await self._spare.close()
         for instance in (self.active, *self.standby):
             await instance.close()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -178,7 +187,7 @@ class VllmEngine:
     # --- for the switch ---
 
     async def launch(self, topology: Topology) -> Instance:
-        """Start one vLLM engine.
+        """Start one vLLM engine, in the spare process if that is ready.
 
         Raises:
             EngineStartError: it cannot.
@@ -189,7 +198,7 @@ class VllmEngine:
             environment=launch.environment(topology),
             is_on_cpu=launch.is_cpu(self.cluster),
         )
-        instance = await Instance.start(config, topology)
+        instance = await self._ordered(config, topology) or await self._fresh(config, topology)
         self._listen(instance)
         return instance
 
@@ -236,8 +245,33 @@ class VllmEngine:
     def end_switch(self) -> None:
         """Another one may begin."""
         self._shadow = None
+        self._begin_spare()
 
     # --- inside ---
+
+    async def _ordered(self, config: DriverConfig, topology: Topology) -> Instance | None:
+        """An engine in the spare process; None where none is ready, or it was killed on the way."""
+        process = self._spare.take() if self._spare else None
+        if process is None:
+            return None
+        try:
+            return await Instance.start(config, topology, process)
+        except UntoldEndError as error:
+            log.warning("the spare process was lost, the engine starts in a new one: %s", error)
+            return None
+
+    async def _fresh(self, config: DriverConfig, topology: Topology) -> Instance:
+        preparation = Preparation({**self._surroundings, **config.environment}, niceness=0)
+        try:
+            process = DriverProcess(preparation)
+        except OSError as error:
+            raise EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
+        return await Instance.start(config, topology, process)
+
+    def _begin_spare(self) -> None:
+        """While nothing else is being started or moved, which it would slow down."""
+        if self._spare and self._down is None:
+            self._spare.begin()
 
     def _listen(self, instance: Instance) -> None:
         instance.on_tokens, instance.on_lost = self._hear, self._lost
@@ -289,6 +323,7 @@ class VllmEngine:
         await lost.close()
         try:
             self._serve(await self.launch(lost.topology))
+            self._begin_spare()
         except (RuntimeFault, OSError) as error:
             self._down = EngineLostError(f"the vLLM engine ended and could not be started again: {error}")
             log.error("%s", self._down)  # noqa: TRY400 - the message says it all
@@ -296,17 +331,25 @@ class VllmEngine:
             self._outputs.put_nowait(None)
 
     async def _make_room(self, target: Topology) -> None:
-        """Check that the target fits beside what runs; standby engines give way.
+        """Check that the target fits beside what runs. Standby engines on its devices give way, the least recently used first.
 
         Raises:
-            SwitchError: it does not, with the figures.
+            SwitchError: it does not, with the figures; nothing gave way.
         """
-        while self.standby:
-            with contextlib.suppress(SwitchError):
-                self._refuse_without_memory([self.topology, target, *(one.topology for one in self.standby)])
-                return
-            await self.standby.pop(0).close()
         self._refuse_without_memory([self.topology, target])
+        while not self._fits_all(target):
+            shared = (one for one in self.standby if not {*one.topology.devices}.isdisjoint(target.devices))
+            oldest = next(shared)
+            self.standby.remove(oldest)
+            await oldest.close()
+
+    def _fits_all(self, target: Topology) -> bool:
+        """The target fits beside all engines there are."""
+        try:
+            self._refuse_without_memory([self.topology, target, *(one.topology for one in self.standby)])
+        except SwitchError:
+            return False
+        return True
 
     def _refuse_without_memory(self, topologies: list[Topology]) -> None:
         weights: dict[int, int] = {}

@@ -108,7 +108,7 @@ def missing() -> list[str]:
         Scheduler: ("get_kv_connector", "get_request_counts", "has_requests", "set_pause_state"),
         EngineCore: ("add_request", "preprocess_add_request"),
         InprocClient: ("abort_requests", "get_output"),
-        LLMEngine: ("abort_request", "add_request", "collective_rpc", "step"),
+        LLMEngine: ("abort_request", "add_request", "collective_rpc", "from_vllm_config", "step"),
         Request: ("append_output_token_ids", "take_prefill_stats"),
         PauseState: ("PAUSED_ALL", "UNPAUSED"),
         StructuredOutputManager: ("grammar_bitmask", "grammar_init"),

@@ -1,23 +1,17 @@
-"""One vLLM engine as the service sees it: a driver process in a process group of its own, and calls to it."""
+"""One vLLM engine as the service sees it: a driver process that has its orders, and calls to it."""
 
 import asyncio
 import itertools
 import logging
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
+from runtime.channel import Call, Fatal, Outputs, Reply
 from runtime.engine import Token
 from runtime.errors import EngineLostError, EngineStartError
 from runtime.models import Reason, Topology
+from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.messages import DriverConfig, Started
-from runtime.vllm_engine.processes import end_group
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +19,19 @@ LOG_LINES = 40
 """Shown when an engine is lost."""
 
 
+class UntoldEndError(EngineStartError):
+    """A driver process ended before its engine served, and said nothing: it was killed."""
+
+
 class Instance:
     """A vLLM engine with one topology, from its start to its end."""
 
     started: Started
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, process: DriverProcess) -> None:
         """Use ``start``."""
         self.topology = topology
+        self.process = process
         self.on_tokens: Callable[[Instance, list[Token]], None] = lambda *_: None
         self.on_lost: Callable[[Instance, str], None] = lambda *_: None
         """Called once, if it ends without having been closed."""
@@ -40,19 +39,18 @@ class Instance:
         self._ids = itertools.count()
         self._fatal: Fatal | None = None
         self._gone: EngineLostError | None = None
+        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, config: DriverConfig, topology: Topology) -> "Instance":
-        """Start an engine and wait until it serves. Cancelling ends it.
+    async def start(cls, config: DriverConfig, topology: Topology, process: DriverProcess) -> "Instance":
+        """Give a process its orders and wait until its engine serves. Cancelling ends it.
 
         Raises:
-            EngineStartError: it cannot, and why.
+            EngineStartError: it cannot, and why; ``UntoldEndError`` where the process ended without saying why.
         """
-        instance = cls(topology)
-        try:
-            instance._launch(config)
-        except OSError as error:
-            raise EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
+        instance = cls(topology, process)
+        process.on_message, process.on_end = instance._hear, instance._lost
+        process.send(config)
         try:
             instance.started = await instance._ready
         except BaseException:
@@ -63,7 +61,7 @@ class Instance:
     @property
     def pid(self) -> int:
         """Process id of the driver, and id of the process group."""
-        return self._process.pid
+        return self.process.pid
 
     @property
     def is_gone(self) -> bool:
@@ -81,38 +79,18 @@ class Instance:
             raise self._gone
         call_id = next(self._ids)
         future = self._calls[call_id] = asyncio.get_running_loop().create_future()
-        self._channel.send(Call(call_id, method, arguments))
+        self.process.send(Call(call_id, method, arguments))
         return await future
 
     def kill(self) -> None:
         """End it as if it had ended by itself: ``on_lost`` is called."""
-        end_group(self._process.pid, set(self.started.shared_memory))
+        self.process.kill(set(self.started.shared_memory))
 
     async def close(self) -> None:
         """End the engine and everything of it. Idempotent."""
         if self._gone is None:
             self._end(EngineLostError("the engine was closed"))
-        await asyncio.to_thread(self._process.wait)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-
-    def _launch(self, config: DriverConfig) -> None:
-        ours, theirs = socket.socketpair()
-        # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
-        self._folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-", dir=_socket_folder()))
-        command = ["env", f"TMPDIR={self._folder}", sys.executable, "-m", "runtime.vllm_engine.boot"]
-        with (self._folder / "log").open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(self._folder)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-            )
-        theirs.close()
-        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-        self._channel = AsyncChannel(ours, self._hear, self._lost)
-        self._channel.send(config)
+        await self.process.close()
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -134,44 +112,31 @@ class Instance:
         if not self._ready.done():
             self._ready.set_exception(self._start_error(fatal))
         self._end(EngineLostError(detail))
-        log.error("%s; the end of its log:\n%s", detail, "\n".join(self._log()[-LOG_LINES:]))
+        log.error("%s; the end of its log:\n%s", detail, "\n".join(self.process.log()[-LOG_LINES:]))
         self.on_lost(self, detail)
-
-    def _log(self) -> list[str]:
-        try:
-            return (self._folder / "log").read_text(errors="replace").splitlines()
-        except OSError:
-            return []
 
     def _start_error(self, fatal: Fatal) -> Exception:
         """Why it did not start; the cause of a worker's failure is only in its log."""
         words = self._last_words(fatal.detail)
         if fatal.error is None or (words and "root cause" in str(fatal.error)):
-            return EngineStartError(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
+            kind = EngineStartError if self._fatal else UntoldEndError
+            return kind(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
         return fatal.error
 
     def _last_words(self, said: str) -> str:
         """The last error in the engine's log, unless it was said."""
-        errors = [line.partition("] ")[2] or line for line in self._log() if "Error: " in line]
+        errors = [line.partition("] ")[2] or line for line in self.process.log() if "Error: " in line]
         wanted = [line.strip() for line in errors if "root cause" not in line and "cancelled" not in line]
         last = wanted[-1][-300:] if wanted else ""
         return f" ({last})" if last and last not in said else ""
 
     def _end(self, reason: EngineLostError) -> None:
         self._gone = reason
-        self._channel.close()
-        known = set(self.started.shared_memory) if hasattr(self, "started") else set()
-        end_group(self._process.pid, known)
+        self.process.end(set(self.started.shared_memory) if hasattr(self, "started") else set())
         self._ready.cancel()
         calls, self._calls = self._calls, {}
         for future in calls.values():
             _settle(future, None, reason)
-
-
-def _socket_folder() -> str:
-    """Where names of sockets stay within what Linux takes (107 characters; vLLM's have 37, ours about 24)."""
-    folder = tempfile.gettempdir()
-    return folder if len(folder) < 40 else "/tmp"  # noqa: S108 - the folder made in it is private
 
 
 def _settle(future: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:

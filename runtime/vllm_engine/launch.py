@@ -78,20 +78,30 @@ def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings)
     return chosen | _limits(settings) | dict(settings.options)
 
 
-def environment(topology: Topology) -> dict[str, str]:
-    """Variables a driver sets before it imports vLLM, where the operator has not."""
+def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
+    """Variables that a driver sets before it imports vLLM, where the operator has not; the same for every topology."""
     chosen = {
         # the engine core runs in the driver itself, which is what gives it step boundaries
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages),
     }
-    if topology.stages[0].kind.lower() == "cpu":
+    if is_cpu(cluster):
         # without nobind, more workers than NUMA nodes are refused
-        return chosen | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    return chosen | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, topology.devices))}
+        chosen |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+        if settings.options.get("enforce_eager", True):
+            # vLLM compiles small functions of the sampler all the same: a run of the C++ compiler, when each is first used
+            chosen["TORCH_COMPILE_DISABLE"] = "1"
+    return chosen
+
+
+def environment(topology: Topology) -> dict[str, str]:
+    """Variables that depend on the topology, where the operator has not set them; vLLM reads them when it has its options."""
+    chosen = {"VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages)}
+    if topology.stages[0].kind.lower() != "cpu":
+        chosen["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, topology.devices))
+    return chosen
 
 
 def refuse_without_memory(

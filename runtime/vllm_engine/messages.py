@@ -10,6 +10,21 @@ from runtime.vllm_engine.geometry import KvGeometry
 
 
 @dataclass(frozen=True, slots=True)
+class Preparation:
+    """The first message to a driver process: how it prepares for a ``DriverConfig``."""
+
+    environment: Mapping[str, str]
+    """Set before vLLM is imported, where the operator has not."""
+    niceness: int
+    """Of the import, above that of the service; the engine has the service's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The driver process has imported vLLM and waits for a ``DriverConfig``."""
+
+
+@dataclass(frozen=True, slots=True)
 class DriverConfig:
     """What a driver is started with."""
 
@@ -17,7 +32,7 @@ class DriverConfig:
     options: Mapping[str, Any]
     """vLLM's engine options, ours and the deployment's."""
     environment: Mapping[str, str]
-    """Set before vLLM is imported, where the operator has not."""
+    """What depends on the topology, set before vLLM reads it, where the operator has not."""
     is_on_cpu: bool
 
 

@@ -43,3 +43,5 @@ class VllmSettings:
     """Tokens of one step, in the same way."""
     num_standby: int = 1
     """Engines kept warm after a switch away from them, so that the way back starts nothing."""
+    spare: bool = True
+    """A process that has imported vLLM waits for the next engine that is to be started."""

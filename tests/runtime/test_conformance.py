@@ -79,7 +79,7 @@ async def vllm_engine(folder: Path) -> AsyncIterator[Subject]:
         "block_size": 32,
         "max_model_len": LIMIT_TOKENS,
     }
-    settings = VllmSettings(options=options, kv_cache_bytes=8 << 20, num_standby=4)
+    settings = VllmSettings(options=options, kv_cache_bytes=8 << 20, num_standby=4, spare=False)
     engine = await VllmEngine.start(folder, source, cluster, settings, INSTANCES)
     INSTANCES.clear()
     for target in targets:

@@ -68,7 +68,7 @@ def test_every_setting_of_vllm_and_of_switches_is_read(tmp_path):
 engine: vllm
 vllm:
   {options: {seed: 1}, kv_cache_gb: 2, staging_gb: 3, copy_slice_mb: 8, path: patch, drain_tokens: 0,
-   drain: refuse, drain_timeout_s: 20, standby: 2}
+   drain: refuse, drain_timeout_s: 20, standby: 2, spare: false}
 switch:
   {warming_timeout_s: 900, syncing_timeout_s: 30, cut_timeout_s: 1.5, cleaning_timeout_s: 25, lag_tokens_per_request: 4}
 """
@@ -86,6 +86,7 @@ switch:
         max_sequences=80,
         max_step_tokens=512,
         num_standby=2,
+        spare=False,
     )
     assert engine.switch == SwitchSettings(900, 30, 1.5, 25, 4)
 

@@ -132,7 +132,9 @@ async def hearing(engine: VllmEngine) -> AsyncIterator[Streams]:
 
 
 OPTIONS = {"max_num_seqs": 24, "max_num_batched_tokens": 256, "max_model_len": 2048}
-SETTINGS = VllmSettings(options=OPTIONS, kv_cache_bytes=192 << 20, staging_bytes=256 << 20, num_standby=8)
+SETTINGS = VllmSettings(
+    options=OPTIONS, kv_cache_bytes=192 << 20, staging_bytes=256 << 20, num_standby=8, spare=False
+)
 
 
 def prompts(salt: int = 0) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,13 @@ from runtime.models import (
     Topology,
     uniform,
 )
-from runtime.vllm_engine.launch import capabilities, engine_options, environment, refuse_without_memory
+from runtime.vllm_engine.launch import (
+    capabilities,
+    engine_options,
+    environment,
+    refuse_without_memory,
+    surroundings,
+)
 from runtime.vllm_engine.models import VllmSettings
 from tests.runtime.scripted import topology
 
@@ -116,10 +122,10 @@ def test_stages_that_differ_are_refused_with_the_topology(stages: tuple[Stage, .
 
 
 def test_on_a_cpu_workers_are_not_bound_to_cores_and_see_no_gpu_variables() -> None:
-    variables = environment(topology(2))
+    variables = surroundings(cluster_of("cpu"), VllmSettings())
     assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
     assert variables["OMP_NUM_THREADS"] == "1"
-    assert "CUDA_VISIBLE_DEVICES" not in variables
+    assert "CUDA_VISIBLE_DEVICES" not in environment(topology(2))
 
 
 def test_on_gpus_an_engine_sees_its_own_in_rank_order() -> None:
@@ -127,15 +133,25 @@ def test_on_gpus_an_engine_sees_its_own_in_rank_order() -> None:
         Stage("L40S", (3, 1), LayerRange(0, 4), Precision.named("bf16", "L40S")),
         Stage("L40S", (0, 2), LayerRange(4, 8), Precision.named("bf16", "L40S")),
     )
-    variables = environment(Topology(stages))
-    assert variables["CUDA_VISIBLE_DEVICES"] == "3,1,0,2"
-    assert "VLLM_CPU_OMP_THREADS_BIND" not in variables
+    assert environment(Topology(stages))["CUDA_VISIBLE_DEVICES"] == "3,1,0,2"
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in surroundings(cluster_of("L40S"), VllmSettings())
 
 
 def test_the_engine_core_runs_in_the_driver_and_reports_nothing_home() -> None:
-    variables = environment(topology(1))
+    variables = surroundings(cluster_of("cpu"), VllmSettings())
     assert variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert variables["VLLM_NO_USAGE_STATS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "is_disabled"),
+    [("cpu", {}, True), ("cpu", {"enforce_eager": False}, False), ("L40S", {}, False)],
+)
+def test_nothing_is_compiled_where_graphs_are_not(
+    kind: str, options: dict[str, bool], is_disabled: bool
+) -> None:
+    variables = surroundings(cluster_of(kind), VllmSettings(options))
+    assert (variables.get("TORCH_COMPILE_DISABLE") == "1") is is_disabled
 
 
 def test_layers_are_split_as_the_topology_says() -> None:

@@ -19,7 +19,9 @@ from pathlib import Path
 from runtime.models import Cluster, Gpu, Link, Node
 from runtime.notation import parse_topology
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.launch import surroundings
 from runtime.vllm_engine.models import VllmSettings
+from runtime.vllm_engine.spare import Spare
 from runtime.engine import Request, SamplingParams
 
 gpus = tuple(Gpu(n, "cpu", 3 << 30) for n in range(4))
@@ -27,17 +29,25 @@ cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
 
 async def serve():
     checkpoint = Path(sys.argv[1])
-    settings = VllmSettings(kv_cache_bytes=192 << 20)
+    settings = VllmSettings(kv_cache_bytes=192 << 20, spare=False)
+    # one spare waits, another still imports
+    spares = [Spare(surroundings(cluster, settings)) for _ in range(2)]
+    is_ready = asyncio.Event()
+    spares[0].begin()
+    spares[0]._process.on_message = lambda _: is_ready.set()
+    await is_ready.wait()
     engine = await VllmEngine.start(checkpoint, parse_topology("tp2", cluster, 8, "fp32"), cluster, settings)
     shadow = await engine.prepare(parse_topology("1x1", cluster, 8, "fp32"))
     await shadow.ready()
     await engine.submit(Request("r", (1, 2, 3), SamplingParams(10_000), 0))
     await shadow.lag()
     both = engine.active, shadow._target
+    spares[1].begin()
+    processes = [*(one.process for one in both), *(one._process for one in spares)]
     print(json.dumps({
-        "groups": [one.pid for one in both],
+        "groups": [one.pid for one in processes],
         "memory": [path for one in both for path in one.started.shared_memory],
-        "folders": [str(one._folder) for one in both],
+        "folders": [str(one.folder) for one in processes],
     }), flush=True)
     await asyncio.Event().wait()
 

@@ -1,0 +1,97 @@
+"""A driver process as the service sees it: its process group, its folder, and the channel to it."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runtime.channel import AsyncChannel
+from runtime.vllm_engine.messages import Preparation, Prepared
+from runtime.vllm_engine.processes import end_group
+
+MODULE = "runtime.vllm_engine.boot"
+"""What the process runs."""
+
+
+class DriverProcess:
+    """A process that imports vLLM and waits for a ``DriverConfig``. Whoever has it hears it."""
+
+    def __init__(self, preparation: Preparation) -> None:
+        """Start it; it prepares by itself.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self.on_message: Callable[[Any], None] = lambda _: None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called once, if it ends without having been ended."""
+        self.is_prepared = False
+        ours, theirs = socket.socketpair()
+        # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
+        self.folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-", dir=_socket_folder()))
+        command = ["env", f"TMPDIR={self.folder}", sys.executable, "-m", MODULE]
+        try:
+            with theirs, (self.folder / "log").open("wb") as output:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(self.folder)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    process_group=0,
+                )
+        except OSError:
+            ours.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        self._channel = AsyncChannel(ours, self._hear, self._ended)
+        self.send(preparation)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the driver, and id of the process group."""
+        return self._process.pid
+
+    def send(self, message: object) -> None:
+        """Send a message; dropped when the process is gone (``on_end`` tells)."""
+        self._channel.send(message)
+
+    def log(self) -> list[str]:
+        """What it has written so far, by line."""
+        try:
+            return (self.folder / "log").read_text(errors="replace").splitlines()
+        except OSError:
+            return []
+
+    def kill(self, shared_memory: set[str]) -> None:
+        """End its group, with these files in shared memory, as if it had ended by itself."""
+        end_group(self._process.pid, shared_memory)
+
+    def end(self, shared_memory: set[str]) -> None:
+        """Hear nothing more of it, and end its group. Idempotent."""
+        self._channel.close()
+        end_group(self._process.pid, shared_memory)
+
+    async def close(self) -> None:
+        """Wait until an ended process is gone, and remove its folder. Idempotent."""
+        await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, Prepared):
+            self.is_prepared = True
+        self.on_message(message)
+
+    def _ended(self) -> None:
+        self.on_end()
+
+
+def _socket_folder() -> str:
+    """Where names of sockets stay within what Linux takes (107 characters; vLLM's have 37, ours about 24)."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) < 40 else "/tmp"  # noqa: S108 - the folder made in it is private

@@ -1,0 +1,231 @@
+"""A process waits for orders: it is taken, replaced, done without, and never the reason why an engine does not start."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.errors import EngineStartError
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Reason
+from runtime.vllm_engine import driver_process
+from runtime.vllm_engine.driver_process import DriverProcess
+from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.models import VllmSettings
+from runtime.vllm_engine.processes import group_pids
+from runtime.vllm_engine.spare import Spare
+from tests.runtime.scripted import topology
+
+pytestmark = pytest.mark.slow
+
+MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
+NODE = Node("n", tuple(Gpu(index, "cpu", 8 << 30) for index in range(4)), Link("shared-memory", 1e9, 1e-5))
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Driver processes are scripted ones; all else of them is real."""
+    monkeypatch.setattr(driver_process, "MODULE", "tests.runtime.vllm_engine.scripted_driver")
+
+
+@pytest.fixture
+async def spare() -> AsyncIterator[Spare]:
+    made = Spare({})
+    yield made
+    await made.close()
+
+
+def engine_of(**options: Any) -> VllmEngine:
+    """An engine that serves nothing yet."""
+    settings = VllmSettings(options=options, kv_cache_bytes=1 << 20)
+    return VllmEngine(Path("/models/m"), MODEL, Cluster((NODE,)), settings)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[VllmEngine]:
+    """One that serves, whose spare is ready."""
+    made = engine_of()
+    made._serve(await made.launch(topology(1)))
+    made._begin_spare()
+    await until(lambda: ready(made._spare) is not None)
+    yield made
+    await made.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110 - several things, of which some happen in other processes
+            await asyncio.sleep(0)
+
+
+def ready(spare: Spare | None) -> DriverProcess | None:
+    """The process that waits for orders."""
+    process = spare._process if spare else None
+    return process if process is not None and process.is_prepared else None
+
+
+def waiting(spare: Spare | None) -> DriverProcess:
+    process = ready(spare)
+    assert process is not None
+    return process
+
+
+async def test_one_that_is_ready_is_taken_once(spare: Spare) -> None:
+    spare.begin()
+    first = spare._process
+    spare.begin()
+    assert spare._process is first
+    assert spare.take() is None
+    await until(lambda: ready(spare) is not None)
+
+    taken = spare.take()
+
+    assert taken is first
+    assert taken is not None
+    assert spare.take() is None
+    taken.end(set())
+    await taken.close()
+
+
+async def test_one_that_is_killed_while_it_waits_is_replaced(spare: Spare) -> None:
+    spare.begin()
+    await until(lambda: ready(spare) is not None)
+    killed = waiting(spare)
+    os.killpg(killed.pid, signal.SIGKILL)
+    await until(lambda: ready(spare) not in (None, killed))
+    await until(lambda: not killed.folder.exists())
+
+
+@pytest.mark.parametrize("environment", [{"CANNOT_IMPORT": "1"}, {"NEVER_PREPARED": "1"}])
+async def test_one_that_never_was_ready_is_done_without(
+    environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    spare = Spare(environment)
+    spare.begin()
+    process = spare._process
+    assert process is not None
+    if "NEVER_PREPARED" in environment:
+        os.killpg(process.pid, signal.SIGKILL)
+    await until(lambda: spare._process is None)
+    await until(lambda: not process.folder.exists())
+    said = "ImportError: no vllm here" if "CANNOT_IMPORT" in environment else "it wrote nothing"
+    assert f"the spare vLLM process ended: {said}" in caplog.text
+    await spare.close()
+
+
+async def test_without_processes_to_be_had_there_is_none(
+    spare: Spare, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("runtime.vllm_engine.driver_process.subprocess.Popen", start)
+    spare.begin()
+    assert spare.take() is None
+    assert "no spare vLLM process can be started" in caplog.text
+
+
+async def test_one_that_is_closed_leaves_nothing_and_begins_no_more(spare: Spare) -> None:
+    spare.begin()
+    process = spare._process
+    assert process is not None
+    await spare.close()
+    spare.begin()
+    assert spare._process is None
+    assert group_pids(process.pid) == []
+    assert not process.folder.exists()
+
+
+async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_is_over(
+    engine: VllmEngine,
+) -> None:
+    waited = waiting(engine._spare)
+    shadow = await engine.prepare(topology(2))
+    target = await shadow._starting
+
+    assert target.process is waited
+    assert target.topology == topology(2)
+    assert engine._spare is not None
+    assert engine._spare._process is None
+
+    await shadow.abort(Reason.CANCELLED)
+    assert engine._spare._process not in (None, waited)
+    assert group_pids(waited.pid) == []
+
+
+async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(engine: VllmEngine) -> None:
+    waited = waiting(engine._spare)
+    waited.is_prepared = False
+    target = await engine.launch(topology(2))
+    assert target.process is not waited
+    assert engine._spare is not None
+    assert engine._spare._process is waited
+    await target.close()
+
+
+async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engine: VllmEngine) -> None:
+    waited = waiting(engine._spare)
+    os.killpg(waited.pid, signal.SIGKILL)  # nobody has heard of it yet
+    target = await engine.launch(topology(2))
+    assert target.process is not waited
+    assert not waited.folder.exists()
+    await target.close()
+
+
+async def test_a_spare_that_is_killed_while_it_starts_the_engine_costs_a_new_process(
+    engine: VllmEngine,
+) -> None:
+    waited = waiting(engine._spare)
+    engine.settings = replace(engine.settings, options={"ended": (waited.pid,)})
+    target = await engine.launch(topology(2))
+    assert target.process is not waited
+    assert not waited.folder.exists()
+    await target.close()
+
+
+async def test_what_vllm_refuses_is_told_and_not_tried_again(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.settings = replace(engine.settings, options={"is_refused": True})
+    monkeypatch.setattr(VllmEngine, "_fresh", lambda *_: pytest.fail("it was tried again"))
+    with pytest.raises(EngineStartError, match="no such option"):
+        await engine.launch(topology(2))
+
+
+async def test_a_switch_given_up_while_the_spare_starts_leaves_no_process(engine: VllmEngine) -> None:
+    waited = waiting(engine._spare)
+    shadow = await engine.prepare(topology(2))
+    await asyncio.sleep(0)  # it has its orders
+    await shadow.abort(Reason.CANCELLED)
+    assert group_pids(waited.pid) == []
+    assert not waited.folder.exists()
+    assert group_pids(engine.active.pid) != []
+    await until(lambda: ready(engine._spare) is not None)
+
+
+async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine: VllmEngine) -> None:
+    waited, lost = waiting(engine._spare), engine.active
+    os.killpg(lost.pid, signal.SIGKILL)
+    await until(lambda: engine.active is not lost)
+    assert engine.active.process is waited
+    await until(lambda: ready(engine._spare) is not None)
+
+
+@pytest.mark.parametrize("kinds", [("cpu", "gpu"), ("cpu", "cpu")])
+def test_the_spare_is_for_devices_of_one_kind(kinds: tuple[str, ...]) -> None:
+    gpus = tuple(Gpu(index, kind, 8 << 30) for index, kind in enumerate(kinds))
+    made = VllmEngine(Path("/m"), MODEL, Cluster((replace(NODE, gpus=gpus),)), VllmSettings())
+    assert (made._spare is not None) == (len(set(kinds)) == 1)
+
+
+async def test_the_file_may_do_without() -> None:
+    made = engine_of()
+    made = VllmEngine(Path("/m"), MODEL, Cluster((NODE,)), replace(made.settings, spare=False))
+    made._serve(await made.launch(topology(1)))
+    made._begin_spare()
+    assert made._spare is None
+    await made.close()
