@@ -116,6 +116,11 @@ class VllmEngine:
         """What serves now."""
         return self.active.topology
 
+    @property
+    def has_spare(self) -> bool:
+        """A process waits to become the next engine."""
+        return self._spare is not None and self._spare.is_ready
+
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
         await self._opened()

@@ -37,9 +37,14 @@ class Spare:
         else:
             self._process.on_end = self._lost
 
+    @property
+    def is_ready(self) -> bool:
+        """A process waits for orders."""
+        return self._process is not None and self._process.is_prepared
+
     def take(self) -> DriverProcess | None:
         """The process, if it is ready for orders; it belongs to the caller then."""
-        if self._process is None or not self._process.is_prepared:
+        if not self.is_ready:
             return None
         taken, self._process = self._process, None
         return taken
