@@ -36,7 +36,7 @@ async def serve(options: argparse.Namespace) -> None:
     assert subject.vllm is not None, "the example is one of vLLM"
     vllm = replace(subject.vllm, num_standby=0, **json.loads(options.settings))
     engine = await VllmEngine.start(subject.checkpoint, subject.topology("1x1"), subject.cluster, vllm)
-    async with Router(engine, Tokenizer(subject.checkpoint)) as router:
+    async with Router(engine, Tokenizer.load(subject.checkpoint)) as router:
         print("{}", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(await measured(engine, router, subject, (line.strip(), options))), flush=True)

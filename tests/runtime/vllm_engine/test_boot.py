@@ -39,7 +39,9 @@ async def test_an_engine_in_a_spare_is_as_any_other(streams: Streams) -> None:
     await streams.be(topology("1x1"))
     lost = asyncio.Event()
     ordered.on_lost = lambda *_: lost.set()
-    # the driver alone: its workers must not keep its end from being heard of
+    # the driver alone: workers that stand still must not keep its end from being heard of
+    for worker in ordered.started.pids:
+        os.kill(worker, signal.SIGSTOP)
     os.kill(ordered.pid, signal.SIGKILL)
     await asyncio.wait_for(lost.wait(), 60)
     engine.standby.remove(ordered)
