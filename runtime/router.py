@@ -13,12 +13,16 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
+from runtime.encoding import Encoder
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.text import TextStream
 from runtime.tokenizer import Tokenizer
+
+AT_A_TIME = 64
+"""Tokens that a stream handles before others may go on, where many wait because its client was slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,15 @@ class _Stream:
         self.wake.set()
 
     async def next_arrivals(self) -> list[_Arrival]:
-        """What came since the last call; waits for the first."""
+        """What came since the last call; waits for the first. Of much, some at a time, and others' turn between."""
         while not self.arrivals:
             if self.failure is not None:
                 raise self.failure
             self.wake.clear()
             await self.wake.wait()
-        arrivals, self.arrivals = self.arrivals, []
+        arrivals, self.arrivals = self.arrivals[:AT_A_TIME], self.arrivals[AT_A_TIME:]
+        if self.arrivals:
+            await asyncio.sleep(0)
         return arrivals
 
     def delta(self, arrival: _Arrival) -> Delta:
@@ -179,6 +185,7 @@ class Router:
         observer: Observer | None = None,
     ) -> None:
         self.tokenizer = tokenizer
+        self.encoder = Encoder(tokenizer)
         self._engine = engine
         self._clock = clock
         self._observer = observer
@@ -197,6 +204,7 @@ class Router:
             self._pump.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pump
+        self.encoder.close()
         await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
@@ -242,7 +250,7 @@ class Router:
             StreamError: the stream broke.
         """
         arrived_s = self._clock()
-        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else tuple(prompt)
+        (token_ids,) = await self.encoder.prompts([prompt])
         text = TextStream(self.tokenizer.decode, params.stop)
         stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text)
         finish: Finish | None = None

@@ -1,6 +1,7 @@
 """The tokenizer and chat template of a checkpoint folder in Hugging Face format."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.errors import CheckpointError, RequestError
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a text at a time: a pool of threads only adds hops
 
 _HERMES_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -80,8 +83,20 @@ class Tokenizer:
             raise CheckpointError(f"{folder}: its chat template cannot be read: {problem}") from problem
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        """Token ids of a text; special tokens are what the tokenizer itself puts around it."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        """Token ids of a text; special tokens are what the tokenizer itself puts around it.
+
+        Other threads run meanwhile: of the library's ways to encode, those for batches alone let go of the interpreter.
+
+        Raises:
+            RequestError: the text has halves of characters.
+        """
+        try:
+            (encoded,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        except TypeError as problem:
+            raise RequestError(
+                "the text has half of a character (a surrogate without its other half); leave it out"
+            ) from problem
+        return tuple(encoded.ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
@@ -13,7 +13,7 @@ from service import engines
 from service.deployment import Deployment
 from service.events import EventBus
 from service.lock import take_lock
-from service.metrics import Metrics
+from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
 from service.profiles import load_profiles
 from service.serving import Serving, give_up_unfinished
@@ -33,6 +33,7 @@ class Composition:
     profiles: Mapping[str, Mapping[str, Profile]]
     """Of each model's devices."""
     llm: LlmSettings | None
+    clients: ClientMetrics = field(default_factory=ClientMetrics)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from intent.windows import in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
+from service.clients import ClientLimits, read_clients
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, Section, read
@@ -57,6 +58,7 @@ class Deployment:
     windows: Mapping[str, Window]
     limits: Limits
     """They hold for each model."""
+    clients: ClientLimits
     approval: Literal["person", "nobody"]
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
@@ -140,6 +142,7 @@ def load(file: Path) -> Deployment:
         tenants={tenant["name"]: tuple(tenant.get("aliases", ())) for tenant in data.get("tenants", ())},
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         limits=_limits(data.get("limits", {})),
+        clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
         approval=_approval(source),
         llm=_llm(source, models),
         profiles=_profiles(source, cluster),

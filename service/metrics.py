@@ -1,6 +1,7 @@
 """Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
 
 from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -26,6 +27,33 @@ def merged(expositions: Iterable[str]) -> str:
 
 def _is_sample(line: str) -> bool:
     return not line.startswith("#")
+
+
+TurnedAway = Literal["connections", "head", "slow_head", "too_large", "slow_body", "stopping", "unread"]
+"""Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
+
+
+class ClientMetrics:
+    """What the service counts of clients before a model is known."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._family = Counter(
+            "intentctl_turned_away_total",
+            "Requests and connections refused or ended because of their client, by reason",
+            ["reason"],
+            registry=self._registry,
+        )
+        for reason in get_args(TurnedAway):
+            self._family.labels(reason)
+
+    def turned_away(self, reason: TurnedAway) -> None:
+        """A client was refused, or its connection ended."""
+        self._family.labels(reason).inc()
+
+    def render(self) -> str:
+        """The text exposition."""
+        return generate_latest(self._registry).decode()
 
 
 CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

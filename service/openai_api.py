@@ -18,11 +18,12 @@ from starlette.exceptions import HTTPException
 from runtime import grammar
 from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
 from runtime.router import Router
+from service.bodies import BoundedRoute
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
 from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
 from service.openai_declaration import ParameterError, naming
-from service.openai_requests import ChatRequest, CompletionRequest, Generation, Prompt
+from service.openai_requests import ChatRequest, CompletionRequest, Generation
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class Endpoint:
 def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     """The app that serves models by their names."""
     app = FastAPI(title="OpenAI API", openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.route_class = BoundedRoute
     _handle_errors(app)
     created_s = int(time.time())
 
@@ -75,7 +77,8 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     async def completions(body: CompletionRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
-        prompts = [_encoded(prompt, here) for prompt in body.prompt]
+        with naming("prompt"):
+            prompts = await here.router.encoder.prompts(body.prompt)
         labels = here.labels if body.logprobs is not None else None
         generations = _generations(body, here, prompts, text)
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
@@ -84,7 +87,7 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
-        generations = _generations(body, here, [_conversation(body, here)], text)
+        generations = _generations(body, here, [await _conversation(body, here)], text)
         labels = here.labels if body.logprobs else None
         return await _respond(request, body, generations, _answer(body, 1, labels))
 
@@ -105,21 +108,18 @@ async def _grammar(body: Generation, here: Endpoint) -> str:
     return text
 
 
-def _encoded(prompt: Prompt, here: Endpoint) -> tuple[int, ...]:
-    return here.router.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-
-
-def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
+async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
     """Token ids of the messages and of the tools that are offered.
 
     Raises:
         ParameterError: the model's chat template knows no tools, or refuses the messages.
     """
-    tokenizer = here.router.tokenizer
-    if body.offered and tokenizer.why_no_tools:
-        raise ParameterError("tools", f"are not served for this model: {tokenizer.why_no_tools}")
+    why_no_tools = here.router.tokenizer.why_no_tools if body.offered else ""
+    if why_no_tools:
+        raise ParameterError("tools", f"are not served for this model: {why_no_tools}")
     with naming("messages"):
-        return tokenizer.encode_chat(body.conversation(), [tool.rendered() for tool in body.offered])
+        tools = [tool.rendered() for tool in body.offered]
+        return await here.router.encoder.chat(body.conversation(), tools)
 
 
 def _generations(
@@ -137,6 +137,9 @@ def _generations(
 
 def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:
     """Of each answer: what the request says, else what is usual and the context leaves."""
+    room = here.context_tokens - num_prompt_tokens
+    if room < 1:
+        raise ParameterError(body.told_by, f"fills the model's context of {here.context_tokens} tokens")
     parameter, asked = body.asked_tokens
     allowed = here.max_output_tokens
     if asked is not None:
@@ -145,9 +148,6 @@ def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int
                 parameter, f"{asked} are more than the {allowed} that an answer may have here"
             )
         return asked
-    room = here.context_tokens - num_prompt_tokens
-    if room < 1:
-        raise ParameterError(body.told_by, f"fills the model's context of {here.context_tokens} tokens")
     usual = body.usual_tokens or here.router.tokenizer.max_new_tokens
     return min(limit for limit in (usual, allowed, room) if limit is not None)
 

@@ -28,7 +28,7 @@ def _parts(value: object) -> object:
     return value
 
 
-Content = Annotated[list[TextPart], BeforeValidator(_parts)]
+Content = Annotated[list[TextPart], Field(fail_fast=True), BeforeValidator(_parts)]
 
 
 class CalledFunction(Declared):

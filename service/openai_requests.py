@@ -274,7 +274,7 @@ class ChatRequest(Generation):
 
     told_by = "messages"
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     """The conversation."""
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     """Of each answer. Left out: `max_new_tokens` of the checkpoint's `generation_config.json`, else what the context leaves."""

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
+from service.bodies import BoundedRoute
 from service.composition import Composition
 from service.documents.forms import IntentForm
 from service.documents.intents import (
@@ -48,7 +49,7 @@ def _parts(request: Request) -> Composition:
 Here = Annotated[Operator, Depends(_operator)]
 Parts = Annotated[Composition, Depends(_parts)]
 
-routes = APIRouter()
+routes = APIRouter(route_class=BoundedRoute)
 
 
 class _Id(Convertor[str]):
@@ -252,9 +253,9 @@ def profiles(operator: Here) -> ProfilesDocument:
     return operator.profiles()
 
 
-@routes.get("/healthz", tags=["state"], responses=_refusals(Code.ENGINE_LOST))
+@routes.get("/healthz", tags=["state"], responses=_refusals(Code.ENGINE_LOST, Code.STOPPING))
 def health(operator: Here) -> Health:
-    """Answers 200 while the engine of every model runs, a problem otherwise."""
+    """Answers 200 while the engine of every model runs and the service is not stopping, a problem otherwise."""
     return operator.health()
 
 
@@ -264,7 +265,7 @@ async def metrics(parts: Parts) -> Response:
     servings = parts.servings.values()
     own = [serving.metrics.render(await serving.engine.stats()) for serving in servings]
     theirs = [await serving.engine.exposition() for serving in servings]
-    return Response(merged([*own, *theirs]), media_type=CONTENT_TYPE_LATEST)
+    return Response(merged([parts.clients.render(), *own, *theirs]), media_type=CONTENT_TYPE_LATEST)
 
 
 def _located(version: VersionDocument, response: Response) -> VersionDocument:

@@ -8,16 +8,29 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
 from runtime.errors import RuntimeFault
 from service.app import create_app
 from service.composition import Composition, compose
+from service.connection import MAX_HEAD_BYTES, Connection
 from service.deployment import Deployment, load
 from service.errors import StartError
+from service.intake import App, Intake
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
+log = logging.getLogger(__name__)
+
+STOPPED = "the service stopped before the answer's end; send the request again"
+CLOSING_S = 1
+"""How long clients may take to read the end of answers that were ended."""
 
 
 def run(deployment_file: Path, settings: Settings, announce: Callable[[str], None]) -> None:
@@ -45,14 +58,31 @@ async def _serve(
 
 
 class Server(uvicorn.Server):
-    """Tells when it answers, and ends the streams of events before it waits for its connections."""
+    """Tells when it answers; asked to stop it lets what is under way end, for a while."""
 
     def __init__(self, parts: Composition, announce: Callable[[str], None], log_level: str) -> None:
-        app = create_app(parts)
-        super().__init__(
-            uvicorn.Config(app, log_level=log_level, access_log=False, timeout_graceful_shutdown=2)
+        limits = parts.deployment.clients
+        self.intake = Intake(cast("App", create_app(parts)), limits, parts.clients)
+        config = uvicorn.Config(
+            cast("ASGI3Application", self.intake),
+            http=cast("type[asyncio.Protocol]", partial(Connection, limits, parts.clients)),
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            log_level=log_level,
+            access_log=False,
+            timeout_graceful_shutdown=CLOSING_S + 1,
         )
+        super().__init__(config)
         self._parts, self._announce = parts, announce
+        self._patience_s = limits.stop_timeout_s
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no new requests and end when those under way have ended; asked again, end them now."""
+        if self.should_exit:
+            self._hurry.set()
+        self.should_exit = True
+        self.intake.stop(self._patience_s)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -60,13 +90,15 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {
-            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
             for number, handler in before.items():
+                loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -77,11 +109,43 @@ class Server(uvicorn.Server):
             self._announce(f"http://{host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams of events, which would never end by themselves, and those of tokens, then the rest."""
-        self._parts.events.close()
+        """Let streams and switches end, then end by name what is left, and the streams of events, which never end."""
+        self.intake.stop(self._patience_s)
+        await self._let_end()
         for serving in self._parts.servings.values():
-            serving.router.end_streams("the service is stopping; send the request again")
+            serving.router.end_streams(STOPPED)
+        self._parts.events.close()
+        asyncio.get_running_loop().call_later(CLOSING_S, self._leave_clients)
         await super().shutdown(sockets)
+
+    async def _let_end(self) -> None:
+        """Return when nothing is under way, when time is up, or when asked to stop again."""
+        servings = self._parts.servings.values()
+        waiting = [self.intake.quiet(), *(serving.settled() for serving in servings)]
+        under_way = asyncio.gather(*waiting)
+        hurry = asyncio.create_task(self._hurry.wait())
+        try:
+            await asyncio.wait({under_way, hurry}, timeout=0)
+            if not under_way.done():
+                switches = sum(serving.operation is not None for serving in servings)
+                log.warning(
+                    "stopping: %d requests and %d switches may end within %g s; ask again to end now",
+                    self.intake.num_acting,
+                    switches,
+                    self._patience_s,
+                )
+            await asyncio.wait(
+                {under_way, hurry}, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for task in (under_way, hurry):
+                task.cancel()
+            await asyncio.gather(under_way, hurry, return_exceptions=True)
+
+    def _leave_clients(self) -> None:
+        """Those that do not read the end of their answers, or have not sent the end of their requests."""
+        for connection in list(self.server_state.connections):
+            cast("Connection", connection).transport.abort()
 
 
 def bind(host: str, port: int) -> socket.socket:

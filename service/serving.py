@@ -119,6 +119,11 @@ class Serving:
             self._switch = asyncio.create_task(self._run(operation, plan.target.noun), name=operation.id)
             return operation
 
+    async def settled(self) -> None:
+        """Return when no switch is under way."""
+        if self._switch is not None:
+            await asyncio.wait({self._switch})
+
     async def close(self) -> None:
         """Give up a switch that has not committed, and wait for its end."""
         if self._switch is not None:

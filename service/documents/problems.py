@@ -34,6 +34,8 @@ class Code(StrEnum):
     SWITCH_ABORTED = "switch_aborted"
     ENGINE_LOST = "engine_lost"
     OVERLOADED = "overloaded"
+    STOPPING = "stopping"
+    TOO_LARGE = "too_large"
     BAD_DEPLOYMENT = "bad_deployment"
     STORE = "store"
     START = "start"
@@ -73,6 +75,8 @@ STATUS: Mapping[Code, int] = {
     Code.SWITCH_ABORTED: 500,
     Code.ENGINE_LOST: 503,
     Code.OVERLOADED: 503,
+    Code.STOPPING: 503,
+    Code.TOO_LARGE: 413,
     Code.BAD_DEPLOYMENT: 500,
     Code.STORE: 503,
     Code.START: 503,

@@ -11,7 +11,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
-from runtime.router import Delta, GenerationParams, Router, Usage
+from runtime.router import AT_A_TIME, Delta, GenerationParams, Router, Usage
 from runtime.tokenizer import Tokenizer
 from tests.runtime.scripted import ScriptedEngine, topology
 
@@ -322,6 +322,28 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
             await collect(router, "ab", max_tokens=10_000)
     assert [finish for finish, _ in seen.ends] == [Finish.CANCELLED]
     assert seen.refusals == 1
+
+
+async def test_a_stream_with_much_to_say_lets_others_speak(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    deltas = router.generate("ab", GenerationParams(SamplingParams(250)))
+    first = asyncio.create_task(anext(deltas))
+    request_id = (await submitted(engine)).request_id
+    engine.emit([Token(request_id, 0, index, 1) for index in range(200)])
+    await first
+    turns = list[int]()
+
+    async def others() -> None:
+        for _ in range(2):
+            turns.append(len(heard))
+            await asyncio.sleep(0)
+
+    heard, task = [await first], asyncio.create_task(others())
+    while len(heard) < 200:
+        heard.append(await anext(deltas))
+    await task
+    assert turns == [AT_A_TIME, 2 * AT_A_TIME]
+    await deltas.aclose()
 
 
 async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEngine) -> None:

@@ -114,6 +114,11 @@ def test_the_usual_length_of_an_answer_comes_from_the_generation_config(folder: 
     assert Tokenizer.load(folder).max_new_tokens == 77
 
 
+def test_half_of_a_character_is_the_requests_error(folder: Path) -> None:
+    with pytest.raises(RequestError, match="half of a character"):
+        Tokenizer.load(folder).encode("a\ud800b")
+
+
 def test_end_tokens_come_from_the_generation_config_first(folder: Path) -> None:
     write(folder, "config.json", {"eos_token_id": 7})
     assert Tokenizer.load(folder).eos_ids == (7,)

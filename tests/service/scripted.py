@@ -128,6 +128,7 @@ class ScriptedService:
         self._ready: Future[str] = Future()
         self.engines: dict[str, ScriptedEngine] = {}
         self.parts: Composition
+        self.server: Server
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -136,7 +137,8 @@ class ScriptedService:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
+        for _ in range(2):  # asked twice it waits for nothing
+            self._loop.call_soon_threadsafe(self.server.stop)
         self._thread.join()
 
     @property
@@ -163,8 +165,8 @@ class ScriptedService:
             settings = Settings(port=listener.getsockname()[1])
             llm = llm_settings(self._deployment.llm, settings) if self._deployment.llm else None
             parts = await self._compose(stack, llm)
-            self._server = Server(parts, self._ready.set_result, log_level="error")
-            await self._server.serve(sockets=[listener])
+            self.server = Server(parts, self._ready.set_result, log_level="error")
+            await self.server.serve(sockets=[listener])
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment

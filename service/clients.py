@@ -1,0 +1,38 @@
+"""What the service grants its clients: how large a request may be, and how long they may take over it and its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from service.located_yaml import LocatedYaml, Section
+
+BYTES_PER_TOKEN = 16
+"""Of the longest prompt, as JSON: four times what a token has, for other scripts, token ids and what is said around it."""
+LEAST_BODY_BYTES = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Bounds on requests, connections and patience."""
+
+    max_body_bytes: int = LEAST_BODY_BYTES
+    """Of a request; JSON of that size is read in some 10 ms."""
+    max_connections: int = 800
+    """At once; every one is an open file of this process."""
+    head_timeout_s: float = 10.0
+    """From the first byte of a request, or a new connection, to the end of its headers."""
+    body_timeout_s: float = 30.0
+    """From there to the end of its body."""
+    unread_timeout_s: float = 30.0
+    """For a client that takes nothing of its answer, or is not there any more."""
+    stop_timeout_s: float = 25.0
+    """For what is under way when the service is told to stop; less than Kubernetes waits."""
+
+
+def read_clients(source: LocatedYaml, contexts_tokens: Sequence[int]) -> ClientLimits:
+    """What the file says under ``clients``; the size of a body follows the longest context where it does not."""
+    longest = BYTES_PER_TOKEN * max(contexts_tokens, default=0)
+    usual = ClientLimits(max_body_bytes=max(LEAST_BODY_BYTES, longest))
+    said: Section = source.get(("clients",)) or {}
+    told = {key: value for key, value in said.items() if key != "max_body_mb"}
+    body_bytes = round(said["max_body_mb"] * 1e6) if "max_body_mb" in said else usual.max_body_bytes
+    return replace(usual, max_body_bytes=body_bytes, **told)

@@ -1,0 +1,173 @@
+"""What stands before the app: requests come in whole and within limits, or are refused before anything is made of them."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
+
+from service.clients import ClientLimits
+from service.documents.problems import Code, Problem
+from service.metrics import ClientMetrics, TurnedAway
+from service.openai_chunks import error_document
+
+Message = MutableMapping[str, object]
+"""Of ASGI, as are the next three."""
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+INFERENCE = "/openai/v1"
+MAX_HEADERS = 100
+LINGER_S = 2.0
+"""How long a client that was refused may go on sending, so that it reads why instead of finding its connection reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """Why a request is not taken, for its client and for the metrics."""
+
+    reason: TurnedAway
+    status: int
+    message: str
+    retry_after_s: int | None = None
+
+    def answer(self, path: str) -> tuple[Headers, bytes]:
+        """Headers and body, in the form that the errors of a path have."""
+        if path.startswith(INFERENCE):
+            kind = "server_error" if self.status >= 500 else "invalid_request_error"
+            media_type, document = "application/json", error_document(self.message, kind, code=self.reason)
+        else:
+            code = {413: Code.TOO_LARGE, 503: Code.OVERLOADED}.get(self.status, Code.INVALID_REQUEST)
+            problem = Problem.of(Code.STOPPING if self.reason == "stopping" else code, self.message)
+            media_type = "application/problem+json"
+            document = problem.model_copy(update={"status": self.status}).model_dump(mode="json")
+        body = json.dumps(document).encode()
+        headers = [("content-type", media_type), ("content-length", str(len(body))), ("connection", "close")]
+        if self.retry_after_s is not None:
+            headers.append(("retry-after", str(self.retry_after_s)))
+        return [(name.encode(), value.encode()) for name, value in headers], body
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for an answer."""
+
+
+class Intake:
+    """The app behind limits. It knows what is under way, so that a service that stops can let it end."""
+
+    def __init__(self, app: App, limits: ClientLimits, metrics: ClientMetrics) -> None:
+        self._app, self._limits, self._metrics = app, limits, metrics
+        self._num_acting = 0
+        self._ended = asyncio.Event()
+        self._stops_at_s: float | None = None
+
+    @property
+    def num_acting(self) -> int:
+        """Requests under way, without those that only look."""
+        return self._num_acting
+
+    def stop(self, within_s: float) -> None:
+        """Take nothing more but requests that only look; ``within_s`` is how long what is under way may take."""
+        if self._stops_at_s is None:
+            self._stops_at_s = time.monotonic() + within_s
+
+    async def quiet(self) -> None:
+        """Return when nothing is under way but requests that only look."""
+        while self._num_acting:
+            self._ended.clear()
+            await self._ended.wait()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Hand a request on, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        acts = scope["method"] not in {"GET", "HEAD"}
+        self._num_acting += acts
+        try:
+            await self._app(scope, await self._taken(scope, receive), send)
+        except Refusal as refusal:
+            self._metrics.turned_away(refusal.reason)
+            await _refuse(refusal, str(scope["path"]), receive, send)
+        except ClientLeftError:
+            return
+        finally:
+            self._num_acting -= acts
+            self._ended.set()
+
+    async def _taken(self, scope: Message, receive: Receive) -> Receive:
+        """What the app receives from: the whole body at once, then what comes later.
+
+        Raises:
+            Refusal: it is not taken.
+            ClientLeftError: nobody sends the rest of it.
+        """
+        self._refuse_when_stopping(str(scope["method"]), str(scope["path"]))
+        headers = cast("Headers", scope["headers"])
+        if len(headers) > MAX_HEADERS:
+            raise Refusal("head", 431, f"{len(headers)} headers; send at most {MAX_HEADERS}")
+        named = dict(headers)
+        if b"content-length" not in named and b"transfer-encoding" not in named:
+            return receive
+        whole: list[Message] = [
+            {"type": "http.request", "body": await self._body(named, receive), "more_body": False}
+        ]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        return replay
+
+    def _refuse_when_stopping(self, method: str, path: str) -> None:
+        if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/healthz"):
+            return
+        left_s = max(1, math.ceil(self._stops_at_s - time.monotonic()))
+        raise Refusal(
+            "stopping", 503, "the service is stopping and takes nothing new; send it to another", left_s
+        )
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        most, timeout_s = self._limits.max_body_bytes, self._limits.body_timeout_s
+        if int(headers.get(b"content-length", 0)) > most:
+            raise self._too_large(int(headers[b"content-length"]))
+        pieces, size = list[bytes](), 0
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeftError
+                    pieces.append(cast("bytes", message["body"]))
+                    size += len(pieces[-1])
+                    if size > most:
+                        raise self._too_large(size)
+                    if not message["more_body"]:
+                        return b"".join(pieces)
+        except TimeoutError:
+            text = f"{size} bytes of the body came in {timeout_s:g} s and no end; send it faster"
+            raise Refusal("slow_body", 408, text) from None
+
+    def _too_large(self, size: int) -> Refusal:
+        return Refusal(
+            "too_large",
+            413,
+            f"the body has {size} bytes or more, over the {self._limits.max_body_bytes} that a request may have here "
+            "(clients.max_body_mb of the deployment); send less",
+        )
+
+
+async def _refuse(refusal: Refusal, path: str, receive: Receive, send: Send) -> None:
+    """Answer at once, then pass over what the client still sends for a while."""
+    headers, body = refusal.answer(path)
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,135 @@
+"""What comes in: whole and within limits, or refused in the form of its path, and nothing new once the service stops."""
+
+import json
+
+import openai
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from tests.service.raw import Answered, answer, connect, request
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+LIMITS = "clients: {max_body_mb: 0.02, body_timeout_s: 0.2}\n"
+INFERENCE, CONTROL = "/openai/v1/completions", "/v1/intents:translate"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with ScriptedService(tmp_path_factory.mktemp("intake"), DEPLOYMENT + LIMITS) as running:
+        yield running
+
+
+def asked(service: ScriptedService, *pieces: bytes) -> Answered:
+    with connect(service.url) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        return answer(connection)
+
+
+def said(got: Answered) -> tuple[str, str]:
+    """Message and code, from either form."""
+    document = got.document
+    if got.headers["content-type"] == "application/problem+json":
+        assert document["status"] == got.status
+        return document["detail"], document["code"]
+    assert set(document["error"]) == {"message", "type", "param", "code"}
+    return document["error"]["message"], document["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"), [(INFERENCE, "application/json"), (CONTROL, "application/problem+json")]
+)
+def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(service, path, media_type):
+    got = asked(service, request(path, "Content-Length: 64000000"))
+    assert got.status == 413
+    assert got.headers["content-type"] == media_type
+    assert said(got)[1] == "too_large"
+    assert "64000000 bytes or more, over the 20000" in said(got)[0]
+    assert "clients.max_body_mb" in said(got)[0]
+
+
+@pytest.mark.parametrize("path", [INFERENCE, CONTROL])
+def test_a_body_without_end_is_refused_at_the_limit(service, path):
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    got = asked(service, request(path, "Transfer-Encoding: chunked"), *[chunk] * 6)
+    assert got.status == 413
+    assert said(got)[1] == "too_large"
+
+
+@pytest.mark.parametrize("path", [INFERENCE, CONTROL])
+def test_a_body_that_does_not_come_is_refused_after_a_while(service, path):
+    got = asked(service, request(path, "Content-Length: 100"), b'{"model":')
+    assert got.status == 408
+    assert said(got)[0] == "9 bytes of the body came in 0.2 s and no end; send it faster"
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing(service, caplog):
+    with connect(service.url) as connection:
+        connection.sendall(request(INFERENCE, "Content-Length: 100") + b"{")
+    service.call(quiet(service))
+    assert caplog.text == ""
+
+
+async def quiet(service: ScriptedService) -> None:
+    await service.server.intake.quiet()
+
+
+@pytest.mark.parametrize("path", [INFERENCE, CONTROL, "/healthz"])
+def test_many_headers_are_refused(service, path):
+    headers = [f"X-{number}: y" for number in range(101)]
+    got = asked(service, request(path, *headers, method="GET"))
+    assert got.status == 431
+    assert "send at most 100" in said(got)[0]
+
+
+async def test_the_stock_client_learns_that_its_prompt_is_too_long(service):
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    async with AsyncOpenAI(
+        base_url=f"{service.url}/openai/v1", api_key="none", http_client=http, max_retries=0
+    ) as client:
+        for size in (25_000, 16_000_000):
+            with pytest.raises(openai.APIStatusError) as caught:
+                await client.completions.create(model="counting", prompt="a" * size)
+            assert caught.value.status_code == 413
+            assert caught.value.body["code"] == "too_large"
+
+
+def test_what_is_read_whole_reaches_the_app(service):
+    body = json.dumps({"model": "counting", "prompt": "abc", "max_tokens": 3}).encode()
+    half = len(body) // 2
+    sized = request(INFERENCE, "Connection: close", body=body)
+    chunked = request(INFERENCE, "Connection: close", "Transfer-Encoding: chunked")
+    chunked += b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
+    for raw in (sized, chunked):
+        got = asked(service, raw[:-9], raw[-9:])
+        assert got.document["choices"][0]["text"] == "abc"
+
+
+def test_what_is_turned_away_is_counted(service):
+    def counted(reason: str) -> float:
+        text = asked(service, request("/metrics", "Connection: close", method="GET")).body.decode()
+        line = next(one for one in text.splitlines() if f'_turned_away_total{{reason="{reason}"}}' in one)
+        return float(line.split()[1])
+
+    before = counted("too_large")
+    asked(service, request(CONTROL, "Content-Length: 30000"))
+    assert counted("too_large") == before + 1
+    assert counted("connections") == 0
+
+
+def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
+    with ScriptedService(tmp_path) as service:
+        service.call(stop(service))
+        for path in (INFERENCE, CONTROL, "/v1/plans/x:apply"):
+            got = asked(service, request(path, body=b"{}"))
+            assert (got.status, said(got)[1]) == (503, "stopping")
+            assert 0 < int(got.headers["retry-after"]) <= 25
+        got = asked(service, request("/healthz", method="GET"))
+        assert (got.status, said(got)[1]) == (503, "stopping")
+        got = asked(service, request("/v1/topology", "Connection: close", method="GET"))
+        assert got.document["model"] == "counting"
+
+
+async def stop(service: ScriptedService) -> None:
+    """Stop taking requests, without ending: what a test asks next must be answered."""
+    service.server.intake.stop(25)
