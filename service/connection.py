@@ -7,7 +7,6 @@ import asyncio
 import http
 import logging
 import socket
-from typing import cast
 
 import h11
 from uvicorn.config import Config
@@ -127,7 +126,7 @@ class Connection(H11Protocol):
             return
         path = ""
         if self.cycle is not None and not self.cycle.response_complete:
-            path = cast("str", self.scope["path"])
+            path = self.scope["path"]
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         headers, body = refusal.answer(path)

@@ -120,27 +120,29 @@ class Server(uvicorn.Server):
 
     async def _let_end(self) -> None:
         """Return when nothing is under way, when time is up, or when asked to stop again."""
-        servings = self._parts.servings.values()
-        waiting = [self.intake.quiet(), *(serving.settled() for serving in servings)]
-        under_way = asyncio.gather(*waiting)
-        hurry = asyncio.create_task(self._hurry.wait())
-        try:
-            await asyncio.wait({under_way, hurry}, timeout=0)
-            if not under_way.done():
-                switches = sum(serving.operation is not None for serving in servings)
-                log.warning(
-                    "stopping: %d requests and %d switches may end within %g s; ask again to end now",
-                    self.intake.num_acting,
-                    switches,
-                    self._patience_s,
-                )
-            await asyncio.wait(
-                {under_way, hurry}, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            for task in (under_way, hurry):
-                task.cancel()
-            await asyncio.gather(under_way, hurry, return_exceptions=True)
+        requests = self.intake.num_acting
+        switches = sum(serving.operation is not None for serving in self._parts.servings.values())
+        if not requests + switches:
+            return
+        log.warning(
+            "stopping: %d requests and %d switches may end within %g s; ask again to end now",
+            requests,
+            switches,
+            self._patience_s,
+        )
+        awaited = [asyncio.create_task(one) for one in (self._quiet(), self._asked_again())]
+        await asyncio.wait(awaited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in awaited:
+            task.cancel()
+        await asyncio.gather(*awaited, return_exceptions=True)
+
+    async def _quiet(self) -> None:
+        await self.intake.quiet()
+        for serving in self._parts.servings.values():
+            await serving.settled()
+
+    async def _asked_again(self) -> None:
+        await self._hurry.wait()
 
     def _leave_clients(self) -> None:
         """Those that do not read the end of their answers, or have not sent the end of their requests."""

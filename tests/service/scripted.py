@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -138,8 +138,18 @@ class ScriptedService:
 
     def __exit__(self, *_: object) -> None:
         for _ in range(2):  # asked twice it waits for nothing
+            self.stop()
+        self.ended()
+
+    def stop(self) -> None:
+        """What a signal does; nothing where it has ended."""
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.server.stop)
-        self._thread.join()
+
+    def ended(self) -> None:
+        """Return when it has ended."""
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive()
 
     @property
     def engine(self) -> ScriptedEngine:

@@ -4,13 +4,19 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from runtime.models import Phase
 from service.errors import StartError
-from service.server import bind
+from service.server import STOPPED, bind
+from service.store import Store
+from tests.runtime.scripted import Script
+from tests.service.raw import Answered, answer, connect, request
+from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 
@@ -54,38 +60,132 @@ def test_an_address_that_is_not_this_machines_is_named():
         bind("203.0.113.1", 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_that_is_told_to_stop_ends_its_engine_and_itself(tmp_path, number):
-    command = [
-        sys.executable,
-        "-m",
-        "intentctl",
-        "serve",
-        "--port",
-        "0",
-        "--data-dir",
-        tmp_path,
-        "--deployment",
-        EXAMPLE,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        url = process.stdout.readline().strip()
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        assert opener.open(f"{url}/healthz").status == 200
-        drivers = children(process.pid)
-        body = {"model": "counting", "prompt": "count by 7 from 23:", "max_tokens": 9000, "stream": True}
-        asked = urllib.request.Request(
-            f"{url}/openai/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        stream = opener.open(asked)
-        assert stream.readline().startswith(b'data: {"id"')
-        process.send_signal(number)
+@contextmanager
+def process(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """The service in a process of its own, and its address."""
+    command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
+    with subprocess.Popen(
+        [*command, "--deployment", EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            yield running, running.stdout.readline().strip()
+        finally:
+            running.kill()
 
-        assert b"the service is stopping; send the request again" in stream.read()
-        assert process.wait(timeout=30) == 0
-        assert process.stderr.read() == ""
+
+def stream_of(url: str, max_tokens: int) -> socket.socket:
+    """A connection whose stream has begun."""
+    body = {"model": "counting", "prompt": "count by 7 from 23:", "stream": True, "ignore_eos": True}
+    raw = json.dumps(body | {"max_tokens": max_tokens}).encode()
+    connection = connect(url)
+    connection.sendall(request("/openai/v1/completions", "Connection: close", body=raw))
+    assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    return connection
+
+
+def asked(url: str, path: str, method: str = "GET", body: bytes = b"") -> Answered:
+    with connect(url) as connection:
+        connection.sendall(request(path, method=method, body=body))
+        return answer(connection)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    with connection, connection.makefile("rb") as lines:
+        return lines.read()
+
+
+def until_stopping(url: str) -> Answered:
+    while (found := asked(url, "/healthz")).status == 200:
+        pass
+    return found
+
+
+@pytest.mark.slow
+def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others(tmp_path):
+    with process(tmp_path) as (running, url):
+        drivers = children(running.pid)
+        with stream_of(url, max_tokens=300) as stream:
+            running.send_signal(signal.SIGTERM)
+
+            assert until_stopping(url).document["code"] == "stopping"
+            refused = asked(url, "/openai/v1/completions", "POST", b"{}")
+            assert (refused.status, refused.document["error"]["code"]) == (503, "stopping")
+            got = rest_of(stream)
+        assert got.count(b'data: {"id"') == 300
+        assert b"data: [DONE]" in got[-40:]
+        assert running.wait(timeout=30) == 0
+        said = running.stderr.read()
+        assert said.count("\n") == 1
+        assert "1 requests and 0 switches may end within 25 s; ask again to end now" in said
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path, number):
+    with process(tmp_path) as (running, url):
+        drivers = children(running.pid)
+        with stream_of(url, max_tokens=16_000) as stream:
+            running.send_signal(number)
+            until_stopping(url)
+            running.send_signal(number)
+            assert STOPPED.encode() in rest_of(stream)
+        assert running.wait(timeout=30) == 0
+        assert "Traceback" not in running.stderr.read()
+    assert drivers
+    assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+def test_streams_that_do_not_end_in_time_are_ended_by_name(tmp_path):
+    with ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n") as service:
+        service.call(hold(service))
+        with connect(service.url) as connection:
+            body = b'{"model": "counting", "prompt": "abc", "max_tokens": 5}'
+            connection.sendall(request("/openai/v1/completions", body=body))
+            service.call(service.engine.until(lambda: bool(service.engine.requests)))
+            service.stop()
+            assert answer(connection).document["error"]["message"] == STOPPED
+
+
+async def hold(service: ScriptedService) -> None:
+    service.engine.hold()
+
+
+def applied(service: ScriptedService) -> str:
+    """The id of a switch that the engine does not answer to."""
+    made = asked(service.url, "/v1/plans", "POST", b'{"text": "run it with tp=2"}').document["plans"][0]
+    operation = asked(service.url, f"/v1/plans/{made['id']}:apply", "POST").document
+    service.call(service.engine.until(lambda: "ready" in service.engine.calls))
+    return operation["id"]
+
+
+@pytest.mark.slow
+def test_a_switch_under_way_may_end_first(tmp_path):
+    script = Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path, script=script) as service:
+        operation = applied(service)
+        service.stop()
+        assert until_stopping(service.url).status == 503
+        assert "result" not in asked(service.url, f"/v1/operations/{operation}").document
+        service.call(answer_of(service))
+        service.ended()
+        assert str(service.engine.topology) != str(service.parts.deployment.model().start)
+
+
+async def answer_of(service: ScriptedService) -> None:
+    service.engine.answer()
+
+
+@pytest.mark.slow
+def test_a_switch_that_does_not_end_in_time_is_given_up(tmp_path):
+    script = Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n", script=script) as service:
+        operation = applied(service)
+        service.stop()
+        service.ended()
+        assert "abort cancelled" in service.engine.calls
+    with closing(Store.open(tmp_path)) as store:
+        found = store.operation(operation)
+    assert found.error.code == "switch_aborted"
