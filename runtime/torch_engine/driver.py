@@ -326,7 +326,7 @@ class Driver:
         """The matcher of a request's grammar.
 
         Raises:
-            RequestError: it was cancelled meanwhile.
+            RequestError: no matcher can be made of it, or it was cancelled meanwhile.
         """
         compiling = asyncio.ensure_future(self._matcher(request.sampling.grammar))
         self._compiling[request.request_id] = compiling
@@ -340,7 +340,10 @@ class Driver:
     async def _matcher(self, grammar: str) -> Matcher:
         if self._vocabulary is None:
             self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
-        return await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+        matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+        if matcher.error:
+            raise RequestError(f"the grammar cannot be followed: {matcher.error}")
+        return matcher
 
     def _read_vocabulary(self) -> Vocabulary:
         return Vocabulary(Tokenizer.load(self._checkpoint), self.model.vocab_size)

@@ -134,6 +134,7 @@ async def test_a_request_that_is_cancelled_while_its_grammar_is_compiled_never_b
     [
         (replace(PLAIN, logit_bias=((98, 1.0),)), "logit_bias: token 98 is not in the vocabulary of 98"),
         (replace(PLAIN, temperature=1.0), "needs a seed"),
+        (replace(PLAIN, grammar=grammar.regex("(")), "the grammar cannot be followed: .*invalid regex"),
     ],
 )
 async def test_what_cannot_be_sampled_is_refused(sampling: SamplingParams, said: str) -> None:
