@@ -1,7 +1,8 @@
 """The JSON of a request: read once, and refused where it is nested or branches so far that checking it would take long."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
@@ -43,6 +44,8 @@ class BoundedRoute(APIRoute):
         return bounded
 
 
+Branch = dict[str, object] | list[object]
+
 _TOO_DEEP = f"the body is nested more than {MAX_DEPTH} levels deep; send a flatter one"
 
 
@@ -52,19 +55,22 @@ def refuse_outlandish(document: object) -> None:
     Raises:
         HTTPException: saying which.
     """
-    level, num_values = [document], 0
+    level, num_values = _branches([document]), 0
     for _ in range(MAX_DEPTH):
-        inner = list[object]()
+        inner = list[Branch]()
         for one in level:
-            if isinstance(one, dict):
-                num_values += len(one)
-                inner += one.values()
-            elif isinstance(one, list):
-                num_values += sum(type(item) is not int for item in one)
-                inner += one
+            values = one.values() if isinstance(one, dict) else one
+            kinds = Counter(map(type, values))
+            num_values += len(one) - (kinds[int] if isinstance(one, list) else 0)
+            if kinds[dict] or kinds[list]:
+                inner += _branches(values)
         if num_values > MAX_VALUES:
             raise HTTPException(400, f"the body has more than {MAX_VALUES} values; send fewer")
-        level = [one for one in inner if isinstance(one, dict | list)]
-        if not level:
+        if not inner:
             return
+        level = inner
     raise HTTPException(400, _TOO_DEEP)
+
+
+def _branches(values: Iterable[object]) -> list[Branch]:
+    return [one for one in values if isinstance(one, dict | list)]
