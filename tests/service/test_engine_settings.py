@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from runtime.machine import SwitchSettings
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
+from service.clients import ClientLimits
 from service.deployment import Deployment, load
 from service.engine_settings import BYTES, SWITCH, TORCH, USUAL_SWITCH, VLLM
 from service.errors import DeploymentError
@@ -241,7 +243,7 @@ def schema() -> dict[str, Any]:
     """Key to its schema, of all that the table lists."""
     whole = json.loads(files("service").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8"))
     sections = {name: whole["$defs"][name] for name in ("torch", "vllm", "switch")}
-    sections["limits"] = whole["properties"]["limits"]
+    sections |= {name: whole["properties"][name] for name in ("limits", "clients")}
 
     def plain(rule: dict[str, Any]) -> dict[str, Any]:
         return whole["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
@@ -264,7 +266,9 @@ def defaults() -> dict[str, list[Any]]:
         [usual.max_running],
         [usual.max_batch_tokens],
     )
-    return found
+    clients = {field.name: field.default for field in fields(ClientLimits)}
+    del clients["max_body_bytes"]  # follows the context
+    return found | {f"clients.{key}": [default] for key, default in clients.items()}
 
 
 def written(key: str, default: Any) -> str:
