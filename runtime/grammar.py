@@ -4,7 +4,9 @@ A grammar travels as text. Whoever chooses tokens has a ``Matcher`` for each req
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import llguidance
 import numpy as np
@@ -18,15 +20,19 @@ from runtime.tokenizer import Tokenizer
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=100_000,
-    step_max_items=5_000,
-    max_items_in_row=400,
+    step_max_items=20_000,
     max_lexer_states=50_000,
     max_grammar_size=100_000,
     verbose_errors=False,
 )
-"""What a grammar may cost: a step of some milliseconds. One that is ambiguous without end passes them as its text grows."""
+"""What llguidance refuses or gives up at; schemas with some hundred optional fields are within."""
+ALLOWED_S = 0.25
+ALLOWED_PER_TOKEN_S = 0.002
+"""CPU time that the grammar of one output may take: then it is given up, for steps of others wait for it."""
 MAX_BYTES = 64 << 10
 """Of a grammar's text."""
+PROBED_TOKENS = 4
+"""Of an output, to see whether a grammar can be begun: what follows a brace may be more than the limits allow."""
 DEAD_END = "NoExtensionBias"
 """llguidance's word where nothing can follow."""
 ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -130,12 +136,15 @@ class Matcher:
 
     def __init__(self, grammar: str, vocabulary: Vocabulary, output: Sequence[int] = ()) -> None:
         self._matcher = llguidance.LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=LIMITS)
+        self._left_s = ALLOWED_S
         if output:
             self.advance(output)
 
     @property
     def error(self) -> str:
         """Why it can go no further: a token that does not match, or a limit that was passed; empty while it can."""
+        if self._left_s < 0:
+            return "it takes too long to follow; make it simpler"
         return _plain(self._matcher.get_error())
 
     @property
@@ -150,11 +159,22 @@ class Matcher:
 
     def mask(self) -> NDArray[np.int32]:
         """What may come next: a bit for each token, ``[vocabulary / 32, rounded up]``, the first in the lowest bit."""
-        return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
+        with self._timed():
+            return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
 
     def advance(self, tokens: Iterable[int]) -> bool:
         """Take in tokens of the output; tells whether all of them match."""
-        return bool(self._matcher.consume_tokens(list(tokens)))
+        new = list(tokens)
+        self._left_s += ALLOWED_PER_TOKEN_S * len(new)
+        with self._timed():
+            matches = bool(self._matcher.consume_tokens(new))
+        return matches and not self.error
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began_s = time.thread_time()
+        yield
+        self._left_s -= time.thread_time() - began_s
 
 
 def check(grammar: str, vocabulary: Vocabulary) -> None:
@@ -170,8 +190,13 @@ def check(grammar: str, vocabulary: Vocabulary) -> None:
     begins = bool(matcher.mask().any()) and not (matcher.is_over and not matcher.is_whole)
     if matcher.error in ("", DEAD_END) and (matcher.error or not begins):
         raise RequestError("no text of the model's tokens matches it")
-    if matcher.error:
-        raise RequestError(matcher.error)
+    for _ in range(PROBED_TOKENS):
+        if matcher.error:
+            raise RequestError(matcher.error)
+        if matcher.is_over:
+            return
+        bits = np.unpackbits(matcher.mask().view(np.uint8), bitorder="little")
+        matcher.advance([int(bits.argmax())])
 
 
 def _json(schema: Mapping[str, JsonValue]) -> str:

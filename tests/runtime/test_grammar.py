@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from runtime import grammar
 from runtime.errors import RequestError
@@ -29,6 +30,12 @@ NESTED = {
     "required": ["name", "sizes", "next"],
     "additionalProperties": False,
 }
+
+
+def optional(count: int) -> dict[str, JsonValue]:
+    """A schema with so many fields, none of them required."""
+    fields: dict[str, JsonValue] = {f"field_{number}": {"type": "string"} for number in range(count)}
+    return {"type": "object", "properties": fields, "additionalProperties": False}
 
 
 def allowed(matcher: Matcher) -> list[int]:
@@ -106,6 +113,7 @@ def test_only_the_end_may_follow_what_is_over() -> None:
         (lambda: grammar.json_schema({"$ref": "#"}), "no text of the model's tokens"),
         (lambda: grammar.json_schema({"type": "object", "dependentSchemas": {"a": {}}}), "dependentSchemas"),
         (lambda: grammar.json_schema({"enum": ["x" * 99] * 900}), "longer than 64 kB"),
+        (lambda: grammar.json_schema(optional(900)), "Current row has .* max is 2000"),
         (lambda: grammar.json_schema({"allOf": [{"type": "string", "pattern": f"(.*a){{{n}}}"} for n in range(9)]}), "regex"),
         (lambda: grammar.regex("([a-z"), "invalid regex"),
         (lambda: grammar.regex("(?=a)b"), "invalid regex"),
@@ -139,7 +147,13 @@ def test_what_explodes_later_ends_with_an_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [grammar.json_schema(NESTED), grammar.json_object(), grammar.regex(""), grammar.choice(["a", "ab"])],
+    [
+        grammar.json_schema(NESTED),
+        grammar.json_schema(optional(300)),
+        grammar.json_object(),
+        grammar.regex(""),
+        grammar.choice(["a", "ab"]),
+    ],
 )
 def test_what_can_be_is_not_refused(text: str) -> None:
     grammar.check(text, VOCABULARY)
