@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from service.clients import ClientLimits
-from service.intake import LINGER_S, Refusal
+from service.intake import LINGER_S, DISCARD, Refusal
 from service.metrics import ClientMetrics
 
 log = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ class Connection(H11Protocol):
         app_state: dict[str, object],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, {**app_state, DISCARD: self._discard}, _loop)
         self._limits, self._metrics = limits, metrics
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._is_over = False
-        """It was turned away, and what it still sends is passed over."""
+        """It was turned away, and what it still sends is thrown away."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the client, unless there are too many."""
@@ -116,6 +116,10 @@ class Connection(H11Protocol):
             self._limits.unread_timeout_s,
         )
         self.transport.abort()
+
+    def _discard(self) -> None:
+        """Throw away what comes: a refused client goes on sending, and parsing it would take longer than receiving it."""
+        self._is_over = True
 
     def _turn_away(self, refusal: Refusal) -> None:
         """Answer outside of any request, and close when the client had time to read it."""

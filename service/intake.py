@@ -27,10 +27,10 @@ BULKY_BYTES = 32_768
 """Of a body whose checking may take some tens of milliseconds."""
 BREATH_S = 0.05
 """Between two of them, for everybody else."""
-LINGER_S = 0.5
+LINGER_S = 2.0
 """How long a client that was refused may go on sending, so that it reads why instead of finding its connection reset."""
-PASS_OVER_EVERY_S = 0.02
-"""A piece of what it sends: no faster, so that it costs little."""
+DISCARD = "discard"
+"""Under this name a connection has in its requests' state how it is told to throw away what still comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Intake:
             await self._app(scope, await self._taken(scope, receive), send)
         except Refusal as refusal:
             self._metrics.turned_away(refusal.reason)
-            await _refuse(refusal, str(scope["path"]), receive, send)
+            await _refuse(refusal, scope, receive, send)
         except ClientLeftError:
             return
         finally:
@@ -170,13 +170,16 @@ class Intake:
         )
 
 
-async def _refuse(refusal: Refusal, path: str, receive: Receive, send: Send) -> None:
-    """Answer at once, then pass over what the client still sends for a while."""
-    headers, body = refusal.answer(path)
+async def _refuse(refusal: Refusal, scope: Message, receive: Receive, send: Send) -> None:
+    """Answer at once, then wait a while for the client to have read it."""
+    headers, body = refusal.answer(str(scope["path"]))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
+    state = cast("dict[str, Callable[[], None]]", scope.get("state", {}))
+    if DISCARD in state:
+        state[DISCARD]()
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
-            while (await receive()).get("more_body"):  # noqa: ASYNC110 - each turn takes a piece
-                await asyncio.sleep(PASS_OVER_EVERY_S)
+            while (await receive()).get("more_body"):
+                pass
     await send({"type": "http.response.body", "body": b"", "more_body": False})
