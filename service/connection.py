@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from service.clients import ClientLimits
-from service.intake import LINGER_S, DISCARD, Refusal
+from service.intake import DISCARD, LINGER_S, Refusal
 from service.metrics import ClientMetrics
 
 log = logging.getLogger(__name__)
