@@ -32,10 +32,12 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "conflict": Exit.REJECTED,
     "infeasible": Exit.REJECTED,
     "out_of_scope": Exit.REJECTED,
+    "too_large": Exit.REJECTED,
     "no_change": Exit.OK,
     "not_approved": Exit.NOT_APPROVED,
     "finding_not_acknowledged": Exit.NOT_APPROVED,
     "unreachable": Exit.UNREACHABLE,
+    "stopping": Exit.UNREACHABLE,
     "timed_out": Exit.TIMED_OUT,
 }
 """Problem code (or intent outcome) to exit code; every other one is ``ERROR``."""

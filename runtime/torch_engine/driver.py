@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,11 +24,9 @@ from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
 from runtime.errors import RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Piece
-from runtime.grammar import Matcher, Vocabulary
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
-from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
@@ -50,6 +48,9 @@ from runtime.torch_engine.standby import Standby
 from runtime.torch_engine.streaming import StreamingSwitch
 from runtime.torch_engine.switch import Switch
 from runtime.torch_engine.worker import WorkerConfig
+
+if TYPE_CHECKING:
+    from runtime.grammar import Matcher, Vocabulary
 
 
 def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
@@ -322,7 +323,7 @@ class Driver:
             self.emit([Moved(self._epoch, (request.request_id,))])
         self.schedule()
 
-    async def _compile(self, request: Request) -> Matcher:
+    async def _compile(self, request: Request) -> "Matcher":
         """The matcher of a request's grammar.
 
         Raises:
@@ -337,7 +338,9 @@ class Driver:
         finally:
             del self._compiling[request.request_id]
 
-    async def _matcher(self, grammar: str) -> Matcher:
+    async def _matcher(self, grammar: str) -> "Matcher":
+        from runtime.grammar import Matcher  # machines that are lent bare have no llguidance
+
         if self._vocabulary is None:
             self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
         matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
@@ -345,7 +348,10 @@ class Driver:
             raise RequestError(f"the grammar cannot be followed: {matcher.error}")
         return matcher
 
-    def _read_vocabulary(self) -> Vocabulary:
+    def _read_vocabulary(self) -> "Vocabulary":
+        from runtime.grammar import Vocabulary
+        from runtime.tokenizer import Tokenizer
+
         return Vocabulary(Tokenizer.load(self._checkpoint), self.model.vocab_size)
 
     async def call_cancel(self, request_id: str) -> None:

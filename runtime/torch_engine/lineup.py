@@ -12,8 +12,9 @@ from runtime.models import LayerRange, ModelSpec, Reason, Topology
 from runtime.torch_engine.crew import Crew, WorkerLostError
 from runtime.torch_engine.group import GroupMemory, GroupShape
 from runtime.torch_engine.messages import Drop, Load, Run, WarmUp
-from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.shard import ShardSpec
+from runtime.torch_engine.wishes import Wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.torch_engine.group import GroupShape
-from runtime.torch_engine.models import EngineSettings, Sampled, Span, Wish
+from runtime.torch_engine.models import EngineSettings, Sampled, Span
 from runtime.torch_engine.shard import ShardSpec
+from runtime.torch_engine.wishes import Wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ There is no generator state, so nothing about sampling has to move in a switch.
 import numpy as np
 import torch
 
-from runtime.torch_engine.models import Integers, Sampled, Wish
+from runtime.torch_engine.models import Sampled
+from runtime.torch_engine.wishes import Integers, Wish
 
 _KEYS = 1 << 128
 """Philox takes 128-bit keys."""

@@ -8,15 +8,19 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
-from runtime.grammar import Matcher
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
-from runtime.torch_engine.models import Integers, Sampled, Span, Wish
+from runtime.torch_engine.models import Sampled, Span
+from runtime.torch_engine.wishes import Integers, Wish
+
+if TYPE_CHECKING:
+    from runtime.grammar import Matcher
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +36,7 @@ class Sequence:
     """Tokens that needed no computation when it started; None before."""
     hashes: list[BlockHash] = field(default_factory=list)
     """Of its first full blocks, as far as anybody asked."""
-    matcher: Matcher | None = None
+    matcher: "Matcher | None" = None
     """Where its grammar stands after its output."""
     mask: Integers | None = None
     """What its grammar allows next."""
@@ -144,7 +148,7 @@ class Scheduler:
         """All sequences, running before waiting."""
         return (*self._running, *self._waiting)
 
-    def submit(self, request: Request, matcher: Matcher | None = None) -> None:
+    def submit(self, request: Request, matcher: "Matcher | None" = None) -> None:
         """Queue a request, with the matcher of its grammar if it has one.
 
         Raises:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.engine import Request, SamplingParams
-from runtime.torch_engine.models import Wish
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.scheduler import Sequence
+from runtime.torch_engine.wishes import Wish
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]])
 
