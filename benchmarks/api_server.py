@@ -43,7 +43,7 @@ async def serve(pace_s: float) -> None:
         known = {field.name for field in dataclasses.fields(Endpoint)}
         app = openai_app({"m": Endpoint(**{name: fact for name, fact in facts.items() if name in known})})
         listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(_admitted(app), log_level="error"))
         print(listener.getsockname()[1], flush=True)
         await asyncio.gather(server.serve(sockets=[listener]), speak(engine, pace_s))
 
@@ -53,6 +53,21 @@ async def speak(engine: ScriptedEngine, pace_s: float) -> None:
     while True:
         await asyncio.sleep(pace_s)
         engine.turn()
+
+
+def _admitted(app: Any) -> Any:
+    """The app with a caller for every request, where the commit asks for one."""
+    try:
+        from service.access.gate import CALLER, OpenGate
+    except ImportError:
+        return app
+
+    async def admitted(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope.setdefault("state", {})[CALLER] = OpenGate().admit(scope)
+        await app(scope, receive, send)
+
+    return admitted
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from intentctl import access
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -18,6 +19,7 @@ from intentctl.arguments import (
     route,
     spread,
 )
+from intentctl.options import Output, Where
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -32,6 +34,8 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 5 rejected, 6 not approved, 7 service unreachable, 8 timed out. Data goes to stdout, talk to stderr."""
 
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.add_typer(access.keys, name="keys")
+app.add_typer(access.audit, name="audit")
 
 
 def _moment(said: str | None) -> str | None:
@@ -48,11 +52,6 @@ def _moment(said: str | None) -> str | None:
 
 
 Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
-Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printed.")]
-Server = Annotated[
-    str | None,
-    typer.Option("--server", help="Address of the service.", envvar="INTENTCTL_SERVER"),
-]
 Deployment = Annotated[
     Path | None,
     typer.Option(
@@ -86,26 +85,28 @@ def root(
 
 
 @app.command(SAY, hidden=True)
+@spread
 def say(
+    where: Where,
     text: Text,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
-    server: Server = None,
     yes: Yes = False,
     no_input: NoInput = False,
 ) -> None:
     """Plan for TEXT, then ask to apply."""
     from intentctl import commands
 
-    commands.say(commands.source(server, deployment), text, output, commands.Consent(yes, no_input))
+    commands.say(commands.source(where, deployment), text, output, commands.Consent(yes, no_input))
 
 
 @app.command()
+@spread
 def parse(
+    where: Where,
     text: Annotated[str, typer.Argument(help="What the service must do; - reads one text per line.")],
     output: Output = Form.TABLE,
     deployment: Deployment = None,
-    server: Server = None,
     now: Now = None,
 ) -> None:
     """Translate TEXT, check it and read it back; plans and changes nothing.
@@ -115,11 +116,13 @@ def parse(
     """
     from intentctl import commands
 
-    commands.parse(commands.source(server, deployment), text, output, now)
+    commands.parse(commands.source(where, deployment), text, output, now)
 
 
 @app.command()
+@spread
 def amend(
+    where: Where,
     intent: Annotated[
         str, typer.Argument(help="Id of an intent that the service keeps, or a file (- is stdin).")
     ],
@@ -129,7 +132,6 @@ def amend(
     ] = False,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
-    server: Server = None,
     now: Now = None,
 ) -> None:
     """Follow up on an INTENT: "make that 1.5 s", "same for free users, 4 s", an option of its question or its number.
@@ -140,11 +142,13 @@ def amend(
     from service.documents.intents import FollowUp
 
     follow_up = FollowUp(text=text, mode="replace" if replace else None, now=now)
-    wishes.amend(commands.source(server, deployment), intent, follow_up, output)
+    wishes.amend(commands.source(where, deployment), intent, follow_up, output)
 
 
 @app.command("export")
+@spread
 def export_wish(
+    where: Where,
     form: Annotated[Exchange, typer.Argument(help="What to write.")],
     text: Annotated[str | None, typer.Argument(help="The wish in words, or the id of an intent.")] = None,
     file: Annotated[
@@ -154,28 +158,28 @@ def export_wish(
         Form, typer.Option("--output", "-o", help="yaml, or json with what is left out.")
     ] = Form.YAML,
     deployment: Deployment = None,
-    server: Server = None,
 ) -> None:
     """Write a wish as OpenSLO documents; what they cannot say is listed on stderr."""
     from intentctl import commands, wishes
 
     if (text is None) == (file is None):
         raise typer.BadParameter(f"export {form}: give either the wish in words or --file")
-    wishes.export_openslo(commands.source(server, deployment), text, file, output)
+    wishes.export_openslo(commands.source(where, deployment), text, file, output)
 
 
 @app.command("import")
+@spread
 def import_wish(
+    where: Where,
     form: Annotated[Exchange, typer.Argument(help="What to read.")],  # noqa: ARG001 - there is one yet
     file: Annotated[str, typer.Argument(help="A file of OpenSLO documents; - is stdin.")],
     output: Output = Form.TABLE,
     deployment: Deployment = None,
-    server: Server = None,
 ) -> None:
     """Read OpenSLO documents as an intent; what has no place in one is refused by name."""
     from intentctl import commands, wishes
 
-    wishes.import_openslo(commands.source(server, deployment), file, output)
+    wishes.import_openslo(commands.source(where, deployment), file, output)
 
 
 @app.command()
@@ -226,11 +230,11 @@ class Look:
 @app.command()
 @spread
 def plan(
+    where: Where,
     text: Text,
     look: Look,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
-    server: Server = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 3 when the plan changes something.")
     ] = False,
@@ -238,7 +242,7 @@ def plan(
     """Find the best topology for TEXT; changes nothing."""
     from intentctl import commands
 
-    made = commands.plan(commands.source(server, deployment), text, output, look)
+    made = commands.plan(commands.source(where, deployment), text, output, look)
     if detailed_exitcode and any(one.changes for one in made):
         raise typer.Exit(Exit.CHANGES_PENDING)
 
@@ -297,7 +301,9 @@ def simulate(
 
 
 @app.command()
+@spread
 def profile(
+    where: Where,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the profile here; a new .yaml file.")
     ] = None,
@@ -312,7 +318,6 @@ def profile(
         int, typer.Option("--rounds", help="How often each step is measured, after a warm-up.", min=1)
     ] = 3,
     output: Output = Form.TABLE,
-    server: Server = None,
 ) -> None:
     """Measure the running engine's steps and fit the profile of its device kind to them; takes a minute or more.
 
@@ -322,14 +327,15 @@ def profile(
     from intentctl import profile as profiling
     from intentctl.steps import Design
 
-    profiling.run(commands.service(server), output, out, profiling.Asked(model, like), Design(rounds=rounds))
+    profiling.run(commands.service(where), output, out, profiling.Asked(model, like), Design(rounds=rounds))
 
 
 @app.command()
+@spread
 def apply(
+    where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     output: Output = Form.TABLE,
-    server: Server = None,
     yes: Yes = False,
     no_input: NoInput = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
@@ -337,21 +343,54 @@ def apply(
     """Switch the running service to a plan's target."""
     from intentctl import commands
 
-    service = commands.service(server)
+    service = commands.service(where)
     commands.apply(service, plan_id, output, commands.Consent(yes, no_input), timeout)
 
 
 @app.command()
+@spread
+def approve(
+    where: Where,
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    minutes: Annotated[float, typer.Option("--minutes", help="For which the yes holds.", min=0.1)] = 60,
+    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    output: Output = Form.TABLE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without being asked.")] = False,
+    no_input: NoInput = False,
+) -> None:
+    """Say yes to a plan, so that somebody who may not approve can apply it."""
+    from intentctl import commands
+
+    consent = commands.Consent(yes, no_input)
+    commands.approve(commands.service(where), plan_id, output, consent, minutes=minutes, note=note)
+
+
+@app.command()
+@spread
+def reject(
+    where: Where,
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """Say no to a plan, for good."""
+    from intentctl import commands
+
+    commands.reject(commands.service(where), plan_id, output, note)
+
+
+@app.command()
+@spread
 def get(
+    where: Where,
     name: Annotated[str | None, typer.Argument(help="A plan or operation; the topology without.")] = None,
     output: Output = Form.TABLE,
-    server: Server = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show what changes.")] = False,
 ) -> None:
     """Show what runs, a plan, or an operation."""
     from intentctl import commands
 
-    service = commands.service(server)
+    service = commands.service(where)
     commands.get(service, name, output)
     if watch:
         commands.watch(service, output)
@@ -389,11 +428,12 @@ def demo(
 
 
 @app.command()
-def doctor(output: Output = Form.TABLE, server: Server = None) -> None:
+@spread
+def doctor(where: Where, output: Output = Form.TABLE) -> None:
     """Check that this machine can run the service."""
     from intentctl.doctor import run
 
-    run(output, server)
+    run(output, where)
 
 
 def main() -> None:
@@ -401,6 +441,7 @@ def main() -> None:
     commands = [
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
     ]
+    commands += [group.name for group in app.registered_groups if group.name]
     if sys.stdin is None:  # closed: nothing can be read, and nobody asked
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     for stream in (sys.stdout, sys.stderr):

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import IO, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -15,6 +15,17 @@ from intent.document import from_document
 from intent.errors import DocumentError
 from intent.models import Intent
 from intentctl.status import failure
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.intents import (
     AmendmentDocument,
     AmendRequest,
@@ -47,11 +58,14 @@ class Client:
 
     serves = True
 
-    def __init__(self, url: str, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
+        """``key`` goes with every request."""
         if not url.startswith(("http://", "https://")):
             raise failure("error", f"--server {url!r}: is no http:// or https:// address")
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
+        self.key = key or "none"
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         # no proxy from the environment: the service is nearly always on this machine
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -110,14 +124,48 @@ class Client:
         body = ApplyRequest(acknowledge=list(acknowledge))
         return self._read(OperationDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:apply", body)
 
+    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        return self._read(ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:approve", asked)
+
+    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        return self._read(ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:reject", asked)
+
     def operation(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""
         return self._read(OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""
-        request = urllib.request.Request(f"{self.url}/v1/events", headers={"Accept": "text/event-stream"})  # noqa: S310 - scheme checked above
+        headers = {**self._headers, "Accept": "text/event-stream"}
+        request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
+
+    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+        """As the protocol says."""
+        return self._read(NewKeyDocument, "POST", "/v1/keys", asked)
+
+    def keys(self) -> KeysDocument:
+        """As the protocol says."""
+        return self._read(KeysDocument, "GET", "/v1/keys")
+
+    def revoke_key(self, prefix: str) -> KeyDocument:
+        """As the protocol says."""
+        return self._read(KeyDocument, "POST", f"/v1/keys/{_quoted(prefix)}:revoke")
+
+    def audit(self, page: AuditPage) -> AuditDocument:
+        """As the protocol says."""
+        return self._read(AuditDocument, "GET", f"/v1/audit?{_query(page)}")
+
+    def audit_head(self) -> HeadDocument:
+        """As the protocol says."""
+        return self._read(HeadDocument, "GET", "/v1/audit/head")
+
+    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+        """As the protocol says."""
+        which = "" if head is None else f"?head={_quoted(head)}"
+        return self._read(VerdictDocument, "GET", f"/v1/audit/verdict{which}")
 
     def models(self) -> ModelsDocument:
         """As the protocol says."""
@@ -154,7 +202,7 @@ class Client:
 
     def _call(self, method: str, path: str, body: BaseModel | None) -> bytes:
         data = None if body is None else json.dumps(body.model_dump(exclude_unset=True)).encode()
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - scheme checked above
         with self._open(request, self._timeout_s) as response:
             return response.read()
@@ -190,6 +238,10 @@ class Client:
 
 def _of(model: str | None, what: str) -> str:
     return f"/v1/{what}" if model is None else f"/v1/models/{_quoted(model)}/{what}"
+
+
+def _query(document: BaseModel) -> str:
+    return urlencode(document.model_dump(mode="json", exclude_none=True))
 
 
 def _quoted(name: str) -> str:

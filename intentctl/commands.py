@@ -12,10 +12,12 @@ from intent.models import Intent, Outcome
 from intentctl import render
 from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
+from intentctl.credentials import Place, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
 from intentctl.status import failure
 from intentctl.visible import visible
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.intents import FollowUp, VersionedFollowUp
 from service.documents.operations import OperationDocument
 from service.documents.plans import FrontiersDocument, PlanAnswer, PlanDocument, PlanRequest, When
@@ -35,18 +37,19 @@ class Consent:
     never_ask: bool
 
 
-def service(server: str | None) -> Client:
-    """The service at an address; nothing is asked of it yet."""
-    return Client(server or DEFAULT_SERVER)
+def service(place: Place) -> Client:
+    """The service at a place; nothing is asked of it yet."""
+    url = place.server or DEFAULT_SERVER
+    return Client(url, key_for(url, place.key_file))
 
 
-def source(server: str | None, deployment: Path | None) -> Operator:
+def source(place: Place, deployment: Path | None) -> Operator:
     """Who answers: a deployment file that was named, else the service, else the example in this process."""
     if deployment is not None:
         render.talk(f"working in this process with {deployment}; nothing can be applied")
         return from_file(deployment)
-    client = service(server)
-    if server is not None or client.reachable():
+    client = service(place)
+    if place.server is not None or client.reachable():
         return client
     if not EXAMPLE.is_file():
         raise failure("unreachable", f"no service answers at {client.url}; start one, or name a --deployment")
@@ -241,6 +244,38 @@ def _switch(
         raise
 
 
+def approve(
+    service: Operator, plan_id: str, form: Form, consent: Consent, *, minutes: float, note: str
+) -> None:
+    """Show a plan, ask, and say yes to what was shown.
+
+    Raises:
+        CommandError: nobody agreed.
+        ServiceError: the service refused.
+    """
+    plan = service.saved_plan(plan_id)
+    if form is Form.TABLE:
+        render.talk_rows(render.plan_rows(plan))
+    seen = _acknowledged(plan, consent)
+    _ask(plan, consent, "Approve")
+    asked = ApproveRequest(digest=plan.digest, minutes=minutes, acknowledge=seen, note=note)
+    _emit_approval(service.approve(plan_id, asked), form)
+
+
+def reject(service: Operator, plan_id: str, form: Form, note: str) -> None:
+    """Say no to a plan.
+
+    Raises:
+        ServiceError: the service refused.
+    """
+    _emit_approval(service.reject(plan_id, RejectRequest(note=note)), form)
+
+
+def _emit_approval(approval: ApprovalDocument, form: Form) -> None:
+    until = "" if approval.until_s is None else f" until {render.moment(approval.until_s)}"
+    render.emit(approval, form, [(approval.plan_id, f"{approval.verdict} by {approval.by}{until}")])
+
+
 def _to_its_end(source: Operator, operation: OperationDocument, timeout_s: float) -> OperationDocument:
     with render.switch_progress() as progress:
         for state in follow(source, operation.id, timeout_s):
@@ -380,14 +415,16 @@ def _acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
     return sorted({finding.code for finding in plan.to_acknowledge})
 
 
-def _ask(plan: PlanDocument, consent: Consent) -> None:
+def _ask(plan: PlanDocument, consent: Consent, what: str = "Apply") -> None:
     if consent.given:
         return
+    done = {"Apply": "applied", "Approve": "approved"}[what]
     if consent.never_ask or not sys.stdin.isatty():
-        raise failure("not_approved", f"{plan.id} was not applied: nobody can be asked; say yes with --yes")
+        raise failure("not_approved", f"{plan.id} was not {done}: nobody can be asked; say yes with --yes")
     shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
-    if not _says_yes(f"Apply {plan.id} ({visible(shapes)})? [y/N] "):
-        raise failure("not_approved", f"{plan.id} was not applied; later: intentctl apply {plan.id}")
+    if not _says_yes(f"{what} {plan.id} ({visible(shapes)})? [y/N] "):
+        later = f"intentctl {what.lower()} {plan.id}"
+        raise failure("not_approved", f"{plan.id} was not {done}; later: {later}")
 
 
 def _says_yes(question: str) -> bool:

@@ -19,6 +19,7 @@ from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
 from intentctl.commands import follow
+from intentctl.credentials import ADMIN_KEY_FILE
 from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
 from intentctl.render import plain
@@ -122,7 +123,8 @@ def started_service(deployment: Path) -> Iterator[Client]:
                 if not url:
                     log.seek(0)
                     raise failure("error", f"the service did not start: {log.read().strip()}")
-                yield Client(url)
+                key = Path(folder) / ADMIN_KEY_FILE
+                yield Client(url, key.read_text().strip() if key.is_file() else None)
             finally:
                 _stop(process)
 
@@ -142,7 +144,9 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
 
     model = (await asyncio.to_thread(client.topology)).model
     http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key="none", http_client=http) as openai:
+    async with AsyncOpenAI(
+        base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http
+    ) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         load = Load(openai, model, PROMPTS, MAX_TOKENS)
         await load.grow(QUIET_TOKENS)

@@ -13,6 +13,7 @@ from typing import Literal
 from intentctl import render
 from intentctl.arguments import Form
 from intentctl.commands import service
+from intentctl.credentials import Place
 from intentctl.status import failure
 from service.errors import ServiceError
 
@@ -28,13 +29,13 @@ class Check:
     detail: str
 
 
-def run(form: Form, server: str | None) -> None:
+def run(form: Form, place: Place) -> None:
     """Print every check.
 
     Raises:
         CommandError: one of them is bad.
     """
-    checks = list(_checks(server))
+    checks = list(_checks(place))
     document = {"checks": [asdict(check) for check in checks]}
     render.emit(document, form, [(check.name, f"{check.state}: {check.detail}") for check in checks])
     bad = [check.name for check in checks if check.state == "bad"]
@@ -42,7 +43,7 @@ def run(form: Form, server: str | None) -> None:
         raise failure("error", f"not ready: {', '.join(bad)}")
 
 
-def _checks(server: str | None) -> Iterator[Check]:
+def _checks(place: Place) -> Iterator[Check]:
     yield _python()
     yield _dependencies()
     yield _own_packages()
@@ -50,7 +51,7 @@ def _checks(server: str | None) -> Iterator[Check]:
     yield _data_dir()
     yield _shared_memory()
     yield _cores()
-    yield _service(server)
+    yield _service(place)
 
 
 def _python() -> Check:
@@ -146,8 +147,8 @@ def _cores() -> Check:
     return Check("cores", "ok", str(count))
 
 
-def _service(server: str | None) -> Check:
-    client = service(server)
+def _service(place: Place) -> Check:
+    client = service(place)
     try:
         state = client.health()
     except ServiceError as error:

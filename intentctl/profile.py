@@ -137,7 +137,7 @@ async def _measure(client: "Client", running: Running, design: Design) -> Readin
     kv_tokens = blocks(running.topology, running.model, running.cluster, BLOCK_TOKENS) * BLOCK_TOKENS
     http = DefaultAsyncHttpxClient(trust_env=False)
     async with AsyncOpenAI(
-        base_url=f"{client.url}/openai/v1", api_key="none", max_retries=0, http_client=http
+        base_url=f"{client.url}/openai/v1", api_key=client.key, max_retries=0, http_client=http
     ) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         return await Bench(client, openai, running.model).run(design, int(kv_tokens * KV_SHARE))

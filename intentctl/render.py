@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -328,6 +329,11 @@ def _switch(switch: Switch) -> str:
 
 def _to_move(sizes: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {size(value)}" for name, value in sizes.items())
+
+
+def moment(at_s: float) -> str:
+    """A moment for people."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def seconds(value: float) -> str:

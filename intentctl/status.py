@@ -23,6 +23,8 @@ class Exit(IntEnum):
     """Nobody said yes, or the policy says no."""
     UNREACHABLE = 7
     """No service answers."""
+    FORBIDDEN = 9
+    """The service knows no such key, or the key does not allow it."""
     TIMED_OUT = 8
     """It did not end in time; it may still go on."""
 
@@ -35,6 +37,8 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "too_large": Exit.REJECTED,
     "no_change": Exit.OK,
     "not_approved": Exit.NOT_APPROVED,
+    "unauthenticated": Exit.FORBIDDEN,
+    "forbidden": Exit.FORBIDDEN,
     "finding_not_acknowledged": Exit.NOT_APPROVED,
     "unreachable": Exit.UNREACHABLE,
     "stopping": Exit.UNREACHABLE,

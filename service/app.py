@@ -28,7 +28,13 @@ Tree = dict[str, Any]
 """An OpenAPI document, as FastAPI makes it."""
 
 MEDIA_TYPE = "application/problem+json"
-CODE_OF_STATUS = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED, 503: Code.OVERLOADED}
+CODE_OF_STATUS = {
+    401: Code.UNAUTHENTICATED,
+    403: Code.FORBIDDEN,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
+    503: Code.OVERLOADED,
+}
 
 DESCRIPTION = """Say what an LLM service must do; the running service reshapes itself to do it.
 
@@ -90,7 +96,8 @@ def create_app(parts: Composition) -> FastAPI:
     """The app over one composition; it owns none of its parts. Made in the loop that runs them."""
     app = control_api()
     app.state.parts = parts
-    app.state.operator = Served(parts, asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    app.state.operator_for = lambda caller: Served(parts, loop, caller)
     served = {
         name: Endpoint(
             serving.router,

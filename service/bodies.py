@@ -1,11 +1,15 @@
-"""The JSON of a request: read once, and refused where it is nested or branches so far that checking it would take long."""
+"""Routes with bounds: callers need the right that a route names, and JSON may not be so deep or wide that checking takes long."""
 
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
+
+from service.access.gate import CALLER, Caller
+from service.access.rights import RIGHTS, Right, roles_with
 
 MAX_DEPTH = 64
 MAX_VALUES = 20_000
@@ -31,17 +35,61 @@ class _Bounded(Request):
         return self._json
 
 
+RIGHT = "x-right"
+"""Under this name a route says in the OpenAPI document which right it needs."""
+
+
+def needs(right: Right) -> dict[str, Any]:
+    """What a route says of the right that it needs, as its ``openapi_extra``."""
+    return {RIGHT: right.value}
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends a request."""
+    caller = request.scope.get("state", {}).get(CALLER)
+    if caller is None:
+        raise HTTPException(401, "nobody is known to send this request")
+    found: Caller = caller
+    return found
+
+
 class BoundedRoute(APIRoute):
-    """A route whose body stays within bounds."""
+    """A route for those who have the right to it, whose body stays within bounds. Every answer has the request's id."""
+
+    @property
+    def right(self) -> Right | None:
+        """The right that it needs; None: anybody may ask."""
+        said = (self.openapi_extra or {}).get(RIGHT)
+        return Right(said) if said else None
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        """FastAPI's, told to read JSON through the bounds."""
-        handle = super().get_route_handler()
+        """FastAPI's, told to look at the caller first and to read JSON through the bounds."""
+        handle, right = super().get_route_handler(), self.right
 
         async def bounded(request: Request) -> Response:
-            return await handle(_Bounded(request.scope, request.receive))
+            if right is None:
+                return await handle(request)
+            caller = caller_of(request)
+            refuse_without(right, caller)
+            response = await handle(_Bounded(request.scope, request.receive))
+            response.headers["x-request-id"] = caller.request_id
+            return response
 
         return bounded
+
+
+def refuse_without(right: Right, caller: Caller) -> None:
+    """Refuse what a caller may not do.
+
+    Raises:
+        HTTPException: naming the roles that may.
+    """
+    if right not in RIGHTS[caller.role]:
+        roles = ", ".join(roles_with(right))
+        raise HTTPException(
+            403,
+            f"the key {caller.name!r} is a {caller.role}'s and may not {right}; a key of these roles may: {roles}",
+        )
 
 
 Branch = dict[str, object] | list[object]

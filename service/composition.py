@@ -10,6 +10,7 @@ from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
 from service import engines
+from service.access.office import Access, open_access
 from service.deployment import Deployment
 from service.events import EventBus
 from service.lock import take_lock
@@ -33,6 +34,7 @@ class Composition:
     profiles: Mapping[str, Mapping[str, Profile]]
     """Of each model's devices."""
     llm: LlmSettings | None
+    access: Access
     clients: ClientMetrics = field(default_factory=ClientMetrics)
 
 
@@ -45,12 +47,14 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         RuntimeFault: an engine cannot start.
     """
     deployment.refuse_unless_served()
-    llm = llm_settings(deployment.llm, settings) if deployment.llm else None
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
         store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
         stack.enter_context(take_lock(settings.folder))
         give_up_unfinished(store)
+        access = open_access(store, deployment, settings.folder)
+        own_key = access.keys.lend("the translator")
+        llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
         profiles = {
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
         }
@@ -61,7 +65,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], (store, events))
             servings[model.name] = await stack.enter_async_context(served)
-        yield Composition(deployment, servings, store, events, profiles, llm)
+        yield Composition(deployment, servings, store, events, profiles, llm, access)
 
 
 @asynccontextmanager

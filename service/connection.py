@@ -14,8 +14,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from service.clients import ClientLimits
-from service.intake import DISCARD, LINGER_S, Refusal
+from service.intake import DISCARD, LINGER_S
 from service.metrics import ClientMetrics
+from service.refusals import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,8 @@ from intent.windows import in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
+from service.access.auth import Auth, read_auth
+from service.access.policy import Approval, read_approval
 from service.clients import ClientLimits, read_clients
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
@@ -59,7 +61,8 @@ class Deployment:
     limits: Limits
     """They hold for each model."""
     clients: ClientLimits
-    approval: Literal["person", "nobody"]
+    auth: Auth
+    approval: Approval
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
@@ -143,6 +146,7 @@ def load(file: Path) -> Deployment:
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         limits=_limits(data.get("limits", {})),
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
+        auth=read_auth(source),
         approval=_approval(source),
         llm=_llm(source, models),
         profiles=_profiles(source, cluster),
@@ -150,17 +154,16 @@ def load(file: Path) -> Deployment:
     )
 
 
-def _approval(source: LocatedYaml) -> Literal["person", "nobody"]:
+def _approval(source: LocatedYaml) -> Approval:
     """Who may apply a plan; ``limits.approval`` is where older files say it."""
     said: Literal["person", "nobody"] | None = source.data.get("limits", {}).get("approval")
     if said is None:
-        by: Literal["person", "nobody"] = source.data.get("approval", {"by": "person"})["by"]
-        return by
+        return read_approval(source)
     instead = f"write `approval: {{by: {said}}}` at the top level instead"
     if "approval" in source.data:
         raise source.error(["limits", "approval"], f"is said twice; {instead}, and leave this out")
     log.warning("%s", source.error(["limits", "approval"], instead))
-    return said
+    return Approval(said)
 
 
 @cache

@@ -13,7 +13,24 @@ from intent.models import Intent, LlmSettings, Outcome
 from runtime.capabilities import Capabilities
 from selector.models import Profile
 from service import engines, intents, openslo, outlook, usecases
+from service.access import cases
+from service.access import consent as consents
+from service.access.gate import Caller
+from service.access.keys import redacted
+from service.access.office import Acts
 from service.deployment import Deployment
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.forms import Json
 from service.documents.intents import (
     AmendmentDocument,
     ExportDocument,
@@ -94,7 +111,7 @@ class FromFile:
         seen = usecases.to_acknowledge(intent)
         facts = {"intent_version": version if self.serves else None, "to_acknowledge": seen}
         made = [self._plan(intent, model, asked, intent_id) for model in models]
-        plans = tuple(plan.model_copy(update=facts) for plan in made)
+        plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
             self._save(intent, plan)
         return PlanAnswer(outcome="ok", intent=intent, plans=plans)
@@ -118,6 +135,14 @@ class FromFile:
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """Needs a service."""
         self._refuse(f"{plan_id} was not applied")
+
+    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+        """Needs a service."""
+        self._refuse(f"{plan_id} was not approved")
+
+    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+        """Needs a service."""
+        self._refuse(f"{plan_id} was not rejected")
 
     def operation(self, operation_id: str) -> OperationDocument:
         """Needs a service."""
@@ -143,6 +168,30 @@ class FromFile:
     def health(self) -> Health:
         """Needs a service."""
         self._refuse("nothing runs here")
+
+    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+        """Needs a service."""
+        self._refuse("no key was made")
+
+    def keys(self) -> KeysDocument:
+        """Needs a service."""
+        self._refuse("there are no keys here")
+
+    def revoke_key(self, prefix: str) -> KeyDocument:
+        """Needs a service."""
+        self._refuse(f"{prefix} was not revoked")
+
+    def audit(self, page: AuditPage) -> AuditDocument:
+        """Needs a service."""
+        self._refuse("there is no audit here")
+
+    def audit_head(self) -> HeadDocument:
+        """Needs a service."""
+        self._refuse("there is no audit here")
+
+    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+        """Needs a service."""
+        self._refuse("there is no audit here")
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:
         """As the protocol says."""
@@ -215,14 +264,19 @@ class Served(FromFile):
 
     serves = True
 
-    def __init__(self, parts: "Composition", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, parts: "Composition", loop: asyncio.AbstractEventLoop, caller: Caller) -> None:
+        """``caller`` is on whose behalf it acts, and who stands in the audit."""
         super().__init__(parts.deployment)
         self._parts, self._loop, self._store = parts, loop, parts.store
-        self._llm = parts.llm
+        self._caller, self._llm = caller, parts.llm
 
     def keep(self, text: str, now: str | None = None) -> VersionDocument:
         """As the protocol says."""
-        return intents.create(self.translate(text, now), self._store)
+        intent = self.translate(text, now)
+        with self._store.transaction():
+            kept = intents.create(intent, self._store)
+            self._acts.note("intent.create", kept.id, after={"text": redacted(kept.text)})
+        return kept
 
     def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
         """As the protocol says."""
@@ -231,7 +285,10 @@ class Served(FromFile):
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
         """As the protocol says."""
         kept = intents.Kept(self._store, self._deployment, self._llm)
-        return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
+        version = intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
+        after: Json = {"version": version.version, "text": redacted(version.text)}
+        self._acts.note("intent.amend", intent_id, before={"version": version.supersedes}, after=after)
+        return version
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
         """As the protocol says."""
@@ -244,8 +301,21 @@ class Served(FromFile):
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """As the protocol says."""
-        serving = self._serving(self.saved_plan(plan_id).model)
-        return self._in_loop(serving.apply(plan_id, acknowledge))
+        plan, rule = self.saved_plan(plan_id), self._deployment.approval
+        consents.refuse_nobody(rule)
+        known = consents.known_of(plan, self._acts)
+        consent = consents.consent(plan, rule, known, self._caller, acknowledge)
+        return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
+
+    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        plan = self.saved_plan(plan_id)
+        known = consents.known_of(plan, self._acts)
+        return consents.approve(plan, asked, self._deployment.approval, known, self._acts)
+
+    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        return consents.reject(self.saved_plan(plan_id), asked, self._acts)
 
     def operation(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""
@@ -261,6 +331,30 @@ class Served(FromFile):
         events = self._parts.events.subscribe(self._parts.events.last_id)
         while (event := self._in_loop(_next(events))) is not None:
             yield event
+
+    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+        """As the protocol says."""
+        return cases.create_key(self._parts.access, self._deployment.tenants, self._caller, asked)
+
+    def keys(self) -> KeysDocument:
+        """As the protocol says."""
+        return cases.keys(self._parts.access)
+
+    def revoke_key(self, prefix: str) -> KeyDocument:
+        """As the protocol says."""
+        return cases.revoke_key(self._parts.access, self._caller, prefix)
+
+    def audit(self, page: AuditPage) -> AuditDocument:
+        """As the protocol says."""
+        return cases.audit_page(self._parts.access, page)
+
+    def audit_head(self) -> HeadDocument:
+        """As the protocol says."""
+        return cases.audit_head(self._parts.access)
+
+    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+        """As the protocol says."""
+        return cases.verify_audit(self._parts.access, head)
 
     def models(self) -> ModelsDocument:
         """As the protocol says."""
@@ -300,7 +394,14 @@ class Served(FromFile):
         return self._parts.servings[self._deployment.model(model).name]
 
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
-        self._store.save_plan(intent, plan)
+        before: Json = {"topology": plan.now.text if plan.now else None}
+        with self._store.transaction():
+            self._store.save_plan(intent, plan)
+            self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
+
+    @property
+    def _acts(self) -> Acts:
+        return Acts(self._parts.access, self._caller)
 
     def _in_loop(self, work: Coroutine[None, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

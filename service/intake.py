@@ -1,27 +1,17 @@
 """What stands before the app: requests come in whole and within limits, or are refused before anything is made of them."""
 
 import asyncio
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import cast
 
+from service.access.gate import CALLER, Gate
 from service.clients import ClientLimits
-from service.documents.problems import Code, Problem
-from service.metrics import ClientMetrics, TurnedAway
-from service.openai_chunks import error_document
+from service.metrics import ClientMetrics
+from service.refusals import App, Headers, Message, Receive, Refusal, Send
 
-Message = MutableMapping[str, object]
-"""Of ASGI, as are the next three."""
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-
-INFERENCE = "/openai/v1"
 MAX_HEADERS = 100
 BULKY_BYTES = 32_768
 """Of a body whose checking may take some tens of milliseconds."""
@@ -33,32 +23,6 @@ DISCARD = "discard"
 """Under this name a connection has in its requests' state how it is told to throw away what still comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal(Exception):  # noqa: N818 - it is an answer
-    """Why a request is not taken, for its client and for the metrics."""
-
-    reason: TurnedAway
-    status: int
-    message: str
-    retry_after_s: int | None = None
-
-    def answer(self, path: str) -> tuple[Headers, bytes]:
-        """Headers and body, in the form that the errors of a path have."""
-        if path.startswith(INFERENCE):
-            kind = "server_error" if self.status >= 500 else "invalid_request_error"
-            media_type, document = "application/json", error_document(self.message, kind, code=self.reason)
-        else:
-            code = {413: Code.TOO_LARGE, 503: Code.OVERLOADED}.get(self.status, Code.INVALID_REQUEST)
-            problem = Problem.of(Code.STOPPING if self.reason == "stopping" else code, self.message)
-            media_type = "application/problem+json"
-            document = problem.model_copy(update={"status": self.status}).model_dump(mode="json")
-        body = json.dumps(document).encode()
-        headers = [("content-type", media_type), ("content-length", str(len(body))), ("connection", "close")]
-        if self.retry_after_s is not None:
-            headers.append(("retry-after", str(self.retry_after_s)))
-        return [(name.encode(), value.encode()) for name, value in headers], body
-
-
 class ClientLeftError(Exception):
     """Nobody waits for an answer."""
 
@@ -66,8 +30,8 @@ class ClientLeftError(Exception):
 class Intake:
     """The app behind limits. It knows what is under way, so that a service that stops can let it end."""
 
-    def __init__(self, app: App, limits: ClientLimits, metrics: ClientMetrics) -> None:
-        self._app, self._limits, self._metrics = app, limits, metrics
+    def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
+        self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
         self._num_acting = 0
         self._ended = asyncio.Event()
         self._bulky = asyncio.Lock()
@@ -118,6 +82,8 @@ class Intake:
         headers = cast("Headers", scope["headers"])
         if len(headers) > MAX_HEADERS:
             raise Refusal("head", 431, f"{len(headers)} headers; send at most {MAX_HEADERS}")
+        state = cast("dict[str, object]", scope.setdefault("state", {}))
+        state[CALLER] = self._gate.admit(scope)
         named = dict(headers)
         if b"content-length" not in named and b"transfer-encoding" not in named:
             return receive
@@ -151,11 +117,11 @@ class Intake:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientLeftError
-                    pieces.append(cast("bytes", message["body"]))
+                    pieces.append(cast("bytes", message.get("body", b"")))
                     size += len(pieces[-1])
                     if size > most:
                         raise self._too_large(size)
-                    if not message["more_body"]:
+                    if not message.get("more_body"):
                         return b"".join(pieces)
         except TimeoutError:
             text = f"{size} bytes of the body came in {timeout_s:g} s and no end; send it faster"

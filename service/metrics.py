@@ -29,7 +29,9 @@ def _is_sample(line: str) -> bool:
     return not line.startswith("#")
 
 
-TurnedAway = Literal["connections", "head", "slow_head", "too_large", "slow_body", "stopping", "unread"]
+TurnedAway = Literal[
+    "connections", "head", "slow_head", "too_large", "slow_body", "stopping", "unread", "key", "rate"
+]
 """Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 
 

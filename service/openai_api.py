@@ -18,12 +18,14 @@ from starlette.exceptions import HTTPException
 from runtime import grammar
 from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
 from runtime.router import Router
-from service.bodies import BoundedRoute
+from service.access.rights import Right
+from service.bodies import BoundedRoute, needs
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
 from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
 from service.openai_declaration import ParameterError, naming
 from service.openai_requests import ChatRequest, CompletionRequest, Generation
+from service.refusals import KINDS
 
 T = TypeVar("T")
 
@@ -64,16 +66,16 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
     _handle_errors(app)
     created_s = int(time.time())
 
-    @app.get("/models")
+    @app.get("/models", openapi_extra=needs(Right.INFER))
     async def models() -> Json:
         return {"object": "list", "data": [_model_document(name, created_s) for name in served]}
 
-    @app.get("/models/{name:path}")
+    @app.get("/models/{name:path}", openapi_extra=needs(Right.INFER))
     async def one_model(name: str) -> Json:
         _endpoint(name, served)
         return _model_document(name, created_s)
 
-    @app.post("/completions")
+    @app.post("/completions", openapi_extra=needs(Right.INFER))
     async def completions(body: CompletionRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
@@ -83,7 +85,7 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         generations = _generations(body, here, prompts, text)
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
-    @app.post("/chat/completions")
+    @app.post("/chat/completions", openapi_extra=needs(Right.INFER))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
@@ -250,8 +252,9 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
         code = "model_not_found" if error.status_code == 404 else None
+        kind = KINDS.get(error.status_code, "invalid_request_error")
         return JSONResponse(
-            error_document(error.detail, "invalid_request_error", code=code),
+            error_document(error.detail, kind, code=code),
             error.status_code,
             headers=error.headers,
         )

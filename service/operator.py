@@ -6,6 +6,17 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from intent.models import Intent
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.intents import (
     AmendmentDocument,
     ExportDocument,
@@ -74,6 +85,14 @@ class Operator(Protocol):
         """Start the switch to a plan's target. ``acknowledge``: the codes of findings that somebody has seen."""
         ...
 
+    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+        """Say yes to what was read of a plan, for a while."""
+        ...
+
+    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+        """Say no to a plan, for good."""
+        ...
+
     def operation(self, operation_id: str) -> OperationDocument:
         """How far a switch has come."""
         ...
@@ -96,6 +115,30 @@ class Operator(Protocol):
 
     def health(self) -> Health:
         """That the engine of every model runs."""
+        ...
+
+    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+        """Make a key; the answer is the only one that has the whole of it."""
+        ...
+
+    def keys(self) -> KeysDocument:
+        """All keys, without their secrets."""
+        ...
+
+    def revoke_key(self, prefix: str) -> KeyDocument:
+        """Let a key open nothing any more."""
+        ...
+
+    def audit(self, page: AuditPage) -> AuditDocument:
+        """What was done, newest first."""
+        ...
+
+    def audit_head(self) -> HeadDocument:
+        """The end of the audit's chain, to be kept elsewhere."""
+        ...
+
+    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+        """Whether the audit is what it was, and what it was at a head that was kept."""
         ...
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:

@@ -9,8 +9,21 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
-from service.bodies import BoundedRoute
+from service.access.gate import CALLER
+from service.access.rights import Right
+from service.bodies import BoundedRoute, needs
 from service.composition import Composition
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.forms import IntentForm
 from service.documents.intents import (
     AmendmentDocument,
@@ -39,7 +52,8 @@ from service.operator import Operator
 
 
 def _operator(request: Request) -> Operator:
-    return cast("Operator", request.app.state.operator)
+    """What acts on behalf of whoever asks."""
+    return cast("Operator", request.app.state.operator_for(request.scope["state"][CALLER]))
 
 
 def _parts(request: Request) -> Composition:
@@ -79,6 +93,7 @@ def _refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
 READING = (Code.INVALID_REQUEST, Code.STORE)
 WISHING = (*READING, Code.NOT_FOUND, Code.CLARIFY, Code.CONFLICT, Code.INFEASIBLE, Code.OUT_OF_SCOPE)
 LOOKING = (Code.NOT_FOUND, Code.STALE_PLAN, Code.INFEASIBLE, Code.STORE)
+DECIDING = (*READING, Code.NOT_FOUND, Code.ALREADY_DECIDED)
 APPLYING = (
     *READING,
     Code.NOT_FOUND,
@@ -94,7 +109,11 @@ APPLYING = (
 
 
 @routes.post(
-    "/v1/intents:translate", tags=["intents"], response_model=IntentForm, responses=_refusals(*READING)
+    "/v1/intents:translate",
+    tags=["intents"],
+    response_model=IntentForm,
+    responses=_refusals(*READING),
+    openapi_extra=needs(Right.SAY),
 )
 def translate(body: TranslateRequest, operator: Here) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
@@ -102,7 +121,10 @@ def translate(body: TranslateRequest, operator: Here) -> Intent:
 
 
 @routes.post(
-    "/v1/intents:amend", tags=["intents"], responses=_refusals(*READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE)
+    "/v1/intents:amend",
+    tags=["intents"],
+    responses=_refusals(*READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE),
+    openapi_extra=needs(Right.SAY),
 )
 def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
@@ -110,14 +132,23 @@ def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
 
 
 @routes.post(
-    "/v1/intents", tags=["intents"], status_code=201, responses=_refusals(*READING, Code.OUT_OF_SCOPE)
+    "/v1/intents",
+    tags=["intents"],
+    status_code=201,
+    responses=_refusals(*READING, Code.OUT_OF_SCOPE),
+    openapi_extra=needs(Right.SAY),
 )
 def create_intent(body: TranslateRequest, response: Response, operator: Here) -> VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
 
 
-@routes.get("/v1/intents/{intent_id:id}", tags=["intents"], responses=_refusals(*READING, Code.NOT_FOUND))
+@routes.get(
+    "/v1/intents/{intent_id:id}",
+    tags=["intents"],
+    responses=_refusals(*READING, Code.NOT_FOUND),
+    openapi_extra=needs(Right.LOOK),
+)
 def intent(
     intent_id: str, operator: Here, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
 ) -> VersionDocument:
@@ -130,6 +161,7 @@ def intent(
     tags=["intents"],
     status_code=201,
     responses=_refusals(*READING, Code.NOT_FOUND, Code.OUT_OF_SCOPE, Code.NO_CHANGE, Code.STALE_INTENT),
+    openapi_extra=needs(Right.SAY),
 )
 def amend_intent(
     intent_id: str, body: VersionedFollowUp, response: Response, operator: Here
@@ -146,6 +178,7 @@ def amend_intent(
         200: {"model": PlanAnswer, "description": "A question must be answered first"},
         **_refusals(*WISHING),
     },
+    openapi_extra=needs(Right.SAY),
 )
 def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnswer:
     """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
@@ -157,37 +190,68 @@ def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnsw
     return answer
 
 
-@routes.post("/v1/openslo:export", tags=["openslo"], responses=_refusals(*WISHING, Code.UNSUPPORTED))
+@routes.post(
+    "/v1/openslo:export",
+    tags=["openslo"],
+    responses=_refusals(*WISHING, Code.UNSUPPORTED),
+    openapi_extra=needs(Right.SAY),
+)
 def export_openslo(body: WishRequest, operator: Here) -> ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
 
 
-@routes.post("/v1/openslo:import", tags=["openslo"], responses=_refusals(*READING, Code.UNSUPPORTED))
+@routes.post(
+    "/v1/openslo:import",
+    tags=["openslo"],
+    responses=_refusals(*READING, Code.UNSUPPORTED),
+    openapi_extra=needs(Right.SAY),
+)
 def import_openslo(body: ImportRequest, operator: Here) -> ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     return operator.import_openslo(body.documents)
 
 
-@routes.get("/v1/plans/{plan_id:id}", tags=["plans"], responses=_refusals(Code.NOT_FOUND, Code.STORE))
+@routes.get(
+    "/v1/plans/{plan_id:id}",
+    tags=["plans"],
+    responses=_refusals(Code.NOT_FOUND, Code.STORE),
+    openapi_extra=needs(Right.LOOK),
+)
 def plan(plan_id: str, operator: Here) -> PlanDocument:
     """A plan made before."""
     return operator.saved_plan(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id:id}/simulation", tags=["plans"], responses=_refusals(*LOOKING))
+@routes.get(
+    "/v1/plans/{plan_id:id}/simulation",
+    tags=["plans"],
+    responses=_refusals(*LOOKING),
+    openapi_extra=needs(Right.LOOK),
+)
 def simulation(plan_id: str, operator: Here) -> SimulationDocument:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     return operator.simulation(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id:id}/frontiers", tags=["plans"], responses=_refusals(*LOOKING))
+@routes.get(
+    "/v1/plans/{plan_id:id}/frontiers",
+    tags=["plans"],
+    responses=_refusals(*LOOKING),
+    openapi_extra=needs(Right.LOOK),
+)
 def frontiers(plan_id: str, operator: Here) -> FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)
 
 
-@routes.post("/v1/plans/{plan_id:id}:apply", tags=["plans"], status_code=202, responses=_refusals(*APPLYING))
+@routes.post(
+    "/v1/plans/{plan_id:id}:apply",
+    tags=["plans"],
+    status_code=202,
+    responses=_refusals(*APPLYING),
+    openapi_extra=needs(Right.APPLY),
+)
 def apply(
     plan_id: str, response: Response, operator: Here, body: ApplyRequest | None = None
 ) -> OperationDocument:
@@ -200,8 +264,39 @@ def apply(
     return operation
 
 
+@routes.post(
+    "/v1/plans/{plan_id:id}:approve",
+    tags=["plans"],
+    status_code=201,
+    responses=_refusals(*DECIDING, Code.STALE_PLAN, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED),
+    openapi_extra=needs(Right.APPROVE),
+)
+def approve(plan_id: str, body: ApproveRequest, operator: Here) -> ApprovalDocument:
+    """Say yes to what was read of a plan, for a while; whoever may apply plans can then apply this one.
+
+    The plan is checked against what runs when it is applied. Words approve nothing: this is the only way, beside the
+    deployment's `approval.within`.
+    """
+    return operator.approve(plan_id, body)
+
+
+@routes.post(
+    "/v1/plans/{plan_id:id}:reject",
+    tags=["plans"],
+    status_code=201,
+    responses=_refusals(*DECIDING),
+    openapi_extra=needs(Right.APPROVE),
+)
+def reject(plan_id: str, operator: Here, body: RejectRequest | None = None) -> ApprovalDocument:
+    """Say no to a plan, for good; a yes that held ends."""
+    return operator.reject(plan_id, body or RejectRequest())
+
+
 @routes.get(
-    "/v1/operations/{operation_id:id}", tags=["operations"], responses=_refusals(Code.NOT_FOUND, Code.STORE)
+    "/v1/operations/{operation_id:id}",
+    tags=["operations"],
+    responses=_refusals(Code.NOT_FOUND, Code.STORE),
+    openapi_extra=needs(Right.LOOK),
 )
 def operation(operation_id: str, operator: Here) -> OperationDocument:
     """How far a switch has come."""
@@ -213,6 +308,7 @@ def operation(operation_id: str, operator: Here) -> OperationDocument:
     tags=["operations"],
     response_class=EventSourceResponse,
     responses=_refusals(Code.INVALID_REQUEST),
+    openapi_extra=needs(Right.LOOK),
 )
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header()] = None
@@ -223,34 +319,99 @@ async def events(
         yield ServerSentEvent(data=event.data, event=event.event, id=str(event.id))
 
 
-@routes.get("/v1/models", tags=["state"])
+@routes.get("/v1/models", tags=["state"], openapi_extra=needs(Right.LOOK))
 def models(operator: Here) -> ModelsDocument:
     """What runs of each model, on what, and whether it is being changed."""
     return operator.models()
 
 
-@routes.get("/v1/models/{model:path}/topology", tags=["state"], responses=_refusals(Code.NOT_FOUND))
+@routes.get(
+    "/v1/models/{model:path}/topology",
+    tags=["state"],
+    responses=_refusals(Code.NOT_FOUND),
+    openapi_extra=needs(Right.LOOK),
+)
 def topology_of(model: str, operator: Here) -> StateDocument:
     """What runs of one model, on what, and whether it is being changed."""
     return operator.topology(model)
 
 
-@routes.get("/v1/models/{model:path}/profiles", tags=["state"], responses=_refusals(Code.NOT_FOUND))
+@routes.get(
+    "/v1/models/{model:path}/profiles",
+    tags=["state"],
+    responses=_refusals(Code.NOT_FOUND),
+    openapi_extra=needs(Right.LOOK),
+)
 def profiles_of(model: str, operator: Here) -> ProfilesDocument:
     """A model's sizes and the profile of each of its device kinds, as plans take them."""
     return operator.profiles(model)
 
 
-@routes.get("/v1/topology", tags=["state"], responses=_refusals(Code.INVALID_REQUEST))
+@routes.get(
+    "/v1/topology", tags=["state"], responses=_refusals(Code.INVALID_REQUEST), openapi_extra=needs(Right.LOOK)
+)
 def topology(operator: Here) -> StateDocument:
     """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
-@routes.get("/v1/profiles", tags=["state"], responses=_refusals(Code.INVALID_REQUEST))
+@routes.get(
+    "/v1/profiles", tags=["state"], responses=_refusals(Code.INVALID_REQUEST), openapi_extra=needs(Right.LOOK)
+)
 def profiles(operator: Here) -> ProfilesDocument:
     """What predictions of the only model are made from; where several are served, each has a path of its own."""
     return operator.profiles()
+
+
+@routes.post(
+    "/v1/keys",
+    tags=["keys"],
+    status_code=201,
+    responses=_refusals(*READING),
+    openapi_extra=needs(Right.KEYS),
+)
+def create_key(body: KeyRequest, operator: Here) -> NewKeyDocument:
+    """Make a key. This answer alone has the whole of it; what is kept is a hash."""
+    return operator.create_key(body)
+
+
+@routes.get("/v1/keys", tags=["keys"], responses=_refusals(Code.STORE), openapi_extra=needs(Right.KEYS))
+def keys(operator: Here) -> KeysDocument:
+    """All keys, without their secrets."""
+    return operator.keys()
+
+
+@routes.post(
+    "/v1/keys/{prefix:id}:revoke",
+    tags=["keys"],
+    responses=_refusals(Code.NOT_FOUND, Code.CONFLICT, Code.STORE),
+    openapi_extra=needs(Right.KEYS),
+)
+def revoke_key(prefix: str, operator: Here) -> KeyDocument:
+    """Let a key open nothing any more, at once. The last key of an administrator stays."""
+    return operator.revoke_key(prefix)
+
+
+@routes.get("/v1/audit", tags=["audit"], responses=_refusals(*READING), openapi_extra=needs(Right.AUDIT))
+def audit(page: Annotated[AuditPage, Query()], operator: Here) -> AuditDocument:
+    """What was done, newest first: who, in which role, what, to what, from where."""
+    return operator.audit(page)
+
+
+@routes.get(
+    "/v1/audit/head", tags=["audit"], responses=_refusals(Code.STORE), openapi_extra=needs(Right.AUDIT)
+)
+def audit_head(operator: Here) -> HeadDocument:
+    """The end of the audit's chain: kept elsewhere, it shows later that nothing before it was changed."""
+    return operator.audit_head()
+
+
+@routes.get(
+    "/v1/audit/verdict", tags=["audit"], responses=_refusals(*READING), openapi_extra=needs(Right.AUDIT)
+)
+def verify_audit(operator: Here, head: str | None = None) -> VerdictDocument:
+    """Whether the audit is what it was: rows that were changed, removed, put in or moved, and a tail that was cut off."""
+    return operator.verify_audit(head)
 
 
 @routes.get("/healthz", tags=["state"], responses=_refusals(Code.ENGINE_LOST, Code.STOPPING))
@@ -259,7 +420,7 @@ def health(operator: Here) -> Health:
     return operator.health()
 
 
-@routes.get("/metrics", tags=["state"], response_class=Response)
+@routes.get("/metrics", tags=["state"], response_class=Response, openapi_extra=needs(Right.LOOK))
 async def metrics(parts: Parts) -> Response:
     """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
     servings = parts.servings.values()

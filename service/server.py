@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ipaddress
 import logging
 import signal
 import socket
@@ -20,7 +21,8 @@ from service.composition import Composition, compose
 from service.connection import MAX_HEAD_BYTES, Connection
 from service.deployment import Deployment, load
 from service.errors import StartError
-from service.intake import App, Intake
+from service.intake import Intake
+from service.refusals import App
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,12 +43,34 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     """
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     deployment = load(deployment_file)
+    _refuse_open_door(deployment, settings.host)
     with bind(settings.host, settings.port) as listener:
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         try:
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:
             raise StartError(f"the engine cannot start: {error}") from error
+
+
+def _refuse_open_door(deployment: Deployment, host: str) -> None:
+    """Refuse to listen to other machines without keys, and warn on this one."""
+    if deployment.auth.has_keys:
+        return
+    if host != "localhost" and not _is_loopback(host):
+        raise StartError(
+            f"{deployment.file} says `auth: none`: whoever reaches {host} could switch the service; listen on 127.0.0.1, "
+            "or leave `auth: none` out"
+        )
+    log.warning(
+        "%s says `auth: none`: everybody on this machine may do everything, without a key", deployment.file
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _serve(
@@ -62,7 +86,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, parts: Composition, announce: Callable[[str], None], log_level: str) -> None:
         limits = parts.deployment.clients
-        self.intake = Intake(cast("App", create_app(parts)), limits, parts.clients)
+        self.intake = Intake(cast("App", create_app(parts)), parts.access.gate, limits, parts.clients)
         config = uvicorn.Config(
             cast("ASGI3Application", self.intake),
             http=cast("type[asyncio.Protocol]", partial(Connection, limits, parts.clients)),

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+
+from pydantic import JsonValue
 
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
+from service.access.consent import Consent
+from service.access.office import Acts
 from service.deployment import Deployment
+from service.documents.forms import Json
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, TopologyDocument
 from service.documents.problems import Code
@@ -20,7 +24,7 @@ from service.events import EventBus
 from service.metrics import Metrics
 from service.models import ServedModel
 from service.store import Store
-from service.usecases import Situation, approve, new_id, refuse_unacknowledged
+from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged
 
 log = logging.getLogger(__name__)
 
@@ -94,30 +98,54 @@ class Serving:
             ),
         )
 
-    async def apply(self, plan_id: str, acknowledged: Collection[str] = ()) -> OperationDocument:
-        """Start the switch to a plan's target; answers with the operation at once.
+    async def apply(self, plan_id: str, consent: Consent, acts: Acts) -> OperationDocument:
+        """Start the switch to a plan's target, to which somebody said yes; answers with the operation at once.
 
-        ``acknowledged`` are the codes of findings that somebody has seen.
+        ``acts`` is where it is noted who did this.
 
         Raises:
             RefusedError: unknown, not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
         """
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
-            approve(plan, applied_by, self._deployment, self.situation())
-            refuse_unacknowledged(plan, acknowledged)
+            refuse_stale(plan, applied_by, self.situation())
+            refuse_unacknowledged(plan, consent.acknowledged)
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
                 )
                 raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
             operation = OperationDocument.planned(new_id("op"), plan, time.time())
-            if not await asyncio.to_thread(self._store.claim_plan, plan_id, operation):
+            if not await asyncio.to_thread(self._claim, plan, operation, consent, acts):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
                 raise RefusedError(Code.ALREADY_APPLIED, message)
             self._operation = operation
-            self._switch = asyncio.create_task(self._run(operation, plan.target.noun), name=operation.id)
+            run = self._run(operation, plan.target.noun, acts)
+            self._switch = asyncio.create_task(run, name=operation.id)
             return operation
+
+    def _claim(self, plan: PlanDocument, operation: OperationDocument, consent: Consent, acts: Acts) -> bool:
+        """Keep that a plan is applied, and by whom; False where it was already."""
+        before: Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
+        after: Json = {
+            "topology": plan.target.text,
+            "operation": operation.id,
+            "approved_by": consent.by,
+            "acknowledged": list[JsonValue](sorted(consent.acknowledged)),
+        }
+        with self._store.transaction():
+            is_ours = self._store.claim_plan(plan.id, operation)
+            if is_ours:
+                acts.note("plan.apply", plan.id, before=before, after=after)
+        return is_ours
+
+    def _end(self, operation: OperationDocument, acts: Acts) -> None:
+        """Keep how an operation ended."""
+        outcome = operation.error.reason or operation.error.code.value if operation.error else "done"
+        after: Json = {"outcome": outcome, "topology": str(self.engine.topology)}
+        with self._store.transaction():
+            self._store.save_operation(operation)
+            acts.note("switch.end", operation.id, after=after)
 
     async def settled(self) -> None:
         """Return when no switch is under way."""
@@ -138,7 +166,7 @@ class Serving:
             )
         return saved
 
-    async def _run(self, operation: OperationDocument, target: Topology) -> None:
+    async def _run(self, operation: OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
 
         def on_progress(progress: Progress) -> None:
@@ -162,7 +190,7 @@ class Serving:
                 Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log"
             )
         try:
-            await asyncio.to_thread(self._store.save_operation, operation)
+            await asyncio.to_thread(self._end, operation, acts)
         finally:
             self._operation = None
             self._events.publish("operation", operation)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from intent.models import LlmSettings
@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("~/.local/share/intentctl")
     database_url: str | None = None
     """SQLAlchemy URL; None is a SQLite file in ``data_dir``."""
+    key: SecretStr | None = None
+    """What the command line shows a service; a service itself does not read it."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     @property
@@ -52,8 +54,10 @@ def read_settings(**overrides: object) -> Settings:
         raise StartError(f"{name}={first['input']!r}: {first['msg']}") from error
 
 
-def llm_settings(endpoint: LlmEndpoint, settings: Settings) -> LlmSettings:
+def llm_settings(endpoint: LlmEndpoint, settings: Settings, own_key: str = "none") -> LlmSettings:
     """The translator's endpoint with its key filled in; that of a service with these settings where it is its own.
+
+    ``own_key`` opens the service itself.
 
     Raises:
         StartError: the key's variable is not set.
@@ -61,4 +65,6 @@ def llm_settings(endpoint: LlmEndpoint, settings: Settings) -> LlmSettings:
     if endpoint.key_variable and endpoint.key_variable not in os.environ:
         raise StartError(f"the deployment's llm takes its key from {endpoint.key_variable}, which is not set")
     key = os.environ[endpoint.key_variable] if endpoint.key_variable else "none"
+    if endpoint.base_url is None:
+        key = own_key
     return LlmSettings(endpoint.base_url or settings.inference_url, endpoint.model, key, endpoint.timeout_s)

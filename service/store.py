@@ -6,6 +6,7 @@ Every method blocks (a commit to disk) and may raise ``StoreError``; async calle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +23,9 @@ from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument
 from service.errors import StoreError
+
+_JOINED: ContextVar[Session | None] = ContextVar("transaction", default=None)
+"""The transaction that calls in this context are part of."""
 
 
 class Base(DeclarativeBase):
@@ -126,17 +130,29 @@ class Store:
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
-        """One transaction.
+        """One transaction; what is called inside of it joins it: all of it is written, or nothing.
 
         Raises:
             StoreError: whatever the database raised; nothing was written.
         """
+        outer = _JOINED.get()
         try:
+            if outer is not None:
+                yield outer
+                outer.flush()
+                return
             with Session(self._engine) as session, session.begin():
-                yield session
+                token = _JOINED.set(session)
+                try:
+                    yield session
+                finally:
+                    _JOINED.reset(token)
         except SQLAlchemyError as error:
             reason = getattr(error, "orig", None) or error
             raise StoreError(f"the store cannot be used: {reason}; see to the disk and its rights") from error
+
+    transaction = _session
+    """The same, for what other modules keep in the database."""
 
     def next_generation(self, model: str, topology: str) -> int:
         """Record that a topology of a model runs; later ones have higher numbers, across models and restarts."""

@@ -284,16 +284,12 @@ def refuse_unacknowledged(plan: PlanDocument, acknowledged: Collection[str]) -> 
     )
 
 
-def approve(plan: PlanDocument, applied_by: str | None, deployment: Deployment, situation: Situation) -> None:
-    """Let a plan be applied, or refuse it before anything is touched.
+def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation) -> None:
+    """Refuse a plan that does not fit what runs, before anything is touched.
 
     Raises:
-        RefusedError: not allowed by policy, applied before, made for another topology, or without a change.
+        RefusedError: applied before, made for another topology, or without a change.
     """
-    if deployment.approval == "nobody":
-        raise RefusedError(
-            Code.NOT_APPROVED, "this deployment's policy (approval.by) lets nobody apply a plan"
-        )
     if applied_by is not None:
         raise RefusedError(
             Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"

@@ -61,7 +61,12 @@ CONFINED = {
     "vllm": ("runtime/vllm_engine/",),
     "fastapi": ("service/app.py", "service/bodies.py", "service/routes.py", "service/openai_api.py"),
     "starlette": ("service/app.py", "service/bodies.py", "service/routes.py", "service/openai_api.py"),
-    "sqlalchemy": ("service/store.py",),
+    "sqlalchemy": (
+        "service/store.py",
+        "service/access/audit.py",
+        "service/access/key_store.py",
+        "service/access/approvals.py",
+    ),
     "langchain_openai": ("intent/llm/",),
     "langchain_core": ("intent/llm/",),
     "typer": ("intentctl/",),

@@ -1,5 +1,6 @@
 """Plans: what was asked, what would run instead, what that is predicted to do and why nothing better is known."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
@@ -114,6 +115,9 @@ class PlanDocument(Document):
     to_acknowledge: tuple[Finding, ...] = Field(
         default=(), description="findings that apply wants acknowledged, by code"
     )
+    digest: str = Field(
+        default="", description="what an approval is for: it changes with anything that the plan says"
+    )
     simulation: SimulationDocument | None = Field(default=None, exclude_if=lambda found: found is None)
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
@@ -121,6 +125,11 @@ class PlanDocument(Document):
     def changes(self) -> bool:
         """Whether the target is another than what runs."""
         return self.now is None or self.now.text != self.target.text
+
+    def sealed(self) -> "PlanDocument":
+        """With its digest: SHA-256 of all that it says, in hex."""
+        said = self.model_dump_json(exclude={"digest", "simulation"})
+        return self.model_copy(update={"digest": hashlib.sha256(said.encode()).hexdigest()})
 
 
 class InfeasibleDocument(Document):

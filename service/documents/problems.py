@@ -26,10 +26,14 @@ class Code(StrEnum):
     STALE_PLAN = "stale_plan"
     STALE_INTENT = "stale_intent"
     ALREADY_APPLIED = "already_applied"
+    ALREADY_DECIDED = "already_decided"
     FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
     SWITCH_IN_PROGRESS = "switch_in_progress"
     NO_CHANGE = "no_change"
     NOT_APPROVED = "not_approved"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    RATE_LIMITED = "rate_limited"
     UNSUPPORTED = "unsupported"
     SWITCH_ABORTED = "switch_aborted"
     ENGINE_LOST = "engine_lost"
@@ -67,10 +71,14 @@ STATUS: Mapping[Code, int] = {
     Code.STALE_PLAN: 409,
     Code.STALE_INTENT: 409,
     Code.ALREADY_APPLIED: 409,
+    Code.ALREADY_DECIDED: 409,
     Code.FINDING_NOT_ACKNOWLEDGED: 409,
     Code.SWITCH_IN_PROGRESS: 409,
     Code.NO_CHANGE: 409,
     Code.NOT_APPROVED: 403,
+    Code.UNAUTHENTICATED: 401,
+    Code.FORBIDDEN: 403,
+    Code.RATE_LIMITED: 429,
     Code.UNSUPPORTED: 422,
     Code.SWITCH_ABORTED: 500,
     Code.ENGINE_LOST: 503,

@@ -20,6 +20,7 @@ from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
 from service import engines
+from service.access.office import open_access
 from service.composition import Composition, serve
 from service.deployment import load
 from service.events import EventBus
@@ -59,11 +60,11 @@ SAMPLES = CpuSamples(
 DEPLOYMENT = """\
 apiVersion: intentctl/v1
 kind: Deployment
+auth: none
 cluster:
   nodes:
-    - name: local
-      link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}
-      gpus: [{kind: CPU, count: 4, memory_gb: 1}]
+    - {name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30},
+      gpus: [{kind: CPU, count: 4, memory_gb: 1}]}
 models:
   - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}
 windows: {peak: always}
@@ -192,5 +193,6 @@ class ScriptedService:
             servings[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
-        self.parts = Composition(deployment, servings, store, events, profiles, llm)
+        access = open_access(store, deployment, self._folder)
+        self.parts = Composition(deployment, servings, store, events, profiles, llm, access)
         return self.parts

@@ -11,6 +11,7 @@ from service.app import control_api
 from service.bodies import MAX_DEPTH, MAX_VALUES, refuse_outlandish
 from service.openai_api import openai_app
 from service.openai_requests import ChatRequest
+from tests.service.open_door import behind_open_door
 
 
 def nested(levels: int) -> object:
@@ -54,7 +55,8 @@ DEEPER = b"[" * 100_000
 async def test_both_interfaces_refuse_it_in_their_own_form(path, body, said):
     app = control_api()
     app.mount("/openai/v1", openai_app({}))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+    transport = httpx.ASGITransport(behind_open_door(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
         answer = await client.post(path, content=body, headers={"Content-Type": "application/json"})
 
     document = answer.json()

@@ -111,14 +111,14 @@ def test_what_cannot_be_is_refused_by_its_path(tmp_path, old, new, said):
 
 
 def test_who_approves_is_said_at_the_top_level(tmp_path):
-    assert load(write_deployment(tmp_path)).approval == "person"
-    assert load(write_deployment(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n")).approval == "nobody"
+    assert load(write_deployment(tmp_path)).approval.by == "person"
+    assert load(write_deployment(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n")).approval.by == "nobody"
 
 
 def test_where_older_files_say_who_approves_is_read_with_a_warning(tmp_path, caplog):
     old = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
 
-    assert load(write_deployment(tmp_path, old)).approval == "nobody"
+    assert load(write_deployment(tmp_path, old)).approval.by == "nobody"
     (warning,) = caplog.messages
     assert "deployment.yaml:" in warning
     assert "limits.approval: write `approval: {by: nobody}` at the top level instead" in warning

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from service.openai_api import openai_app
 from service.openai_declaration import ParameterError
 from service.openai_requests import ChatRequest, CompletionRequest
+from tests.service.open_door import behind_open_door
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 HELLO = {"role": "user", "content": "hello"}
@@ -21,7 +22,7 @@ def app() -> FastAPI:
 
 
 def refused(app: FastAPI, path: str, body: dict) -> dict:
-    answer = TestClient(app).post(path, json=body)
+    answer = TestClient(behind_open_door(app)).post(path, json=body)
     assert answer.status_code == 400, answer.text
     return answer.json()["error"]
 
@@ -246,7 +247,9 @@ def test_what_chat_cannot_have_is_refused_by_name(app, parameters, param, said):
 
 @pytest.mark.parametrize("body", ["[]", "5", "null", "{", ""])
 def test_a_body_that_is_no_object_is_refused(app, body):
-    answer = TestClient(app).post("/completions", content=body, headers={"content-type": "application/json"})
+    answer = TestClient(behind_open_door(app)).post(
+        "/completions", content=body, headers={"content-type": "application/json"}
+    )
 
     assert answer.status_code == 400
     assert json.loads(answer.text)["error"]["param"] is None

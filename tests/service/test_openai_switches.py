@@ -11,6 +11,7 @@ import pytest
 from runtime.router import Router
 from service.openai_api import Endpoint, openai_app
 from tests.runtime.scripted import Script, ScriptedEngine, topology
+from tests.service.open_door import behind_open_door
 from tests.service.scripted import HERMES, character_tokenizer
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern", "days": [1, 2]}}\n</tool_call>'
@@ -26,7 +27,7 @@ async def chunks_of(path: str, body: dict, cut_after: int | None) -> list[dict]:
     script = Script(says=(*tokenizer.encode(SAYS), 0))
     engine = ScriptedEngine(topology(1, 1), script, max_tokens=1000)
     async with Router(engine, tokenizer) as router:
-        app = openai_app({"m": Endpoint(router, context_tokens=900, vocab_size=98)})
+        app = behind_open_door(openai_app({"m": Endpoint(router, context_tokens=900, vocab_size=98)}))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             engine.hold()

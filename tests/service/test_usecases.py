@@ -126,12 +126,12 @@ def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_
     situation = usecases.Situation(deployment.model().start, generation=4)
 
     with pytest.raises(RefusedError) as refused:
-        usecases.approve(plan, applied_by, deployment, situation)
+        usecases.refuse_stale(plan, applied_by, situation)
     assert refused.value.code is code
 
 
 def test_a_fresh_plan_may_be_applied(deployment):
-    usecases.approve(document(), None, deployment, usecases.Situation(deployment.model().start, generation=4))
+    usecases.refuse_stale(document(), None, usecases.Situation(deployment.model().start, generation=4))
 
 
 def finding(code, evidence):

@@ -1,0 +1,176 @@
+"""`intentctl keys` and `intentctl audit`: who may use the service, and what was done with it."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from intentctl.arguments import Form, spread
+from intentctl.options import Output, Where
+from intentctl.status import failure
+
+if TYPE_CHECKING:
+    from intentctl.render import Row
+    from service.documents.access import EntryDocument, KeyDocument, VerdictDocument
+
+keys = typer.Typer(
+    help="Keys: who may use the service, and for what.", no_args_is_help=True, rich_markup_mode=None
+)
+audit = typer.Typer(
+    help="What was done, by whom, and that nobody changed it since.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class RoleName(StrEnum):
+    """What a key may be for; as ``service.access.rights`` has it, which nothing waits for here."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    ADMIN = "admin"
+    TENANT = "tenant"
+    GATEWAY = "gateway"
+
+
+@keys.command("create")
+@spread
+def create_key(
+    where: Where,
+    name: Annotated[str, typer.Argument(help="Who will have it; stands in the audit.")],
+    role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")
+    ] = None,
+    days: Annotated[float | None, typer.Option("--days", help="Until it expires; never without.")] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Make a key and print it: this once, for only a hash of it is kept."""
+    from pydantic import ValidationError
+
+    from intentctl import render
+    from intentctl.commands import service
+    from service.documents.access import KeyRequest
+
+    said = {"name": name, "role": role.value, "tenant": tenant, "days": days}
+    try:
+        asked = KeyRequest.model_validate({key: value for key, value in said.items() if value is not None})
+    except ValidationError as error:
+        raise typer.BadParameter(
+            "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+        ) from None
+    made = service(where).create_key(asked)
+    if output is not Form.TABLE:
+        render.emit(made, output, ())
+        return
+    render.talk(f"a key for {made.name}, {made.role}; it is shown this once")
+    print(made.key)
+
+
+@keys.command("list")
+@spread
+def list_keys(where: Where, output: Output = Form.TABLE) -> None:
+    """Show all keys: whose, for what, and whether they still open anything."""
+    from intentctl import render
+    from intentctl.commands import service
+
+    found = service(where).keys()
+    render.emit(found, output, [(key.prefix, _about(key)) for key in found.keys])
+
+
+@keys.command("revoke")
+@spread
+def revoke_key(
+    where: Where,
+    prefix: Annotated[str, typer.Argument(help="Of the key, as `keys list` shows it.")],
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a key open nothing any more, at once."""
+    from intentctl import render
+    from intentctl.commands import service
+
+    gone = service(where).revoke_key(prefix)
+    render.emit(gone, output, [(gone.prefix, _about(gone))])
+
+
+@audit.command("list")
+@spread
+def list_audit(
+    where: Where,
+    limit: Annotated[int, typer.Option("--limit", help="How many entries.", min=1, max=500)] = 50,
+    before: Annotated[
+        int | None, typer.Option("--before", help="Entries with a lower number.", min=1)
+    ] = None,
+    act: Annotated[str | None, typer.Option("--act", help="Only these, as plan.apply.")] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what was done, newest first."""
+    from intentctl import render
+    from intentctl.commands import service
+    from service.documents.access import AuditPage
+
+    found = service(where).audit(AuditPage(before=before, limit=limit, act=act))
+    render.emit(found, output, [_entry(entry) for entry in found.entries])
+    if found.next is not None and output is Form.TABLE:
+        render.talk(f"older ones: intentctl audit list --before {found.next}")
+
+
+@audit.command("head")
+@spread
+def audit_head(where: Where, output: Output = Form.TABLE) -> None:
+    """Print the end of the chain: keep it elsewhere, and `audit verify --head` shows that nothing before it was changed."""
+    from intentctl import render
+    from intentctl.commands import service
+
+    head = service(where).audit_head()
+    if output is not Form.TABLE:
+        render.emit(head, output, ())
+        return
+    print(head.head)
+
+
+@audit.command("verify")
+@spread
+def verify_audit(
+    where: Where,
+    head: Annotated[str | None, typer.Option("--head", help="An end of the chain that was kept.")] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Check that no entry was changed, removed, put in or moved; the exit code is 1 where one was."""
+    from intentctl import render
+    from intentctl.commands import service
+
+    verdict = service(where).verify_audit(head)
+    render.emit(verdict, output, _verdict(verdict))
+    if not verdict.is_whole:
+        raise failure("error", f"the audit is not what it was: {len(verdict.flaws)} flaws")
+
+
+def _about(key: "KeyDocument") -> str:
+    """Whose a key is, for what, and until when."""
+    from intentctl import render
+
+    whose = f"{key.name}, {key.role}" + (f" {key.tenant}" if key.tenant else "")
+    made = f"made {render.moment(key.created_s)} by {key.created_by}"
+    if key.revoked_s is not None:
+        return f"{whose}; {made}; revoked {render.moment(key.revoked_s)}"
+    return f"{whose}; {made}" + (
+        f"; until {render.moment(key.expires_s)}" if key.expires_s is not None else ""
+    )
+
+
+def _entry(entry: "EntryDocument") -> "Row":
+    from intentctl import render
+
+    where = f" from {entry.origin}" if entry.origin else ""
+    changed = "".join(f"; {name} {value}" for name, value in entry.after.items() if value is not None)
+    return str(
+        entry.seq
+    ), f"{render.moment(entry.at_s)} {entry.who} ({entry.role}){where}: {entry.act} {entry.subject}{changed}"
+
+
+def _verdict(verdict: "VerdictDocument") -> "list[Row]":
+    if verdict.is_whole:
+        return [("audit", f"whole: {verdict.entries} entries")]
+    return [(f"entry {flaw.seq}", flaw.problem) for flaw in verdict.flaws]

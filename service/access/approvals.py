@@ -1,0 +1,61 @@
+"""What people said to plans: one yes or no for each, for a while, and for what the plan said then."""
+
+import time
+
+from sqlalchemy import JSON, delete, or_
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.documents.approvals import ApprovalDocument
+from service.errors import StoreError
+from service.store import Base, Store
+
+
+class ApprovalRow(Base):
+    """The present word on a plan; earlier ones are in the audit."""
+
+    __tablename__ = "approvals"
+    plan_id: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    verdict: Mapped[str]
+    by: Mapped[str]
+    role: Mapped[str]
+    at_s: Mapped[float]
+    until_s: Mapped[float | None]
+    acknowledged: Mapped[list[str]] = mapped_column(JSON)
+    note: Mapped[str]
+
+
+class Approvals:
+    """Approvals in the database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of(self, plan_id: str, now_s: float | None = None) -> ApprovalDocument | None:
+        """What holds for a plan now; None: nobody has said anything, or it is over."""
+        with self._store.transaction() as session:
+            row = session.get(ApprovalRow, plan_id)
+            found = ApprovalDocument.model_validate(row) if row else None
+        moment_s = time.time() if now_s is None else now_s
+        is_over = found is not None and found.until_s is not None and moment_s >= found.until_s
+        return None if is_over else found
+
+    def keep(self, approval: ApprovalDocument) -> bool:
+        """Keep what somebody said; False where somebody else's yes or no holds. A no may follow a yes."""
+        replaced = delete(ApprovalRow).where(ApprovalRow.plan_id == approval.plan_id)
+        if approval.verdict == "approved":
+            is_over = ApprovalRow.until_s.is_not(None) & (ApprovalRow.until_s <= approval.at_s)
+            replaced = replaced.where(or_(is_over))
+        else:
+            replaced = replaced.where(ApprovalRow.verdict == "approved")
+        said = approval.model_dump(mode="json")
+        try:
+            with self._store.transaction() as session:
+                session.execute(replaced)
+                session.add(ApprovalRow(**said))
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                return False
+            raise
+        return True

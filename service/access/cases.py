@@ -1,0 +1,92 @@
+"""What is done with keys and the audit, on behalf of somebody."""
+
+import time
+from collections.abc import Collection
+
+from service.access.chain import Head
+from service.access.gate import Caller
+from service.access.office import Access
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    EntryDocument,
+    FlawDocument,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.problems import Code, Detail
+from service.errors import RefusedError
+
+DAY_S = 86_400
+
+
+def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: KeyRequest) -> NewKeyDocument:
+    """Make a key, and keep in the audit who had it made.
+
+    Raises:
+        RefusedError: there is no such tenant.
+    """
+    if asked.tenant is not None and asked.tenant not in tenants:
+        known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
+        message = f"there is no tenant {asked.tenant!r} here; there are {known}"
+        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/tenant", message, "unknown_tenant")])
+    expires_s = None if asked.days is None else time.time() + asked.days * DAY_S
+    with access.keys.change():
+        whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s)
+        made = KeyDocument.of(key)
+        access.audit.add(caller, "key.create", key.prefix, after=made.model_dump(mode="json"))
+    return NewKeyDocument(key=whole, **dict(made))
+
+
+def keys(access: Access) -> KeysDocument:
+    """All keys, oldest first."""
+    return KeysDocument(keys=tuple(map(KeyDocument.of, access.keys.kept())))
+
+
+def revoke_key(access: Access, caller: Caller, prefix: str) -> KeyDocument:
+    """Let a key open nothing any more.
+
+    Raises:
+        RefusedError: there is none, or it is the last of an administrator.
+    """
+    with access.keys.change():
+        key = access.keys.revoke(prefix)
+        if key is None:
+            raise RefusedError(Code.NOT_FOUND, f"no key {prefix}; `intentctl keys list` shows all")
+        if not access.keys.has_admin():
+            message = f"{prefix} is the last key of an administrator; make another first, or nobody could"
+            raise RefusedError(Code.CONFLICT, message)
+        access.audit.add(caller, "key.revoke", prefix, after={"name": key.name, "role": key.role.value})
+    return KeyDocument.of(key)
+
+
+def audit_page(access: Access, page: AuditPage) -> AuditDocument:
+    """Entries, newest first."""
+    entries = access.audit.page(page.before, page.limit, page.act)
+    following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
+    return AuditDocument(entries=tuple(map(EntryDocument.model_validate, entries)), next=following)
+
+
+def audit_head(access: Access) -> HeadDocument:
+    """The end of the chain."""
+    head = access.audit.head()
+    return HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
+
+
+def verify_audit(access: Access, head: str | None) -> VerdictDocument:
+    """Whether the chain is what it was.
+
+    Raises:
+        RefusedError: the head is none.
+    """
+    try:
+        known = None if head is None else Head.parse(head)
+    except ValueError as error:
+        raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail("/head", str(error))]) from None
+    flaws = access.audit.verify(known)
+    found = tuple(FlawDocument.model_validate(flaw) for flaw in flaws)
+    return VerdictDocument(is_whole=not found, entries=access.audit.head().seq, flaws=found)

@@ -1,0 +1,120 @@
+"""Keys as the store keeps them, and the one that a service makes for itself on its first start."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from service.access.keys import Key, Keyring, digest_of, new_secret
+from service.access.rights import Role
+from service.errors import StoreError
+from service.store import Base, Store
+
+ADMIN_KEY_FILE = "admin.key"
+MACHINE = "this machine"
+"""The name of the key that a service makes for those who may read its data folder."""
+
+
+class KeyRow(Base):
+    """A key, without its secret."""
+
+    __tablename__ = "keys"
+    prefix: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    name: Mapped[str] = mapped_column(index=True)
+    role: Mapped[str]
+    tenant: Mapped[str | None]
+    created_s: Mapped[float]
+    created_by: Mapped[str]
+    expires_s: Mapped[float | None]
+    revoked_s: Mapped[float | None]
+
+
+class KeyStore:
+    """The keys in the database, and the ring that requests are looked up in, which always says the same."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.ring = store, Keyring()
+        self._lent: list[Key] = []
+        self._read()
+
+    def create(
+        self, name: str, role: Role, tenant: str | None, created_by: str, expires_s: float | None = None
+    ) -> tuple[str, Key]:
+        """Make a key; the whole of it is never to be had again."""
+        whole, prefix = new_secret()
+        key = Key(prefix, digest_of(whole), name, role, tenant, time.time(), created_by, expires_s)
+        with self.change() as session:
+            session.add(KeyRow(**asdict(key)))
+        return whole, key
+
+    def revoke(self, prefix: str) -> Key | None:
+        """Let a key open nothing any more; None where there is none. One that was revoked stays as it is."""
+        once = update(KeyRow).where(KeyRow.prefix == prefix, KeyRow.revoked_s.is_(None))
+        with self.change() as session:
+            session.execute(once.values(revoked_s=time.time()))
+            row = session.get(KeyRow, prefix)
+            return _key(row) if row else None
+
+    def has_admin(self) -> bool:
+        """Whether some key of an administrator opens something now."""
+        now_s = time.time()
+        with self._store.transaction() as session:
+            admins = session.scalars(select(KeyRow).where(KeyRow.role == Role.ADMIN.value))
+            return any(not _key(row).wrong(now_s) for row in admins)
+
+    @contextmanager
+    def change(self) -> Iterator[Session]:
+        """A transaction; the ring says what the database does when it is committed, and as before when it is not."""
+        try:
+            with self._store.transaction() as session:
+                yield session
+        finally:
+            self._read()
+
+    def lend(self, name: str) -> str:
+        """A key for a part of the service itself, to generate with; it ends with the process."""
+        whole, prefix = new_secret()
+        self._lent.append(Key(prefix, digest_of(whole), name, Role.TENANT, None, time.time(), MACHINE))
+        self._read()
+        return whole
+
+    def kept(self) -> list[Key]:
+        """All keys in the database, oldest first."""
+        with self._store.transaction() as session:
+            rows = session.scalars(select(KeyRow).order_by(KeyRow.created_s, KeyRow.prefix))
+            return [_key(row) for row in rows]
+
+    def _read(self) -> None:
+        self.ring.become([*self.kept(), *self._lent])
+
+
+def make_admin_key(keys: KeyStore, folder: Path) -> Path | None:
+    """Write a key of an administrator to a file of this user alone, unless there is an administrator; the file's path.
+
+    Raises:
+        StoreError: the file cannot be written; no key was made then.
+    """
+    if keys.has_admin():
+        return None
+    file = folder / ADMIN_KEY_FILE
+    draft = folder / f".{ADMIN_KEY_FILE}.{os.getpid()}"
+    try:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
+            whole, _ = keys.create(MACHINE, Role.ADMIN, None, "first start")
+            text.write(whole + "\n")
+        draft.replace(file)
+    except OSError as error:
+        raise StoreError(f"the administrator's key cannot be written to {file}: {error.strerror}") from error
+    return file
+
+
+def _key(row: KeyRow) -> Key:
+    values = {field.name: getattr(row, field.name) for field in fields(Key)}
+    return Key(**{**values, "role": Role(row.role)})

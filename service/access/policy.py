@@ -1,0 +1,88 @@
+"""Whether a plan needs somebody's yes: the rules of the deployment's ``approval``. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from service.documents.plans import PlanDocument
+from service.located_yaml import LocatedYaml, Section
+
+By = Literal["person", "another", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What may be applied without anybody's yes; what is None or empty bounds nothing."""
+
+    most_stop_ms: float | None = None
+    """Predicted."""
+    per_hour: int | None = None
+    """Plans that are applied."""
+    per_day: int | None = None
+    windows: tuple[str, ...] = ()
+    """That plans may be for."""
+    devices: int | None = None
+    """Of the target."""
+    quality_loss: float | None = None
+    """Of the target; a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Who has to say yes to a plan."""
+
+    by: By = "person"
+    """``another``: not the one who had the plan made. ``nobody``: plans cannot be applied."""
+    within: Within | None = None
+    """None: always somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Plans of a model that were applied lately."""
+
+    last_hour: int
+    last_day: int
+
+
+def beyond(plan: PlanDocument, within: Within, applied: Applied) -> tuple[str, ...]:
+    """Why a plan is not within what needs no yes; empty: it is."""
+    found = list[str]()
+    stop_ms = plan.switch.stop_s * 1000 if plan.switch else None
+    if within.most_stop_ms is not None and (stop_ms is None or stop_ms > within.most_stop_ms):
+        said = "not predicted" if stop_ms is None else f"{stop_ms:.1f} ms"
+        found.append(f"its stop is {said}, over {within.most_stop_ms:g} ms (most_stop_ms)")
+    if within.per_hour is not None and applied.last_hour >= within.per_hour:
+        found.append(f"{applied.last_hour} plans were applied in the last hour (per_hour: {within.per_hour})")
+    if within.per_day is not None and applied.last_day >= within.per_day:
+        found.append(f"{applied.last_day} plans were applied in the last day (per_day: {within.per_day})")
+    if within.windows and plan.window not in within.windows:
+        found.append(f"it is for {plan.window} (windows: {', '.join(within.windows)})")
+    num_devices = len(plan.target.devices)
+    if within.devices is not None and num_devices > within.devices:
+        found.append(f"it takes {num_devices} devices (devices: {within.devices})")
+    loss = plan.prediction.quality_loss
+    if within.quality_loss is not None and loss > within.quality_loss:
+        found.append(f"it loses {loss:.1%} of quality (quality_loss: {within.quality_loss:g})")
+    if plan.to_acknowledge:
+        codes = ", ".join(sorted({finding.code for finding in plan.to_acknowledge}))
+        found.append(f"a person has to see its findings ({codes})")
+    return tuple(found)
+
+
+def read_approval(source: LocatedYaml) -> Approval:
+    """What the file says under ``approval``.
+
+    Raises:
+        DeploymentError: a window is none of this deployment's.
+    """
+    said: Section = source.get(("approval",)) or {"by": "person"}
+    rules: Section | None = said.get("within")
+    if rules is None:
+        return Approval(said["by"])
+    windows = tuple(rules.get("windows", ()))
+    known = source.data.get("windows", {})
+    for place, name in enumerate(windows):
+        if name not in known:
+            words = f"no window {name!r} in this deployment; it has {', '.join(known) or 'none'}"
+            raise source.error(["approval", "within", "windows", place], words)
+    return Approval(said["by"], Within(**{**rules, "windows": windows}))

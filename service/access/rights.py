@@ -1,0 +1,54 @@
+"""Roles and what each may do: one table. Pure."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Right(StrEnum):
+    """What can be allowed. Every route names the one that it needs."""
+
+    LOOK = "look"
+    """See what is and was: intents, plans, operations, events, metrics."""
+    SAY = "say"
+    """Turn words into intents and plans, which changes nothing that runs."""
+    APPLY = "apply"
+    """Start, cancel and undo switches that are approved."""
+    APPROVE = "approve"
+    """Approve and reject plans."""
+    AUDIT = "audit"
+    """Read the audit."""
+    KEYS = "keys"
+    """Make, list and revoke keys."""
+    INFER = "infer"
+    """Generate with the models that are served."""
+
+
+class Role(StrEnum):
+    """What a key is for."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    ADMIN = "admin"
+    TENANT = "tenant"
+    """A tenant's clients: their requests are that tenant's."""
+    GATEWAY = "gateway"
+    """A proxy before several tenants' clients, which says in a header whose request it is."""
+
+
+_OPERATOR = frozenset({Right.LOOK, Right.SAY, Right.APPLY, Right.INFER})
+_APPROVER = _OPERATOR | {Right.APPROVE, Right.AUDIT}
+
+RIGHTS: Mapping[Role, frozenset[Right]] = {
+    Role.VIEWER: frozenset({Right.LOOK}),
+    Role.OPERATOR: _OPERATOR,
+    Role.APPROVER: _APPROVER,
+    Role.ADMIN: _APPROVER | {Right.KEYS},
+    Role.TENANT: frozenset({Right.INFER}),
+    Role.GATEWAY: frozenset({Right.INFER}),
+}
+
+
+def roles_with(right: Right) -> tuple[Role, ...]:
+    """The roles that have a right, in the table's order."""
+    return tuple(role for role, rights in RIGHTS.items() if right in rights)

@@ -1,0 +1,115 @@
+"""Keys and the audit as the API shows them; a secret stands in one answer only, to whoever had the key made."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from service.access.keys import Key
+from service.access.rights import Role
+from service.documents.forms import Document, Json, Request
+
+Name = Annotated[
+    str, Field(min_length=1, max_length=64, pattern=r"^[\w.@+ -]+$", examples=["ci", "ada@example.org"])
+]
+
+
+class KeyRequest(Request):
+    """A key that is to be made."""
+
+    name: Name = Field(description="who will have it; stands in the audit")
+    role: Role
+    tenant: str | None = Field(
+        default=None, description="whose requests it makes: with the role `tenant`, and only then"
+    )
+    days: float | None = Field(default=None, gt=0, le=3650, description="until it expires; null: never")
+
+    @model_validator(mode="after")
+    def _tenant_with_its_role(self) -> "KeyRequest":
+        if (self.tenant is not None) is not (self.role is Role.TENANT):
+            raise ValueError("a tenant is named for the role tenant, and for no other")
+        return self
+
+
+class KeyDocument(Document):
+    """A key, without its secret."""
+
+    prefix: str = Field(examples=["k3v90ab2"])
+    name: str
+    role: Role
+    tenant: str | None
+    created_s: float
+    created_by: str
+    expires_s: float | None
+    revoked_s: float | None
+
+    @classmethod
+    def of(cls, key: Key) -> "KeyDocument":
+        """What may be shown of a key."""
+        return cls(**{name: getattr(key, name) for name in cls.model_fields})
+
+
+class NewKeyDocument(KeyDocument):
+    """A key that was made just now."""
+
+    key: str = Field(description="the whole key; it is shown this once")
+
+
+class KeysDocument(Document):
+    """All keys, oldest first."""
+
+    keys: tuple[KeyDocument, ...]
+
+
+class EntryDocument(Document):
+    """One act."""
+
+    seq: int
+    at_s: float = Field(description="unix seconds")
+    who: str
+    key: str = Field(description="the prefix of their key; empty where there is none")
+    role: str
+    act: str = Field(examples=["plan.apply"])
+    subject: str
+    before: Json
+    after: Json
+    origin: str = Field(description="the address that it came from")
+    request_id: str
+    hash: str
+
+
+class AuditPage(Request):
+    """Which entries are wanted."""
+
+    before: int | None = Field(default=None, ge=1, description="entries with a lower number")
+    limit: int = Field(default=50, ge=1, le=500)
+    act: str | None = None
+
+
+class AuditDocument(Document):
+    """What was done, newest first."""
+
+    entries: tuple[EntryDocument, ...]
+    next: int | None = Field(description="`before` of the next page; null: there is none")
+
+
+class HeadDocument(Document):
+    """The end of the audit's chain."""
+
+    seq: int
+    hash: str
+    head: str = Field(description="both, as `verify` takes them")
+
+
+class FlawDocument(Document):
+    """A place where the audit is not what it was."""
+
+    seq: int
+    problem: str
+
+
+class VerdictDocument(Document):
+    """Whether the audit is what it was."""
+
+    is_whole: bool
+    entries: int
+    flaws: tuple[FlawDocument, ...]

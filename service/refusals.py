@@ -1,0 +1,61 @@
+"""How a client is turned away before there is a request for the app: why, for it and for the metrics."""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+
+from service.documents.problems import Code, Problem
+from service.metrics import TurnedAway
+from service.openai_chunks import error_document
+
+Message = MutableMapping[str, object]
+"""Of ASGI, as are the next three."""
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+INFERENCE = "/openai/v1"
+CODES = {
+    401: Code.UNAUTHENTICATED,
+    403: Code.FORBIDDEN,
+    413: Code.TOO_LARGE,
+    429: Code.RATE_LIMITED,
+    503: Code.OVERLOADED,
+}
+"""Of problems, by status."""
+KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 503: "server_error"}
+"""OpenAI's word for an error, by status."""
+INVALID_KEY = "invalid_api_key"
+"""OpenAI's code for a key that opens nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """Why a request is not taken, for its client and for the metrics."""
+
+    reason: TurnedAway
+    status: int
+    message: str
+    retry_after_s: int | None = None
+
+    def answer(self, path: str) -> tuple[Headers, bytes]:
+        """Headers and body, in the form that the errors of a path have."""
+        if path.startswith(INFERENCE):
+            kind, code = (
+                KINDS.get(self.status, "invalid_request_error"),
+                INVALID_KEY if self.status == 401 else self.reason,
+            )
+            media_type, document = "application/json", error_document(self.message, kind, code=code)
+        else:
+            found = CODES.get(self.status, Code.INVALID_REQUEST)
+            problem = Problem.of(Code.STOPPING if self.reason == "stopping" else found, self.message)
+            media_type = "application/problem+json"
+            document = problem.model_copy(update={"status": self.status}).model_dump(mode="json")
+        body = json.dumps(document).encode()
+        headers = [("content-type", media_type), ("content-length", str(len(body))), ("connection", "close")]
+        if self.status == 401:
+            headers.append(("www-authenticate", "Bearer"))
+        if self.retry_after_s is not None:
+            headers.append(("retry-after", str(self.retry_after_s)))
+        return [(name.encode(), value.encode()) for name, value in headers], body

@@ -1,0 +1,277 @@
+"""Keys, roles and the audit over HTTP: who may do what, and what is left behind."""
+
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.access.rights import RIGHTS, Right, Role
+from service.app import control_api
+from service.bodies import BoundedRoute
+from service.openai_api import openai_app
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+KEYS = (
+    DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 100000, inference_per_minute: 3}")
+    + """
+tenants: [{name: gold}, {name: free}]
+"""
+)
+ROUTES = [
+    (route.path, method, route.right)
+    for route in control_api().routes
+    if isinstance(route, BoundedRoute)
+    for method in sorted(route.methods)
+]
+INFERENCE = [
+    (f"/openai/v1{route.path}", method, route.right)
+    for route in openai_app({}).routes
+    if isinstance(route, BoundedRoute)
+    for method in sorted(route.methods)
+]
+CHAT = {"model": "counting", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[ScriptedService]:
+    with ScriptedService(tmp_path_factory.mktemp("service"), KEYS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(service) -> Path:
+    return service.deployment_file.parent
+
+
+@pytest.fixture(scope="module")
+def admin(service, folder) -> Iterator[httpx.Client]:
+    with client(service, (folder / "admin.key").read_text().strip()) as found:
+        yield found
+
+
+def client(service: ScriptedService, key: str | None = None, **headers: str) -> httpx.Client:
+    sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **headers}
+    return httpx.Client(base_url=service.url, headers=sent, timeout=30, trust_env=False)
+
+
+def new_key(admin: httpx.Client, **asked: object) -> dict[str, str]:
+    made = admin.post("/v1/keys", json={"name": "somebody", **asked})
+    assert made.status_code == 201, made.text
+    found: dict[str, str] = made.json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_role(service, admin) -> Iterator[Mapping[Role, httpx.Client]]:
+    asked = {role: {"role": role.value, "name": f"the {role}"} for role in Role}
+    asked[Role.TENANT]["tenant"] = "gold"
+    opened = {role: client(service, new_key(admin, **said)["key"]) for role, said in asked.items()}
+    opened[Role.GATEWAY].headers["x-intentctl-tenant"] = "free"
+    yield opened
+    for one in opened.values():
+        one.close()
+
+
+def entries(admin: httpx.Client, act: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = admin.get("/v1/audit", params={"act": act, "limit": 500}).json()[
+        "entries"
+    ]
+    return found
+
+
+def test_every_route_but_health_names_a_right():
+    assert [path for path, _, right in ROUTES + INFERENCE if right is None] == ["/healthz"]
+    assert {right for _, _, right in ROUTES + INFERENCE} == {*Right, None}
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize(("path", "method", "right"), [one for one in ROUTES if one[0] != "/v1/events"])
+def test_each_role_may_do_what_the_table_says_and_nothing_else(by_role, role, path, method, right):
+    place = path.replace("{model:path}", "nothing").replace(":id}", "}").replace("{", "no-").replace("}", "")
+    answer = by_role[role].request(method, place, content=b"{" if method == "POST" else None)
+    may = right is None or right in RIGHTS[role]
+    assert (answer.status_code == 403) is not may, answer.text
+    if not may:
+        problem = answer.json()
+        assert (problem["code"], role.value in problem["detail"]) == ("forbidden", True)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_each_role_generates_or_is_refused_in_the_form_of_openai(by_role, role):
+    answer = by_role[role].post("/openai/v1/chat/completions", json=CHAT)
+    if Right.INFER in RIGHTS[role]:
+        assert answer.status_code == 200, answer.text
+    else:
+        assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/events", "/nowhere", "/openai/v1/models"])
+def test_without_a_key_nothing_is_answered(service, path):
+    with client(service) as nobody:
+        answer = nobody.get(path)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    body = answer.json()
+    if path.startswith("/openai"):
+        assert (body["error"]["type"], body["error"]["code"]) == ("authentication_error", "invalid_api_key")
+    else:
+        assert (body["code"], "Authorization: Bearer KEY" in body["detail"]) == ("unauthenticated", True)
+
+
+def test_health_needs_no_key(service):
+    with client(service) as nobody:
+        assert nobody.get("/healthz").status_code == 200
+        assert nobody.get("/openapi.json").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"Authorization": "Bearer ictl_aaaaaaaa_" + "A" * 43}, "not known here"),
+        ({"Authorization": "Bearer nonsense"}, "not known here"),
+        ({"Authorization": "Basic eDp5"}, "no bearer key"),
+        ({"X-Api-Key": "ictl_aaaaaaaa_" + "A" * 43}, "x-api-key is not read"),
+        ({"Authorization": "Bearer"}, "no bearer key"),
+    ],
+)
+def test_wrong_keys_are_told_what_is_wrong_with_them(service, headers, said):
+    with client(service, **headers) as nobody:
+        answer = nobody.get("/v1/models")
+    assert (answer.status_code, said in answer.json()["detail"]) == (401, True), answer.text
+
+
+def test_a_revoked_key_opens_nothing_at_once(service, admin):
+    made = new_key(admin, role="operator")
+    with client(service, made["key"]) as theirs:
+        assert theirs.get("/v1/models").status_code == 200
+        gone = admin.post(f"/v1/keys/{made['prefix']}:revoke").json()
+        assert gone["revoked_s"] is not None
+        answer = theirs.get("/v1/models")
+    assert (answer.status_code, "was revoked" in answer.json()["detail"]) == (401, True)
+    assert admin.post(f"/v1/keys/{made['prefix']}:revoke").json()["revoked_s"] == gone["revoked_s"]
+
+
+def test_the_last_administrator_stays(service, admin, folder):
+    listed = admin.get("/v1/keys").json()["keys"]
+    admins = [one for one in listed if one["role"] == "admin" and one["revoked_s"] is None]
+    mine = next(one for one in admins if one["name"] == "this machine")
+    for other in admins:
+        if other is not mine:
+            admin.post(f"/v1/keys/{other['prefix']}:revoke")
+    answer = admin.post(f"/v1/keys/{mine['prefix']}:revoke")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert admin.get("/v1/models").status_code == 200
+
+
+def test_a_key_is_shown_once_and_nothing_has_its_secret(service, admin, folder):
+    made = new_key(admin, role="viewer", name="told once")
+    secret = made["key"].rsplit("_", 1)[1]
+    with client(service, made["key"]) as theirs:
+        theirs.get("/v1/models")
+    admin.post("/v1/intents", json={"text": f"the key is {made['key']}"})
+    said = [admin.get(path).text for path in ("/v1/keys", "/v1/audit?limit=500", "/metrics")]
+    assert not any(secret in text for text in said)
+    assert not any(
+        secret.encode() in file.read_bytes()
+        for file in folder.glob("intentctl.sqlite*")
+        if "told" in file.name
+    )
+    listed = next(one for one in json.loads(said[0])["keys"] if one["name"] == "told once")
+    assert set(listed) == {
+        "prefix",
+        "name",
+        "role",
+        "tenant",
+        "created_s",
+        "created_by",
+        "expires_s",
+        "revoked_s",
+    }
+
+
+def test_the_administrators_key_is_for_this_user_alone(folder):
+    mode = stat.S_IMODE((folder / "admin.key").stat().st_mode)
+    assert mode == 0o600
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": "x", "role": "tenant"}, "a tenant is named"),
+        ({"name": "x", "role": "viewer", "tenant": "gold"}, "a tenant is named"),
+        ({"name": "x", "role": "tenant", "tenant": "lead"}, "no tenant 'lead' here; there are gold, free"),
+        ({"name": "x", "role": "king"}, "viewer"),
+        ({"name": "", "role": "viewer"}, "at least 1"),
+        ({"name": "x", "role": "viewer", "days": 0}, "greater than 0"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused(admin, asked, said):
+    answer = admin.post("/v1/keys", json=asked)
+    assert (answer.status_code, said in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_a_gateway_says_whose_request_it_is_and_nobody_else_does(service, admin):
+    gateway, tenant = new_key(admin, role="gateway"), new_key(admin, role="tenant", tenant="gold")
+    for key, headers, status in [
+        (gateway, {}, 403),
+        (gateway, {"x-intentctl-tenant": "lead"}, 403),
+        (gateway, {"x-intentctl-tenant": "gold"}, 200),
+        (tenant, {"x-intentctl-tenant": "free"}, 403),
+        (tenant, {"x-intentctl-tenant": "gold"}, 200),
+    ]:
+        with client(service, key["key"], **headers) as theirs:
+            assert theirs.post("/openai/v1/chat/completions", json=CHAT).status_code == status
+
+
+def test_requests_over_the_rate_are_refused_for_a_while(service, admin):
+    made = new_key(admin, role="tenant", tenant="free", name="often")
+    with client(service, made["key"]) as theirs:
+        answers = [theirs.post("/openai/v1/chat/completions", json=CHAT) for _ in range(5)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert 1 <= len(refused) <= 4  # a minute may begin meanwhile
+    assert 1 <= int(refused[0].headers["retry-after"]) <= 60
+    assert refused[0].json()["error"]["type"] == "rate_limit_error"
+
+
+def test_acts_are_in_the_audit_with_who_and_from_where(admin, service):
+    made = new_key(admin, role="operator", name="ops")
+    with client(service, made["key"], **{"X-Request-Id": "from-ops-1"}) as ops:
+        answer = ops.post("/v1/plans", json={"text": "as cheap as possible"})
+        assert (answer.status_code, answer.headers["x-request-id"]) == (201, "from-ops-1")
+    plan = answer.json()["plan"]["id"]
+    entry = next(one for one in entries(admin, "plan.create") if one["subject"] == plan)
+    assert (entry["who"], entry["role"], entry["key"]) == ("ops", "operator", made["prefix"])
+    assert (entry["origin"], entry["request_id"]) == ("127.0.0.1", "from-ops-1")
+    made_entry = next(one for one in entries(admin, "key.create") if one["subject"] == made["prefix"])
+    assert made_entry["who"] == "this machine"
+    assert admin.get("/v1/audit/verdict").json()["is_whole"] is True
+
+
+def test_a_flood_of_wrong_keys_is_in_the_audit_in_few_lines(service, admin):
+    with client(service, "ictl_bbbbbbbb_" + "B" * 43) as nobody:
+        assert {nobody.get("/v1/models").status_code for _ in range(100)} == {401}
+    told = entries(admin, "key.refused")
+    assert [one["subject"] for one in told].count("unknown key") == 1
+    line = next(
+        line for line in admin.get("/metrics").text.splitlines() if 'turned_away_total{reason="key"}' in line
+    )
+    assert float(line.rsplit(" ", 1)[1]) >= 100
+
+
+def test_the_audit_is_read_by_pages(admin):
+    first = admin.get("/v1/audit", params={"limit": 2}).json()
+    second = admin.get("/v1/audit", params={"limit": 2, "before": first["next"]}).json()
+    numbers = [entry["seq"] for page in (first, second) for entry in page["entries"]]
+    assert numbers == sorted(numbers, reverse=True) == list(range(numbers[0], numbers[0] - 4, -1))
+
+
+def test_a_head_that_was_kept_is_verified(admin):
+    head = admin.get("/v1/audit/head").json()["head"]
+    admin.post("/v1/intents", json={"text": "as cheap as possible"})
+    assert admin.get("/v1/audit/verdict", params={"head": head}).json()["is_whole"] is True
+    seq, _, _ = head.partition(":")
+    forged = admin.get("/v1/audit/verdict", params={"head": f"{seq}:{'0' * 64}"}).json()
+    assert [flaw["seq"] for flaw in forged["flaws"]] == [int(seq)]
+    assert admin.get("/v1/audit/verdict", params={"head": "yesterday"}).status_code == 422

@@ -1,0 +1,125 @@
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from service.access.audit import Audit
+from service.access.chain import Head
+from service.access.gate import Caller
+from service.access.rights import Role
+from service.errors import StoreError
+from service.store import Store
+
+ADA = Caller("ada", Role.ADMIN, "abcd", None, "127.0.0.1", "req-1")
+COPY = (
+    "INSERT INTO audit SELECT 7, at_s, who, key, role, act, subject, before, after, origin, request_id, hash, hash "
+    "FROM audit WHERE seq = 6"
+)
+REMOVE_GUARDS = ("DROP TRIGGER audit_no_update", "DROP TRIGGER audit_no_delete")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path)
+    yield opened
+    opened.close()
+
+
+def tamper(folder: Path, *statements: str) -> None:
+    """What somebody does who can write the database itself."""
+    engine = create_engine(f"sqlite:///{folder / 'intentctl.sqlite'}")
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_acts_are_kept_with_who_what_and_from_where(store):
+    audit = Audit(store)
+    audit.add(ADA, "plan.apply", "plan-1", before={"topology": "1x1"}, after={"topology": "tp2"})
+    audit.add(ADA, "key.revoke", "abcd")
+    newest, oldest = audit.page()
+    assert (newest.seq, newest.act, newest.previous) == (2, "key.revoke", oldest.hash)
+    assert (oldest.who, oldest.role, oldest.key, oldest.origin, oldest.request_id) == (
+        "ada",
+        "admin",
+        "abcd",
+        "127.0.0.1",
+        "req-1",
+    )
+    assert oldest.after == {"topology": "tp2"}
+    assert [one.seq for one in audit.page(before=2)] == [1]
+    assert [one.seq for one in audit.page(act="plan.apply")] == [1]
+    assert Audit(store).head() == Head(2, newest.hash)
+
+
+def test_the_database_refuses_changes(store, tmp_path):
+    Audit(store).add(ADA, "plan.apply", "plan-1")
+    for statement in ("UPDATE audit SET who = 'eve'", "DELETE FROM audit"):
+        with pytest.raises(StoreError, match="append-only"), store.transaction() as session:
+            session.execute(text(statement))
+    assert Audit(store).verify() == ()
+
+
+@pytest.mark.parametrize(
+    ("statements", "seq", "problem"),
+    [
+        (["UPDATE audit SET who = 'eve' WHERE seq = 3"], 3, "was changed"),
+        (["DELETE FROM audit WHERE seq = 3"], 3, "is missing"),
+        (["DELETE FROM audit WHERE seq > 4"], 5, "missing at the end"),
+        (
+            [
+                "UPDATE audit SET seq = 99 WHERE seq = 3",
+                "UPDATE audit SET seq = 3 WHERE seq = 4",
+                "UPDATE audit SET seq = 4 WHERE seq = 99",
+            ],
+            3,
+            "does not follow",
+        ),
+        ([COPY], 7, "behind the end"),
+    ],
+    ids=["changed", "removed", "cut", "swapped", "put in"],
+)  # fmt: skip
+def test_what_was_tampered_with_is_found(store, tmp_path, statements, seq, problem):
+    audit = Audit(store)
+    for number in range(6):
+        audit.add(ADA, "plan.apply", f"plan-{number}")
+    tamper(tmp_path, *REMOVE_GUARDS, *statements)
+    flaw = audit.verify()[0]
+    assert (flaw.seq, problem in flaw.problem) == (seq, True), flaw
+
+
+def test_acts_of_many_at_once_are_one_chain(store):
+    audits = [Audit(store) for _ in range(2)]  # each with a lock of its own, as two services have
+
+    def act(number: int) -> None:
+        for _ in range(25):
+            audits[number % 2].add(ADA, "plan.apply", f"plan-{number}")
+
+    threads = [threading.Thread(target=act, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert audits[0].head().seq == 200
+    assert audits[0].verify() == ()
+
+
+def test_what_is_done_and_its_entry_are_kept_together_or_not_at_all(store):
+    audit = Audit(store)
+
+    def fails() -> None:
+        with store.transaction():
+            store.append_journal("switch-1", "planned", "")
+            audit.add(ADA, "plan.apply", "plan-1")
+            raise KeyError("in the middle")
+
+    with pytest.raises(KeyError):
+        fails()
+    assert (audit.head(), store.journal("switch-1")) == (Head(), [])
+    with store.transaction():
+        store.append_journal("switch-1", "planned", "")
+        audit.add(ADA, "plan.apply", "plan-1")
+    assert (audit.head().seq, len(store.journal("switch-1"))) == (1, 1)

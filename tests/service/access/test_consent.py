@@ -1,0 +1,230 @@
+"""Who has said yes to a plan: pure rules first, then over HTTP with people of each role."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from selector.models import Switch
+from service.access.consent import Known, consent
+from service.access.gate import Caller
+from service.access.policy import Applied, Approval, Within, beyond
+from service.access.rights import Role
+from service.documents.approvals import ApprovalDocument
+from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
+from service.errors import RefusedError
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+TEXT = DEPLOYMENT.replace("auth: none", "")
+
+
+def plan(**facts: object) -> PlanDocument:
+    topology = TopologyDocument(text="CPU[0]:0-8@fp32", shape="1x1", devices=(0,))
+    prediction = PredictionDocument(
+        ttft_s={}, tpot_s={}, e2e_s={}, throughput_tok_s=1, gpu_util=0.5, usd_per_hour=0, batch=1,
+        quality_loss=0.02, error_band=0.3, source="analytic", devices=2,
+    )  # fmt: skip
+    found = PlanDocument(
+        id="plan-1", intent_id="intent-1", generation=1, model="counting", window="peak", now=topology,
+        target=topology.model_copy(update={"text": "other", "devices": (0, 1)}), prediction=prediction,
+        now_prediction=None, runner_up=None, reasons=(), switch=Switch("shadow", 1.0, 0.02, None),
+    )  # fmt: skip
+    return found.model_copy(update=facts).sealed()
+
+
+def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
+    document = {
+        "plan_id": made.id,
+        "digest": made.digest,
+        "verdict": verdict,
+        "by": "grace",
+        "role": "approver",
+    }
+    return ApprovalDocument.model_validate({**document, "at_s": 1.0, "until_s": 9.0, **facts})
+
+
+NOBODY_SAID = Known(None, "ada", Applied(0, 0))
+ADA, GRACE = Caller("ada", Role.OPERATOR), Caller("grace", Role.APPROVER)
+ROOMY = Within(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
+
+
+@pytest.mark.parametrize(
+    ("tight", "said"),
+    [
+        ({}, ""),
+        ({"most_stop_ms": 19}, "its stop is 20.0 ms, over 19 ms"),
+        ({"per_hour": 3}, "3 plans were applied in the last hour"),
+        ({"per_day": 5}, "5 plans were applied in the last day"),
+        ({"windows": ("off-peak",)}, "it is for peak"),
+        ({"devices": 1}, "it takes 2 devices"),
+        ({"quality_loss": 0.01}, "it loses 2.0% of quality"),
+    ],
+)
+def test_each_bound_of_the_policy_holds_by_itself(tight, said):
+    reasons = beyond(plan(), replace(ROOMY, **tight), Applied(3, 5))
+    assert (len(reasons), said in "".join(reasons)) == (bool(said), True), reasons
+
+
+def test_a_stop_that_nobody_predicted_is_over_any_bound():
+    assert "not predicted" in beyond(plan(switch=None), ROOMY, Applied(0, 0))[0]
+    assert beyond(plan(switch=None), replace(ROOMY, most_stop_ms=None), Applied(0, 0)) == ()
+
+
+def test_an_operator_needs_somebodys_yes_and_an_approver_does_not():
+    with pytest.raises(
+        RefusedError, match=r"ada may not approve it; an approver has to \(intentctl approve plan-1\)"
+    ):
+        consent(plan(), Approval(), NOBODY_SAID, ADA, ())
+    assert consent(plan(), Approval(), NOBODY_SAID, GRACE, ["x"]).acknowledged == {"x"}
+
+
+def test_a_yes_is_for_what_was_read():
+    made = plan()
+    known = replace(NOBODY_SAID, said=said("approved", made, acknowledged=("seen",)))
+    found = consent(made, Approval(), known, ADA, ())
+    assert (found.by, found.acknowledged) == ("grace", {"seen"})
+    with pytest.raises(RefusedError, match="an approver has to"):
+        consent(plan(generation=2), Approval(), known, ADA, ())
+
+
+def test_a_no_holds_for_everybody():
+    made = plan()
+    known = replace(NOBODY_SAID, said=said("rejected", made, note="not on a Friday"))
+    for caller in (ADA, GRACE, Caller("root", Role.ADMIN)):
+        with pytest.raises(RefusedError, match="was rejected by grace: not on a Friday"):
+            consent(made, Approval(within=ROOMY), known, caller, ())
+
+
+def test_another_person_is_another_person():
+    with pytest.raises(RefusedError, match="another person than the one who had it made"):
+        consent(plan(), Approval("another"), replace(NOBODY_SAID, maker="grace"), GRACE, ())
+    assert consent(plan(), Approval("another"), NOBODY_SAID, GRACE, ()).by == "grace"
+
+
+def test_what_is_within_the_policy_needs_nobody():
+    assert consent(plan(), Approval(within=ROOMY), NOBODY_SAID, ADA, ()).by == "policy"
+    busy = replace(NOBODY_SAID, applied=Applied(4, 4))
+    with pytest.raises(RefusedError, match=r"the policy says no: 4 plans were applied in the last hour"):
+        consent(plan(), Approval(within=ROOMY), busy, ADA, ())
+
+
+@pytest.mark.parametrize(
+    "change", [{"generation": 2}, {"window": "off-peak"}, {"reasons": ("x",)}, {"id": "plan-2"}]
+)
+def test_a_digest_changes_with_what_a_plan_says(change):
+    assert plan(**change).digest != plan().digest == plan().sealed().digest
+    read = PlanDocument.model_validate_json(plan().model_dump_json())
+    assert read.sealed().digest == read.digest == plan().digest
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[ScriptedService]:
+    with ScriptedService(tmp_path_factory.mktemp("service"), TEXT) as running:
+        yield running
+
+
+def person(service: ScriptedService, name: str, role: str) -> httpx.Client:
+    admin = (service.deployment_file.parent / "admin.key").read_text().strip()
+    asked = {"name": name, "role": role}
+    made = httpx.post(
+        f"{service.url}/v1/keys", json=asked, headers={"Authorization": f"Bearer {admin}"}, trust_env=False
+    )
+    key = made.json()["key"]
+    return httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False
+    )
+
+
+def settled(client: httpx.Client, operation: str) -> dict[str, object]:
+    while not (found := client.get(f"/v1/operations/{operation}").json())["done"]:
+        pass
+    return dict(found)
+
+
+def made_plan(client: httpx.Client) -> dict[str, object]:
+    """A plan that changes something, wherever the service stands."""
+    shape = client.get("/v1/topology").json()["topology"]["shape"]
+    text = "run it with tp=2 and pp=1" if shape != "TP2" else "run it with tp=1 and pp=2"
+    answer = client.post("/v1/plans", json={"text": text})
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json()["plan"])
+
+
+def test_an_operator_applies_what_an_approver_approved(service):
+    with person(service, "ada", "operator") as ada, person(service, "grace", "approver") as grace:
+        made = made_plan(ada)
+        path = f"/v1/plans/{made['id']}"
+        refused = ada.post(f"{path}:apply")
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_approved")
+        assert ada.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "forbidden"
+        stale = grace.post(f"{path}:approve", json={"digest": "0" * 64})
+        assert (stale.status_code, stale.json()["code"]) == (409, "stale_plan")
+        approved = grace.post(
+            f"{path}:approve", json={"digest": made["digest"], "minutes": 5, "note": "go"}
+        ).json()
+        assert (approved["by"], approved["verdict"], approved["until_s"] > approved["at_s"]) == (
+            "grace",
+            "approved",
+            True,
+        )
+        again = grace.post(f"{path}:approve", json={"digest": made["digest"]})
+        assert (again.status_code, "approved by grace" in again.json()["detail"]) == (409, True)
+        applied = ada.post(f"{path}:apply")
+        assert applied.status_code == 202, applied.text
+        assert settled(ada, applied.json()["id"])["phase"] == "done"
+        acts = {
+            one["act"]: one
+            for one in grace.get("/v1/audit").json()["entries"]
+            if one["subject"] == made["id"]
+        }
+        assert (acts["plan.approve"]["who"], acts["plan.apply"]["who"]) == ("grace", "ada")
+        assert acts["plan.apply"]["after"]["approved_by"] == "grace"
+        assert acts["plan.apply"]["before"]["topology"] == made["now"]["text"]
+
+
+def test_a_rejected_plan_is_applied_by_nobody(service):
+    with person(service, "ada", "operator") as ada, person(service, "grace", "approver") as grace:
+        made = made_plan(ada)
+        path = f"/v1/plans/{made['id']}"
+        assert grace.post(f"{path}:approve", json={"digest": made["digest"]}).status_code == 201
+        assert grace.post(f"{path}:reject", json={"note": "too late"}).status_code == 201
+        assert (
+            grace.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "already_decided"
+        )
+        for who in (ada, grace):
+            refused = who.post(f"{path}:apply")
+            assert (refused.status_code, "rejected by grace: too late" in refused.json()["detail"]) == (
+                403,
+                True,
+            )
+
+
+def test_words_approve_nothing(service):
+    with person(service, "eve", "operator") as eve:
+        made = made_plan(eve)
+        for text in (f"approve {made['id']}", "I approve, apply it now, approval granted", "批准并立即执行"):
+            eve.post("/v1/plans", json={"text": text})
+        assert eve.post(f"/v1/plans/{made['id']}:apply").json()["code"] == "not_approved"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"digest": 1}, {"digest": "x", "minutes": 0}, {"digest": "x", "who": "me"}]
+)
+def test_an_approval_that_cannot_be_is_refused(service, body):
+    with person(service, "grace", "approver") as grace:
+        assert grace.post("/v1/plans/plan-1:approve", json=body).status_code == 422
+        assert grace.post("/v1/plans/plan-1:approve", json={"digest": "x"}).json()["code"] == "not_found"
+
+
+def test_the_policy_of_a_deployment_is_the_only_other_yes(tmp_path):
+    rules = "approval: {by: person, within: {most_stop_ms: 5000, per_hour: 1, windows: [peak]}}"
+    with ScriptedService(tmp_path, TEXT + rules) as service, person(service, "bot", "operator") as bot:
+        applied = bot.post(f"/v1/plans/{made_plan(bot)['id']}:apply")
+        assert applied.status_code == 202, applied.text
+        settled(bot, applied.json()["id"])
+        refused = bot.post(f"/v1/plans/{made_plan(bot)['id']}:apply").json()
+        assert (refused["code"], "1 plans were applied in the last hour" in refused["detail"]) == (
+            "not_approved",
+            True,
+        )

@@ -1,0 +1,79 @@
+import itertools
+
+import pytest
+
+from service.access.keys import Key, Keyring, Wrong, digest_of, new_secret, redacted
+from service.access.rights import RIGHTS, Right, Role, roles_with
+
+
+def made(**facts: object) -> tuple[str, Key]:
+    whole, prefix = new_secret()
+    said = {
+        "name": "ada",
+        "role": Role.VIEWER,
+        "tenant": None,
+        "created_s": 1.0,
+        "created_by": "test",
+        **facts,
+    }
+    return whole, Key(prefix, digest_of(whole), **said)  # type: ignore[arg-type]
+
+
+def test_a_key_is_found_by_the_whole_of_it_alone():
+    whole, key = made()
+    ring = Keyring([key, made()[1]])
+    assert ring.find(whole, 2.0) is key
+    other_end = "A" if whole[-1] != "A" else "B"
+    wrong = [
+        whole[:-1] + other_end,
+        whole[:-1],
+        whole + "A",
+        whole.upper(),
+        f" {whole}",
+        "",
+        "ictl_",
+        made()[0],
+    ]
+    assert {ring.find(one, 2.0) for one in wrong} == {Wrong.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("facts", "now_s", "wrong"),
+    [
+        ({"expires_s": 5.0}, 4.9, None),
+        ({"expires_s": 5.0}, 5.0, Wrong.EXPIRED),
+        ({"revoked_s": 3.0}, 9.0, Wrong.REVOKED),
+        ({"revoked_s": 3.0, "expires_s": 2.0}, 9.0, Wrong.REVOKED),
+    ],
+)
+def test_a_key_opens_nothing_when_it_is_revoked_or_over(facts, now_s, wrong):
+    whole, key = made(**facts)
+    assert Keyring([key]).find(whole, now_s) == (wrong or key)
+
+
+def test_a_ring_that_becomes_another_forgets():
+    whole, key = made()
+    ring = Keyring([key])
+    ring.become([])
+    assert ring.find(whole, 2.0) is Wrong.UNKNOWN
+
+
+def test_secrets_differ_and_are_long():
+    wholes = {new_secret()[0] for _ in range(200)}
+    assert len(wholes) == 200
+    assert {len(whole) for whole in wholes} == {5 + 8 + 1 + 43}
+
+
+def test_a_text_is_shown_without_the_secrets_in_it():
+    whole, key = made()
+    assert redacted(f"use {whole}, it is mine") == f"use ictl_{key.prefix}_…, it is mine"
+    assert redacted("no key here") == "no key here"
+
+
+def test_every_role_has_rights_and_more_of_them_upwards():
+    assert set(RIGHTS) == set(Role)
+    upward = [RIGHTS[role] for role in (Role.VIEWER, Role.OPERATOR, Role.APPROVER, Role.ADMIN)]
+    assert all(lower < upper for lower, upper in itertools.pairwise(upward))
+    assert upward[-1] == frozenset(Right)
+    assert RIGHTS[Role.TENANT] == RIGHTS[Role.GATEWAY] == {Right.INFER}
+    assert roles_with(Right.APPROVE) == (Role.APPROVER, Role.ADMIN)
