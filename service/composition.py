@@ -48,8 +48,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     llm = llm_settings(deployment.llm, settings) if deployment.llm else None
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
         stack.enter_context(take_lock(settings.folder))
+        store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
         give_up_unfinished(store)
         profiles = {
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models

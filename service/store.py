@@ -3,93 +3,23 @@
 Every method blocks (a commit to disk) and may raise ``StoreError``; async callers go through a thread.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import JSON, Engine, ForeignKey, create_engine, event, inspect, select, text, update
-from sqlalchemy.engine import make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import Engine, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
-from service.documents.forms import Json
+from service.database import in_words, open_database
 from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument
 from service.errors import StoreError
-
-
-class Base(DeclarativeBase):
-    """The tables."""
-
-    type_annotation_map = {Json: JSON}  # noqa: RUF012 - SQLAlchemy's declared form
-
-
-class IntentRow(Base):
-    """A checked intent as it was first said: its version 1."""
-
-    __tablename__ = "intents"
-    id: Mapped[str] = mapped_column(primary_key=True)
-    document: Mapped[Json]
-    created_s: Mapped[float] = mapped_column(default=time.time)
-
-
-class AmendmentRow(Base):
-    """A later version of an intent: the words that made it, and what they changed."""
-
-    __tablename__ = "amendments"
-    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), primary_key=True)
-    version: Mapped[int] = mapped_column(primary_key=True)
-    body: Mapped[Json]
-    """``mode``, ``text``, ``diff``, ``intent`` and ``created_s``."""
-
-
-class PlanRow(Base):
-    """A plan, immutable, and the operation that applied it."""
-
-    __tablename__ = "plans"
-    id: Mapped[str] = mapped_column(primary_key=True)
-    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
-    document: Mapped[Json]
-    applied_by: Mapped[str | None] = mapped_column(default=None)
-    created_s: Mapped[float] = mapped_column(default=time.time)
-
-
-class OperationRow(Base):
-    """A long-running change and how far it came."""
-
-    __tablename__ = "operations"
-    id: Mapped[str] = mapped_column(primary_key=True)
-    done: Mapped[bool]
-    document: Mapped[Json]
-    updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
-
-
-class JournalRow(Base):
-    """One line of a switch's journal."""
-
-    __tablename__ = "journal"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    switch_id: Mapped[str] = mapped_column(index=True)
-    phase: Mapped[str]
-    detail: Mapped[str]
-    at_s: Mapped[float] = mapped_column(default=time.time)
-
-
-class GenerationRow(Base):
-    """A topology that ran; its id is the generation plans refer to."""
-
-    __tablename__ = "generations"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    topology: Mapped[str]
-    model: Mapped[str | None]
-    """None in rows of versions that served one."""
-    at_s: Mapped[float] = mapped_column(default=time.time)
+from service.tables import AmendmentRow, GenerationRow, IntentRow, JournalRow, OperationRow, PlanRow
 
 
 class Store:
@@ -100,25 +30,12 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, url: str | None = None) -> Self:
-        """Open the database, making folder and tables where missing, and prove that it can be written.
+        """Open the database at a URL, or the one in the folder.
 
         Raises:
-            StoreError: it cannot be opened or written.
+            StoreError: it cannot be opened or written, or its tables are those of a newer version.
         """
-        where = url or f"sqlite:///{folder / 'intentctl.sqlite'}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            engine = create_engine(where)
-            if make_url(where).get_backend_name() == "sqlite":
-                event.listen(engine, "connect", _tune_sqlite)
-            Base.metadata.create_all(engine)
-            _add_model(engine)
-            _prove_writable(engine)
-        except (OSError, SQLAlchemyError, ArgumentError, ModuleNotFoundError) as error:
-            reason = getattr(error, "orig", None) or error
-            hint = "name a folder you may write with --data-dir, or a database with INTENTCTL_DATABASE_URL"
-            raise StoreError(f"the store {where} cannot be written: {reason}; {hint}") from error
-        return cls(engine)
+        return cls(open_database(folder, url))
 
     def close(self) -> None:
         """Give back the connections."""
@@ -135,8 +52,7 @@ class Store:
             with Session(self._engine) as session, session.begin():
                 yield session
         except SQLAlchemyError as error:
-            reason = getattr(error, "orig", None) or error
-            raise StoreError(f"the store cannot be used: {reason}; see to the disk and its rights") from error
+            raise in_words(self._engine, error) from error
 
     def next_generation(self, model: str, topology: str) -> int:
         """Record that a topology of a model runs; later ones have higher numbers, across models and restarts."""
@@ -251,27 +167,3 @@ def _first_version(row: IntentRow) -> VersionDocument:
 
 def _row(operation: OperationDocument) -> OperationRow:
     return OperationRow(id=operation.id, done=operation.done, document=operation.model_dump(mode="json"))
-
-
-def _tune_sqlite(connection: DBAPIConnection, _: object) -> None:
-    """Write-ahead logging: a reader never waits for a writer."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _add_model(engine: Engine) -> None:
-    """Bring the table of a version that served one model up to date."""
-    if "model" not in {column["name"] for column in inspect(engine).get_columns("generations")}:
-        with engine.begin() as connection:
-            connection.execute(text("ALTER TABLE generations ADD COLUMN model VARCHAR"))
-
-
-def _prove_writable(engine: Engine) -> None:
-    """Opening a read-only SQLite file succeeds; writing a row does not."""
-    with Session(engine) as session:
-        session.add(JournalRow(switch_id="probe", phase="probe", detail=""))
-        session.flush()
-        session.rollback()

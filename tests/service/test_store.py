@@ -1,9 +1,4 @@
-import sqlite3
-
-import pytest
-
 from service.documents.intents import ChangeDocument, VersionDocument
-from service.errors import StoreError
 from service.store import Store
 from tests.service.examples import GOAL, intent, operation, plan
 
@@ -21,13 +16,6 @@ def version(number: int, text: str = "make that 1 s") -> VersionDocument:
         intent=intent(),
         created_s=5.0,
     )
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store.open(tmp_path)
-    yield store
-    store.close()
 
 
 def test_a_plan_comes_back_as_it_was(store):
@@ -84,10 +72,10 @@ def test_operations_are_written_over_and_the_unfinished_ones_are_found(store):
     assert store.unfinished_operations() == [operation("op-2")]
 
 
-def test_generations_rise_across_restarts(tmp_path):
+def test_generations_rise_across_restarts(tmp_path, database):
     generations = []
     for _ in range(2):
-        store = Store.open(tmp_path)
+        store = Store.open(tmp_path, database)
         generations += [store.next_generation("a", "1x1"), store.next_generation("b", "TP2")]
         store.close()
 
@@ -100,39 +88,3 @@ def test_the_journal_of_a_switch_is_in_order(store):
     store.append_journal("op-2", "warming", "")
 
     assert store.journal("op-1") == [("warming", "epoch 1"), ("cutting", "epoch 1")]
-
-
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(StoreError, match="cannot be written"):
-        Store.open(tmp_path / "file" / "folder")
-
-
-def test_a_database_without_write_access_is_refused_at_once(tmp_path):
-    Store.open(tmp_path).close()
-    url = f"sqlite:///file:{tmp_path / 'intentctl.sqlite'}?mode=ro&uri=true"
-
-    with pytest.raises(StoreError, match="readonly"):
-        Store.open(tmp_path, url)
-
-
-def test_what_is_no_database_is_refused(tmp_path):
-    (tmp_path / "intentctl.sqlite").write_text("not a database, but long enough to be looked at" * 50)
-
-    with pytest.raises(StoreError, match="not a database"):
-        Store.open(tmp_path)
-
-
-@pytest.mark.parametrize("url", ["nonsense", "oracle://x"])
-def test_a_database_url_that_leads_nowhere_is_refused(tmp_path, url):
-    with pytest.raises(StoreError, match="cannot be written"):
-        Store.open(tmp_path, url)
-
-
-def test_the_file_is_plain_sqlite(store, tmp_path):
-    store.save_plan(intent(), PLAN)
-    connection = sqlite3.connect(tmp_path / "intentctl.sqlite")
-
-    assert connection.execute("select id from plans").fetchall() == [("plan-1",)]
-    connection.close()

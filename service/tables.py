@@ -1,0 +1,76 @@
+"""The tables: a row of each, as SQLAlchemy sees it. ``service.migrations`` makes them."""
+
+import time
+
+from sqlalchemy import JSON, Double, ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from service.documents.forms import Json
+
+
+class Base(DeclarativeBase):
+    """The tables."""
+
+    type_annotation_map = {Json: JSON, float: Double}  # noqa: RUF012 - SQLAlchemy's declared form
+
+
+class IntentRow(Base):
+    """A checked intent as it was first said: its version 1."""
+
+    __tablename__ = "intents"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    document: Mapped[Json]
+    created_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class AmendmentRow(Base):
+    """A later version of an intent: the words that made it, and what they changed."""
+
+    __tablename__ = "amendments"
+    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    body: Mapped[Json]
+    """``mode``, ``text``, ``diff``, ``intent`` and ``created_s``."""
+
+
+class PlanRow(Base):
+    """A plan, immutable, and the operation that applied it."""
+
+    __tablename__ = "plans"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
+    document: Mapped[Json]
+    applied_by: Mapped[str | None] = mapped_column(default=None)
+    created_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class OperationRow(Base):
+    """A long-running change and how far it came."""
+
+    __tablename__ = "operations"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    done: Mapped[bool]
+    document: Mapped[Json]
+    updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
+
+
+class JournalRow(Base):
+    """One line of a switch's journal."""
+
+    __tablename__ = "journal"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    switch_id: Mapped[str] = mapped_column(index=True)
+    phase: Mapped[str]
+    detail: Mapped[str]
+    at_s: Mapped[float] = mapped_column(default=time.time)
+
+
+class GenerationRow(Base):
+    """A topology that ran; its id is the generation plans refer to."""
+
+    __tablename__ = "generations"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    topology: Mapped[str]
+    model: Mapped[str | None]
+    """None in rows of versions that served one."""
+    at_s: Mapped[float] = mapped_column(default=time.time)
