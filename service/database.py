@@ -1,5 +1,6 @@
 """The database behind the store: opened by its URL, brought to the tables of this version, its errors in words."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from alembic import command
@@ -50,23 +51,19 @@ def open_database(folder: Path, url: str | None = None) -> Engine:
     shown = where.render_as_string(hide_password=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        engine = _engine(where)
+        with ExitStack() as given_up:
+            engine = _engine(where)
+            given_up.callback(engine.dispose)
+            migrate(engine)
+            _prove_writable(engine)
+            given_up.pop_all()
+        return engine
     except ModuleNotFoundError as error:
         raise StoreError(
             f"the store {shown} needs {error.name}: pip install 'intentctl[postgres]'"
         ) from error
     except (OSError, SQLAlchemyError) as error:
-        raise _unwritable(shown, error) from error
-    try:
-        migrate(engine)
-        _prove_writable(engine)
-    except SQLAlchemyError as error:
-        engine.dispose()
-        raise _unwritable(shown, error) from error
-    except StoreError:
-        engine.dispose()
-        raise
-    return engine
+        raise StoreError(f"the store {shown} cannot be written: {_reason(error)}; {ELSEWHERE}") from error
 
 
 def migrate(engine: Engine) -> None:
@@ -146,10 +143,6 @@ def _prove_writable(engine: Engine) -> None:
         session.add(JournalRow(switch_id="probe", phase="probe", detail=""))
         session.flush()
         session.rollback()
-
-
-def _unwritable(shown: str, error: Exception) -> StoreError:
-    return StoreError(f"the store {shown} cannot be written: {_reason(error)}; {ELSEWHERE}")
 
 
 def _reason(error: Exception) -> str:

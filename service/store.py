@@ -3,12 +3,12 @@
 Every method blocks (a commit to disk) and may raise ``StoreError``; async callers go through a thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self, TypeVar
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, Select, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -19,7 +19,26 @@ from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument
 from service.errors import StoreError
+from service.pages import Cursor, Listed, Page
 from service.tables import AmendmentRow, GenerationRow, IntentRow, JournalRow, OperationRow, PlanRow
+
+Row = TypeVar("Row", IntentRow, PlanRow, OperationRow)
+
+
+class JournalLine(NamedTuple):
+    """A line of a switch's journal."""
+
+    phase: str
+    detail: str
+    at_s: float
+    """Unix time."""
+
+
+class Committed(NamedTuple):
+    """What a switch led to: a generation, and its topology as text."""
+
+    generation: int
+    topology: str
 
 
 class Store:
@@ -54,13 +73,29 @@ class Store:
         except SQLAlchemyError as error:
             raise in_words(self._engine, error) from error
 
-    def next_generation(self, model: str, topology: str) -> int:
-        """Record that a topology of a model runs; later ones have higher numbers, across models and restarts."""
+    def next_generation(self, model: str, topology: str, operation_id: str | None = None) -> int:
+        """Record that a topology of a model runs, since a switch or a start.
+
+        Later ones have higher numbers, across models and restarts.
+        """
+        made = GenerationRow(model=model, topology=topology, operation_id=operation_id)
         with self._session() as session:
-            row = GenerationRow(model=model, topology=topology)
-            session.add(row)
-            session.flush()
-            return row.id
+            return _added(session, made)
+
+    def commit(self, operation_id: str, line: tuple[str, str], model: str, topology: str) -> int:
+        """Write a switch's (phase, detail) of its commit, and record the generation that it made: both or neither."""
+        made = GenerationRow(model=model, topology=topology, operation_id=operation_id)
+        with self._session() as session:
+            session.add(JournalRow(switch_id=operation_id, phase=line[0], detail=line[1]))
+            return _added(session, made)
+
+    def committed(self, model: str) -> Committed | None:
+        """What the last switch of a model that committed led to, or None."""
+        made = select(GenerationRow).where(GenerationRow.model == model)
+        made = made.where(GenerationRow.operation_id.is_not(None)).order_by(GenerationRow.id.desc())
+        with self._session() as session:
+            row = session.scalars(made.limit(1)).first()
+            return Committed(row.id, row.topology) if row else None
 
     def save_intent(self, intent_id: str, intent: Intent) -> None:
         """Keep an intent as version 1."""
@@ -88,14 +123,18 @@ class Store:
         with self._session() as session:
             amendment = session.scalars(later.order_by(AmendmentRow.version.desc()).limit(1)).first()
             if amendment is not None:
-                place = {
-                    "id": intent_id,
-                    "version": amendment.version,
-                    "supersedes": amendment.version - 1,
-                }
-                return VersionDocument.model_validate({**amendment.body, **place})
+                return _later_version(amendment)
             first = session.get(IntentRow, intent_id) if version in {None, 1} else None
             return _first_version(first) if first else None
+
+    def intents(self, page: Page) -> Listed[VersionDocument]:
+        """Intents, each in its latest version, by when they were first said."""
+        with self._session() as session:
+            rows, after = _page(session, IntentRow, select(IntentRow), page)
+            later = select(AmendmentRow).where(AmendmentRow.intent_id.in_([row.id for row in rows]))
+            ordered = session.scalars(later.order_by(AmendmentRow.version))
+            latest = {row.intent_id: _later_version(row) for row in ordered}
+            return Listed(tuple(latest.get(row.id) or _first_version(row) for row in rows), after)
 
     def save_plan(self, intent: Intent, plan: PlanDocument) -> None:
         """Keep a plan with the intent it serves, if that is not kept yet."""
@@ -104,13 +143,22 @@ class Store:
                 session.add(IntentRow(id=plan.intent_id, document=to_document(intent)))
                 session.flush()
             document = plan.model_dump(mode="json")
-            session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document))
+            session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document, model=plan.model))
 
     def plan(self, plan_id: str) -> tuple[PlanDocument, str | None] | None:
         """A plan and the operation that applied it, or None."""
         with self._session() as session:
             row = session.get(PlanRow, plan_id)
-            return (PlanDocument.model_validate(row.document), row.applied_by) if row else None
+            return _plan(row) if row else None
+
+    def plans(self, page: Page, model: str | None = None) -> Listed[tuple[PlanDocument, str | None]]:
+        """Plans with the operations that applied them, by when they were made: all of them, or a model's."""
+        wanted = select(PlanRow)
+        if model is not None:
+            wanted = wanted.where(PlanRow.model == model)
+        with self._session() as session:
+            rows, after = _page(session, PlanRow, wanted, page)
+            return Listed(tuple(map(_plan, rows)), after)
 
     def claim_plan(self, plan_id: str, operation: OperationDocument) -> bool:
         """Mark a plan as applied and keep the operation, both or neither; False if it already was."""
@@ -133,6 +181,19 @@ class Store:
             row = session.get(OperationRow, operation_id)
             return OperationDocument.model_validate(row.document) if row else None
 
+    def operations(
+        self, page: Page, model: str | None = None, done: bool | None = None
+    ) -> Listed[OperationDocument]:
+        """Operations by when they began: all of them, a model's, those that have ended or have not."""
+        wanted = select(OperationRow)
+        if model is not None:
+            wanted = wanted.where(OperationRow.model == model)
+        if done is not None:
+            wanted = wanted.where(OperationRow.done == done)
+        with self._session() as session:
+            rows, after = _page(session, OperationRow, wanted, page)
+            return Listed(tuple(OperationDocument.model_validate(row.document) for row in rows), after)
+
     def unfinished_operations(self) -> list[OperationDocument]:
         """Operations that an earlier process did not bring to an end."""
         with self._session() as session:
@@ -144,11 +205,38 @@ class Store:
         with self._session() as session:
             session.add(JournalRow(switch_id=switch_id, phase=phase, detail=detail))
 
-    def journal(self, switch_id: str) -> list[tuple[str, str]]:
-        """(phase, detail) of a switch, oldest first."""
-        lines = select(JournalRow.phase, JournalRow.detail).where(JournalRow.switch_id == switch_id)
+    def journal(self, switch_id: str) -> list[JournalLine]:
+        """What was written of a switch, oldest first."""
+        lines = select(JournalRow).where(JournalRow.switch_id == switch_id).order_by(JournalRow.id)
         with self._session() as session:
-            return [(row.phase, row.detail) for row in session.execute(lines.order_by(JournalRow.id))]
+            return [JournalLine(row.phase, row.detail, row.at_s) for row in session.scalars(lines)]
+
+
+def _added(session: Session, made: GenerationRow) -> int:
+    session.add(made)
+    session.flush()
+    return made.id
+
+
+def _page(
+    session: Session, row: type[Row], wanted: Select[Row], page: Page
+) -> tuple[Sequence[Row], Cursor | None]:
+    """Rows of a page, newest first, and where the next one begins."""
+    place = tuple_(row.created_s, row.id)
+    if page.after is not None:
+        wanted = wanted.where(place < (page.after.created_s, page.after.id))
+    found = session.scalars(wanted.order_by(row.created_s.desc(), row.id.desc()).limit(page.limit + 1)).all()
+    rows = found[: page.limit]
+    return rows, Cursor(rows[-1].created_s, rows[-1].id) if len(found) > len(rows) else None
+
+
+def _plan(row: PlanRow) -> tuple[PlanDocument, str | None]:
+    return PlanDocument.model_validate(row.document), row.applied_by
+
+
+def _later_version(row: AmendmentRow) -> VersionDocument:
+    place = {"id": row.intent_id, "version": row.version, "supersedes": row.version - 1}
+    return VersionDocument.model_validate({**row.body, **place})
 
 
 def _first_version(row: IntentRow) -> VersionDocument:
@@ -166,4 +254,10 @@ def _first_version(row: IntentRow) -> VersionDocument:
 
 
 def _row(operation: OperationDocument) -> OperationRow:
-    return OperationRow(id=operation.id, done=operation.done, document=operation.model_dump(mode="json"))
+    return OperationRow(
+        id=operation.id,
+        done=operation.done,
+        document=operation.model_dump(mode="json"),
+        model=operation.model,
+        created_s=operation.phases[0].at,
+    )

@@ -2,7 +2,7 @@
 
 import time
 
-from sqlalchemy import JSON, Double, ForeignKey
+from sqlalchemy import JSON, Double, ForeignKey, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.documents.forms import Json
@@ -22,6 +22,8 @@ class IntentRow(Base):
     document: Mapped[Json]
     created_s: Mapped[float] = mapped_column(default=time.time)
 
+    __table_args__ = (Index("ix_intents_created_s_id", "created_s", "id"),)
+
 
 class AmendmentRow(Base):
     """A later version of an intent: the words that made it, and what they changed."""
@@ -40,8 +42,11 @@ class PlanRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
     document: Mapped[Json]
+    model: Mapped[str | None]
     applied_by: Mapped[str | None] = mapped_column(default=None)
     created_s: Mapped[float] = mapped_column(default=time.time)
+
+    __table_args__ = (Index("ix_plans_created_s_id", "created_s", "id"),)
 
 
 class OperationRow(Base):
@@ -51,7 +56,11 @@ class OperationRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     done: Mapped[bool]
     document: Mapped[Json]
+    model: Mapped[str | None]
+    created_s: Mapped[float]
     updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
+
+    __table_args__ = (Index("ix_operations_created_s_id", "created_s", "id"),)
 
 
 class JournalRow(Base):
@@ -73,4 +82,6 @@ class GenerationRow(Base):
     topology: Mapped[str]
     model: Mapped[str | None]
     """None in rows of versions that served one."""
+    operation_id: Mapped[str | None]
+    """The switch that committed it; None where an engine started in it."""
     at_s: Mapped[float] = mapped_column(default=time.time)

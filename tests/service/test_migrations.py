@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 
 from intent.document import to_document
 from service.database import open_database
+from service.pages import Page
 from service.store import Store
 from service.tables import Base
 from tests.service.examples import intent, operation, plan
@@ -31,6 +32,8 @@ CREATE TABLE amendments (intent_id VARCHAR NOT NULL, version INTEGER NOT NULL, b
     PRIMARY KEY (intent_id, version), FOREIGN KEY(intent_id) REFERENCES intents (id));
 ALTER TABLE generations ADD COLUMN model VARCHAR;
 """
+
+TARGET = operation(end_s=9.0).result.target
 
 AGES = {"new": "", "first": OLD_TABLES, "last": OLD_TABLES + LATER_TABLES}
 """What a database may have before migrations."""
@@ -64,7 +67,7 @@ def fill(connection: Connection) -> None:
         "plans": {"id": "plan-1", "intent_id": "intent-1", "document": made, "created_s": 2.0},
         "operations": {"id": "op-1", "done": True, "document": done, "updated_s": 9.0},
         "journal": {"switch_id": "op-1", "phase": "warming", "detail": "epoch 1", "at_s": 3.0},
-        "generations": {"topology": "CPU[0]:0-8@fp32", "at_s": 4.0},
+        "generations": {"topology": TARGET, "at_s": 4.0},
     }
     for name, row in rows.items():
         values = ", ".join(f":{column}" for column in row)
@@ -93,7 +96,9 @@ WHOLE = {
 def all_is_there(store: Store) -> None:
     assert store.plan("plan-1") == (plan(), None)
     assert store.operation("op-1") == operation(end_s=9.0)
-    assert store.journal("op-1") == [("warming", "epoch 1")]
+    assert store.journal("op-1") == [("warming", "epoch 1", 3.0)]
+    assert store.operations(Page(), model="counting").items == (operation(end_s=9.0),)
+    assert store.plans(Page(), model="counting").items == ((plan(), None),)
     assert store.intent("intent-1").intent == intent()
 
 
@@ -118,7 +123,31 @@ def test_what_an_earlier_version_kept_is_there(tmp_path, database, age):
     store.close()
 
 
-class Interrupted(BaseException):
+@pytest.mark.parametrize(
+    ("topology", "at_s", "made"),
+    [
+        (TARGET, 0.5, False),  # the switch began at 1
+        (TARGET, 5.0, True),
+        ("CPU[3]:0-8@fp32", 5.0, False),
+        (TARGET, 9.5, False),  # and ended at 9
+    ],
+)
+def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(
+    tmp_path, database, topology, at_s, made
+):
+    make_old(database, "last")
+    with raw(database) as engine, engine.begin() as connection:
+        connection.execute(
+            text("UPDATE generations SET topology = :topology, at_s = :at_s"),
+            {"topology": topology, "at_s": at_s},
+        )
+    store = Store.open(tmp_path, database)
+
+    assert store.committed("counting") == ((1, TARGET) if made else None)
+    store.close()
+
+
+class InterruptedHereError(Exception):
     """The process ends here."""
 
 
@@ -131,7 +160,7 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
         nonlocal left
         left -= 1
         if left == 0:
-            raise Interrupted
+            raise InterruptedHereError
 
     event.listen(Engine, "before_cursor_execute", count)
     try:
@@ -150,7 +179,7 @@ def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time
         with interrupted_at(number) as was_met:
             try:
                 open_database(tmp_path, database).dispose()
-            except Interrupted:
+            except InterruptedHereError:
                 assert schema(database) in (before, WHOLE)
             met = was_met()
     assert number > 5
