@@ -73,21 +73,16 @@ class Store:
         except SQLAlchemyError as error:
             raise in_words(self._engine, error) from error
 
-    def next_generation(self, model: str, topology: str, operation_id: str | None = None) -> int:
-        """Record that a topology of a model runs, since a switch or a start.
-
-        Later ones have higher numbers, across models and restarts.
-        """
-        made = GenerationRow(model=model, topology=topology, operation_id=operation_id)
+    def next_generation(self, model: str, topology: str) -> int:
+        """Record that an engine started in a topology; later ones have higher numbers, across models and restarts."""
         with self._session() as session:
-            return _added(session, made)
+            return _added(session, GenerationRow(model=model, topology=topology, operation_id=None))
 
     def commit(self, operation_id: str, line: tuple[str, str], model: str, topology: str) -> int:
-        """Write a switch's (phase, detail) of its commit, and record the generation that it made: both or neither."""
-        made = GenerationRow(model=model, topology=topology, operation_id=operation_id)
+        """Write a switch's (phase, detail) of its commit, and the generation that it made: both or neither."""
         with self._session() as session:
             session.add(JournalRow(switch_id=operation_id, phase=line[0], detail=line[1]))
-            return _added(session, made)
+            return _added(session, GenerationRow(model=model, topology=topology, operation_id=operation_id))
 
     def committed(self, model: str) -> Committed | None:
         """What the last switch of a model that committed led to, or None."""
