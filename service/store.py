@@ -116,11 +116,12 @@ class Store:
         if version is not None:
             later = later.where(AmendmentRow.version == version)
         with self._session() as session:
+            if (first := _found(session, IntentRow, intent_id)) is None:
+                return None
             amendment = session.scalars(later.order_by(AmendmentRow.version.desc()).limit(1)).first()
             if amendment is not None:
                 return _later_version(amendment)
-            first = session.get(IntentRow, intent_id) if version in {None, 1} else None
-            return _first_version(first) if first else None
+            return _first_version(first) if version in {None, 1} else None
 
     def intents(self, page: Page) -> Listed[VersionDocument]:
         """Intents, each in its latest version, by when they were first said."""
@@ -143,7 +144,7 @@ class Store:
     def plan(self, plan_id: str) -> tuple[PlanDocument, str | None] | None:
         """A plan and the operation that applied it, or None."""
         with self._session() as session:
-            row = session.get(PlanRow, plan_id)
+            row = _found(session, PlanRow, plan_id)
             return _plan(row) if row else None
 
     def plans(self, page: Page, model: str | None = None) -> Listed[tuple[PlanDocument, str | None]]:
@@ -173,7 +174,7 @@ class Store:
     def operation(self, operation_id: str) -> OperationDocument | None:
         """An operation, or None."""
         with self._session() as session:
-            row = session.get(OperationRow, operation_id)
+            row = _found(session, OperationRow, operation_id)
             return OperationDocument.model_validate(row.document) if row else None
 
     def operations(
@@ -205,6 +206,11 @@ class Store:
         lines = select(JournalRow).where(JournalRow.switch_id == switch_id).order_by(JournalRow.id)
         with self._session() as session:
             return [JournalLine(row.phase, row.detail, row.at_s) for row in session.scalars(lines)]
+
+
+def _found(session: Session, row: type[Row], name: str) -> Row | None:
+    """The row of that id; no id has characters that a database refuses."""
+    return session.get(row, name) if name.isprintable() else None
 
 
 def _added(session: Session, made: GenerationRow) -> int:

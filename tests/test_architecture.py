@@ -83,6 +83,7 @@ PURE = (
     "service/openai_messages.py",
     "service/openai_requests.py",
     "service/openai_tools.py",
+    "service/pages.py",
     "runtime/architectures.py",
     "runtime/models.py",
     "runtime/capabilities.py",

@@ -178,3 +178,19 @@ def test_intents_are_listed_in_their_latest_versions(store):
         ("intent-1", 3),
         ("intent-0", 1),
     ]
+
+
+@pytest.mark.parametrize("name", ["", "plan-1\0", "plan-1'; --", "\ud800", "x" * 10_000, "计划"])
+def test_any_text_may_be_asked_for_as_an_id(store, name):
+    store.save_plan(intent(), PLAN)
+
+    assert store.plan(name) is None
+    assert store.operation(name) is None
+    assert store.intent(name) is None
+
+
+def test_words_come_back_as_they_were_said(store):
+    said = "TTFT < 2s \0 计划 \N{FISH}"
+    store.save_intent("intent-1", intent(said))
+
+    assert store.intent("intent-1").text == said
