@@ -165,6 +165,7 @@ class Serving:
 
     async def _run(self, operation: OperationDocument, target: Topology) -> None:
         """Switch, and bring the operation to its end whatever happens."""
+        source = str(self.engine.topology)
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation
@@ -180,7 +181,13 @@ class Serving:
         except SwitchError as error:
             operation = operation.failed(Code.SWITCH_IN_PROGRESS, str(error))
         except asyncio.CancelledError:
-            operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
+            if operation.phase is Phase.DONE:
+                detail = "the service was stopped after the commit"
+                operation = operation.finished(
+                    CutoverReport(operation.id, source, str(target), Phase.DONE, detail=detail)
+                )
+            else:
+                operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation = operation.failed(

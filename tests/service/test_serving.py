@@ -1,10 +1,14 @@
 """A switch whose end the store does not take down is one all the same."""
 
+import asyncio
+
 import httpx
 import pytest
 
+from runtime.models import Phase
 from service.errors import StoreError
 from service.restart import begin
+from tests.runtime.scripted import Script
 from tests.service.scripted import ScriptedService
 
 
@@ -58,3 +62,34 @@ def test_a_store_that_takes_nothing_down_ends_no_service(tmp_path, monkeypatch, 
         state = http.get("/v1/topology").json()
         assert (state["topology"]["shape"], state["operation"]) == ("TP2", None)
         assert http.post("/v1/plans", json={"text": "run it with pp=2"}).status_code in {200, 201}
+
+
+async def stopped(service: ScriptedService) -> None:
+    """Stop serving while a switch waits for the engine, which answers then."""
+    closing = asyncio.create_task(service.parts.servings["counting"].close())
+    await asyncio.sleep(0)
+    service.engine.answer()
+    await closing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("phase", "call", "outcome"),
+    [(Phase.CLEANING, "release", "result"), (Phase.SYNCING, "lag", "error")],
+)
+def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_path, phase, call, outcome):
+    with (
+        ScriptedService(tmp_path, script=Script(silent_while=phase)) as service,
+        httpx.Client(base_url=service.url) as http,
+    ):
+        plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
+        switch = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
+        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+        service.call(stopped(service))
+
+        operation = http.get(f"/v1/operations/{switch}").json()
+        assert outcome in operation
+        assert "the service was stopped" in operation[outcome]["detail"]
+        if outcome == "result":
+            assert operation["result"]["source"] == plan["now"]["text"]
+            assert operation["result"]["target"] == plan["target"]["text"]
