@@ -6,7 +6,7 @@ WORKDIR /app
 RUN pip install --no-cache-dir "torch>=2.11,<2.14" --index-url https://download.pytorch.org/whl/cpu
 COPY . .
 # editable, so that the examples stay where the commands look for them
-RUN pip install --no-cache-dir --editable .
+RUN pip install --no-cache-dir --editable '.[postgres]'
 
 RUN useradd --create-home intentctl && mkdir /data && chown intentctl /data
 USER intentctl

@@ -401,6 +401,8 @@ def topology_rows(state: StateDocument) -> list[Row]:
         ("generation", str(state.generation)),
         ("streams", str(state.streams)),
     ]
+    if state.origin:
+        rows.insert(3, ("because of", state.origin))
     if state.operation:
         rows.append(("switching", state.operation))
     for node in state.inventory:

@@ -143,7 +143,12 @@ def _largest_node(problem: Problem) -> int:
 
 
 def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
-    """Why a topology may not run, or nothing: devices, heads, limits, engine, formats, memory."""
+    """Why a topology may not run, or nothing: what bars it, or memory."""
+    return barred(topology, problem, precisions) or no_room(topology, problem)
+
+
+def barred(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
+    """Why a topology may not run, or nothing, whatever the load: devices, heads, limits, engine, formats."""
     inventory = {gpu.index for gpu in problem.cluster.gpus}
     if kept_free := sorted(set(topology.devices) - inventory):
         return f"it uses the device {', '.join(map(str, kept_free))}, which a goal keeps free"
@@ -157,9 +162,7 @@ def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) 
     if limits.max_gpus is not None and len(topology.devices) > limits.max_gpus:
         return f"needs {len(topology.devices)} devices; the limit is {limits.max_gpus}"
     stages = [_limited(stage.tp_size, name, problem) for stage in topology.stages for name in sorted(formats)]
-    return next(filter(None, [_too_deep(topology.pp_size, problem), *stages]), "") or no_room(
-        topology, problem
-    )
+    return next(filter(None, [_too_deep(topology.pp_size, problem), *stages]), "")
 
 
 def weights_of(topology: Topology) -> set[str]:

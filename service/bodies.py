@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
@@ -39,7 +38,7 @@ RIGHT = "x-right"
 """Under this name a route says in the OpenAPI document which right it needs."""
 
 
-def needs(right: Right) -> dict[str, Any]:
+def needs(right: Right) -> dict[str, str]:
     """What a route says of the right that it needs, as its ``openapi_extra``."""
     return {RIGHT: right.value}
 

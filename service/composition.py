@@ -17,7 +17,8 @@ from service.lock import take_lock
 from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
 from service.profiles import load_profiles
-from service.serving import Serving, give_up_unfinished
+from service.restart import begin, close_unfinished
+from service.serving import Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
 
@@ -49,9 +50,9 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     deployment.refuse_unless_served()
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
         stack.enter_context(take_lock(settings.folder))
-        give_up_unfinished(store)
+        store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
+        close_unfinished(store)
         access = open_access(store, deployment, settings.folder)
         own_key = access.keys.lend("the translator")
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
@@ -61,9 +62,11 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         events, servings = EventBus(), {}
         stack.callback(events.close)
         for model in deployment.models:
-            engine = await engines.start(model)
+            beginning = begin(store, deployment, model)
+            engine = await engines.start(model, beginning.topology)
             stack.push_async_callback(engine.close)
-            served = serve(deployment, model, engine, tokenizers[model.name], (store, events))
+            kept = store, events
+            served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name] = await stack.enter_async_context(served)
         yield Composition(deployment, servings, store, events, profiles, llm, access)
 
@@ -75,11 +78,15 @@ async def serve(
     engine: Engine,
     tokenizer: Tokenizer,
     kept: tuple[Store, EventBus],
+    origin: str,
 ) -> AsyncIterator[Serving]:
-    """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches."""
+    """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches.
+
+    ``origin`` says why the engine runs the topology that it does.
+    """
     metrics = Metrics(model.name)
     async with Router(engine, tokenizer, observer=metrics) as router:
-        serving = Serving(deployment, model, engine, router, *kept, metrics)
+        serving = Serving(deployment, model, engine, router, *kept, metrics, origin)
         try:
             yield serving
         finally:

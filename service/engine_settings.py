@@ -153,20 +153,27 @@ def refuse_start(
     Raises:
         DeploymentError: slabs of several layers that a stage would divide, or more KV blocks than fit.
     """
+    if wrong := unfit(engine, start, place):
+        key, why = wrong
+        raise source.error((*_place(source, path, "torch"), key), why)
+
+
+def unfit(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster]) -> tuple[str, str] | None:
+    """The setting of the built-in engine with which a topology cannot run, and why; None where it can."""
     if engine.name != "torch":
-        return
-    settings, at = engine.torch, _place(source, path, "torch")
+        return None
+    settings = engine.torch
     try:
         refuse_divided_stacks(start, settings.layers_per_slab)
     except TopologyError as error:
-        raise source.error((*at, "layers_per_slab"), f"as the model starts, {error}") from error
+        return "layers_per_slab", f"as the model starts, {error}"
     fits = blocks(start, *place, settings.block_size)
-    if settings.num_blocks is not None and settings.num_blocks > fits:
-        where = (*at, "kv_blocks")
-        message = f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
-        raise source.error(
-            where, f"{message}; lower this, or leave it out to have half of what one device holds"
-        )
+    if settings.num_blocks is None or settings.num_blocks <= fits:
+        return None
+    message = (
+        f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
+    )
+    return "kv_blocks", f"{message}; lower this, or leave it out to have half of what one device holds"
 
 
 def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:

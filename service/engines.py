@@ -20,9 +20,9 @@ def capabilities(model: ServedModel) -> Capabilities | None:
     return None
 
 
-async def start(model: ServedModel) -> Engine:
-    """The model's engine in its start topology, the built-in one unless said; one device when it names no topology."""
-    place = model.to_serve(), model.start or smallest(model), model.cluster
+async def start(model: ServedModel, topology: Topology) -> Engine:
+    """The model's engine in a topology, the built-in one unless said."""
+    place = model.to_serve(), topology, model.cluster
     if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 
@@ -33,6 +33,8 @@ async def start(model: ServedModel) -> Engine:
     return await TorchEngine.start(*place, model.engine.torch)
 
 
-def smallest(model: ServedModel) -> Topology:
-    """The model on its first device, in the precision its checkpoint has."""
-    return uniform(model.cluster, model.cluster.kinds[0], 1, 1, model.spec.num_layers, model.precision)
+def first(model: ServedModel) -> Topology:
+    """The topology that the file starts the model in; unless it says one, its first device in its checkpoint's precision."""
+    return model.start or uniform(
+        model.cluster, model.cluster.kinds[0], 1, 1, model.spec.num_layers, model.precision
+    )

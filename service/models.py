@@ -226,6 +226,16 @@ def _start(
     if said is None:
         return None
     topology = parse_topology(said, cluster, spec.num_layers, precision)
+    refuse_impossible(topology, spec, cluster, block_tokens)
+    return topology
+
+
+def refuse_impossible(topology: Topology, spec: ModelSpec, cluster: Cluster, block_tokens: int) -> None:
+    """Refuse a topology that a model cannot start in.
+
+    Raises:
+        TopologyError: devices or layers that are not so, or no memory for KV.
+    """
     topology.check(cluster, spec)
     if not blocks(topology, spec, cluster, block_tokens):
         device, size = max(weight_bytes(topology, spec).items(), key=lambda item: item[1])
@@ -233,7 +243,6 @@ def _start(
             f"{topology} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
             f"{cluster.gpu(device).memory_bytes / 1e9:.3g} GB of device {device}; give it more devices"
         )
-    return topology
 
 
 def _config(config: Path) -> Section:

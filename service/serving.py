@@ -30,21 +30,44 @@ log = logging.getLogger(__name__)
 
 
 class StoreJournal:
-    """The switch journal in the store; a write leaves the event loop free for the streams."""
+    """The journal of a model's switches in the store, and the generation that runs: a commit makes the next one.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    A write leaves the event loop free for the streams.
+    """
+
+    def __init__(self, store: Store, model: str, engine: Engine, origin: str) -> None:
+        self._store, self._model, self._engine = store, model, engine
+        self._recorded = str(engine.topology)
+        self.generation = store.next_generation(model, self._recorded)
+        self.origin = origin
+        """Why this generation runs."""
 
     async def write(self, switch_id: str, phase: Phase, detail: str) -> None:
-        """Return when the entry is durable.
+        """Return when the entry is durable; that of a commit with the generation it makes.
 
         Raises:
             JournalError: the store cannot be written.
         """
         try:
-            await asyncio.to_thread(self._store.append_journal, switch_id, phase.value, detail)
+            if phase is not Phase.COMMITTED:
+                await asyncio.to_thread(self._store.append_journal, switch_id, phase.value, detail)
+                return
+            runs = str(self._engine.topology)
+            self.generation = await asyncio.to_thread(
+                self._store.commit, switch_id, (phase.value, detail), self._model, runs
+            )
+            self._recorded, self.origin = runs, f"operation {switch_id}"
         except StoreError as error:
             raise JournalError(f"the journal cannot be written: {error}") from error
+
+    async def catch_up(self, switch_id: str) -> None:
+        """Write of a commit what could not be written when it was made."""
+        if str(self._engine.topology) == self._recorded:
+            return
+        try:
+            await self.write(switch_id, Phase.COMMITTED, "written after the switch")
+        except JournalError as error:
+            log.warning("a restart will not know what %s runs: %s", self._model, error)
 
 
 class Serving:
@@ -59,6 +82,7 @@ class Serving:
         store: Store,
         events: EventBus,
         metrics: Metrics,
+        origin: str,
     ) -> None:
         self.model = model
         self.engine = engine
@@ -67,15 +91,15 @@ class Serving:
         self._deployment = deployment
         self._store = store
         self._events = events
-        self._coordinator = Coordinator(engine, router, StoreJournal(store), model.engine.switch)
-        self._generation = store.next_generation(model.name, str(engine.topology))
+        self._journal = StoreJournal(store, model.name, engine, origin)
+        self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self._operation: OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
 
     def situation(self) -> Situation:
         """What a plan starts from."""
-        return Situation(self.engine.topology, self._generation, self.engine.capabilities)
+        return Situation(self.engine.topology, self._journal.generation, self.engine.capabilities)
 
     @property
     def operation(self) -> OperationDocument | None:
@@ -87,8 +111,9 @@ class Serving:
         """What runs, since which generation, on what, and whether it is being changed."""
         return StateDocument(
             model=self.model.name,
-            generation=self._generation,
+            generation=self._journal.generation,
             topology=TopologyDocument.model_validate(self.engine.topology),
+            origin=self._journal.origin,
             operation=self._operation.id if self._operation else None,
             streams=self.router.num_streams,
             tokens=TokenCounts.model_validate(self.router.counts),
@@ -168,6 +193,7 @@ class Serving:
 
     async def _run(self, operation: OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
+        source = str(self.engine.topology)
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation
@@ -183,7 +209,13 @@ class Serving:
         except SwitchError as error:
             operation = operation.failed(Code.SWITCH_IN_PROGRESS, str(error))
         except asyncio.CancelledError:
-            operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
+            if operation.phase is Phase.DONE:
+                detail = "the service was stopped after the commit"
+                operation = operation.finished(
+                    CutoverReport(operation.id, source, str(target), Phase.DONE, detail=detail)
+                )
+            else:
+                operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation = operation.failed(
@@ -191,21 +223,18 @@ class Serving:
             )
         try:
             await asyncio.to_thread(self._end, operation, acts)
+        except StoreError as error:
+            log.warning(
+                "the end of operation %s is not kept; the next start reads it in the journal: %s",
+                operation.id,
+                error,
+            )
         finally:
             self._operation = None
             self._events.publish("operation", operation)
 
     async def _conclude(self, report: CutoverReport) -> None:
         self.metrics.switched(report)
+        await self._journal.catch_up(report.switch_id)
         if str(self.engine.topology) != report.source:
-            self._generation = await asyncio.to_thread(
-                self._store.next_generation, self.model.name, str(self.engine.topology)
-            )
             self._events.publish("topology", self.state)
-
-
-def give_up_unfinished(store: Store) -> None:
-    """Operations of a process that ended in the middle: their engine ended with it."""
-    for operation in store.unfinished_operations():
-        detail = "the service ended during this switch; it started again with the deployment's start topology"
-        store.save_operation(operation.failed(Code.SWITCH_ABORTED, detail))

@@ -2,28 +2,13 @@
 
 import time
 
-from sqlalchemy import JSON, delete, or_
+from sqlalchemy import delete, or_
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Mapped, mapped_column
 
 from service.documents.approvals import ApprovalDocument
 from service.errors import StoreError
-from service.store import Base, Store
-
-
-class ApprovalRow(Base):
-    """The present word on a plan; earlier ones are in the audit."""
-
-    __tablename__ = "approvals"
-    plan_id: Mapped[str] = mapped_column(primary_key=True)
-    digest: Mapped[str]
-    verdict: Mapped[str]
-    by: Mapped[str]
-    role: Mapped[str]
-    at_s: Mapped[float]
-    until_s: Mapped[float | None]
-    acknowledged: Mapped[list[str]] = mapped_column(JSON)
-    note: Mapped[str]
+from service.store import Store
+from service.tables import ApprovalRow
 
 
 class Approvals:

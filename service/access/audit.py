@@ -5,68 +5,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import JSON, Connection, Table, event, func, select, text, update
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import func, select, update
 
 from service.access.chain import FIELDS, Entry, Flaw, Head, flaws
 from service.access.gate import Caller
 from service.documents.forms import Json
-from service.store import Base, Store
+from service.store import Store
+from service.tables import AuditHeadRow, AuditRow
 
 AT_A_TIME = 1000
 """Entries that are read at once to verify the chain."""
 
 
-class AuditRow(Base):
-    """One entry; see ``Entry``."""
-
-    __tablename__ = "audit"
-    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    at_s: Mapped[float]
-    who: Mapped[str] = mapped_column(index=True)
-    key: Mapped[str]
-    role: Mapped[str]
-    act: Mapped[str] = mapped_column(index=True)
-    subject: Mapped[str] = mapped_column(index=True)
-    before: Mapped[Json] = mapped_column(JSON)
-    after: Mapped[Json] = mapped_column(JSON)
-    origin: Mapped[str]
-    request_id: Mapped[str]
-    previous: Mapped[str]
-    hash: Mapped[str]
-
-
-class AuditHeadRow(Base):
-    """The end of the chain: one row. Adding an entry changes it first, so that two never follow the same one."""
-
-    __tablename__ = "audit_head"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seq: Mapped[int]
-    hash: Mapped[str]
-
-
 ONLY = 1
 """The id of the row of the head."""
-REFUSED = "the audit is append-only"
-GUARDS = {
-    "sqlite": [
-        f"CREATE TRIGGER audit_no_{act.lower()} BEFORE {act} ON audit BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END"
-        for act in ("UPDATE", "DELETE")
-    ],
-    "postgresql": [
-        f"CREATE FUNCTION audit_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{REFUSED}'; END $$",
-        "CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_refuse()",
-        "CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON audit EXECUTE FUNCTION audit_refuse()",
-    ],
-}
-"""What keeps entries as they are, by database."""
-
-
-@event.listens_for(AuditRow.__table__, "after_create")
-def guard(_: Table, connection: Connection, **__: object) -> None:
-    """Let the database itself refuse changes of what is in the audit."""
-    for statement in GUARDS[connection.dialect.name]:
-        connection.execute(text(statement))
 
 
 class Audit:
@@ -75,9 +27,6 @@ class Audit:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._adding = threading.Lock()
-        with store.transaction() as session:
-            if session.get(AuditHeadRow, ONLY) is None:
-                session.add(AuditHeadRow(id=ONLY, seq=0, hash=""))
 
     def add(
         self,

@@ -8,31 +8,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm import Session
 
 from service.access.keys import Key, Keyring, digest_of, new_secret
 from service.access.rights import Role
 from service.errors import StoreError
-from service.store import Base, Store
+from service.store import Store
+from service.tables import KeyRow
 
 ADMIN_KEY_FILE = "admin.key"
 MACHINE = "this machine"
 """The name of the key that a service makes for those who may read its data folder."""
-
-
-class KeyRow(Base):
-    """A key, without its secret."""
-
-    __tablename__ = "keys"
-    prefix: Mapped[str] = mapped_column(primary_key=True)
-    digest: Mapped[str]
-    name: Mapped[str] = mapped_column(index=True)
-    role: Mapped[str]
-    tenant: Mapped[str | None]
-    created_s: Mapped[float]
-    created_by: Mapped[str]
-    expires_s: Mapped[float | None]
-    revoked_s: Mapped[float | None]
 
 
 class KeyStore:

@@ -33,6 +33,7 @@ class StateDocument(Document):
     model: str
     generation: int
     topology: TopologyDocument
+    origin: str = Field(default="", description="why this topology runs: an operation, or how it was started")
     operation: str | None = Field(description="the operation under way")
     streams: int
     tokens: TokenCounts

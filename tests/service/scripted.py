@@ -19,13 +19,12 @@ from intent.models import LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
-from service import engines
 from service.access.office import open_access
 from service.composition import Composition, serve
 from service.deployment import load
 from service.events import EventBus
+from service.restart import begin, close_unfinished
 from service.server import Server, bind
-from service.serving import give_up_unfinished
 from service.settings import Settings, llm_settings
 from service.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
@@ -182,14 +181,17 @@ class ScriptedService:
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
         store = stack.enter_context(closing(Store.open(self._folder)))
-        give_up_unfinished(store)
+        close_unfinished(store)
         events, servings = EventBus(), {}
         stack.callback(events.close)
         for model in deployment.models:
-            start = model.start or engines.smallest(model)
-            engine = ScriptedEngine(start, self._script, max_running=8, max_tokens=self._max_tokens)
+            beginning = begin(store, deployment, model)
+            engine = ScriptedEngine(
+                beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens
+            )
             stack.push_async_callback(engine.close)
-            served = serve(deployment, model, engine, character_tokenizer(self._template), (store, events))
+            told = character_tokenizer(self._template), (store, events), beginning.origin
+            served = serve(deployment, model, engine, *told)
             servings[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}

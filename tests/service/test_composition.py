@@ -34,7 +34,7 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
             started.append((name, checkpoint, topology.shape, cluster, *settings))
 
         monkeypatch.setattr(place, start)
-    await engines.start(deployment.model())
+    await engines.start(deployment.model(), engines.first(deployment.model()))
 
     told = {
         "torch": EngineSettings(num_standby=3),

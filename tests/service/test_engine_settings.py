@@ -206,7 +206,8 @@ def test_there_are_no_more_stages_than_slabs(tmp_path):
 async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
     text = with_limits("max_sequences: 2", "torch: {block_size: 8, kv_blocks: 60}\n")
     text = text.replace("path: counting", f"path: {ROOT / 'examples' / 'counting'}").replace("pp2", "CPUx1")
-    engine = await engines.start(load(write_deployment(tmp_path, text)).model())
+    model = load(write_deployment(tmp_path, text)).model()
+    engine = await engines.start(model, engines.first(model))
     try:
         for name in "abcd":
             await engine.submit(Request(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))

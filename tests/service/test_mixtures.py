@@ -78,8 +78,9 @@ def test_a_mixture_of_experts_is_refused_where_it_is_to_be_served(tmp_path, key,
 
 
 async def test_no_engine_is_started_for_it(tmp_path):
+    model = mixtral(tmp_path, key="path").model()
     with pytest.raises(RefusedError, match="mixtral is a mixture of experts"):
-        await engines.start(mixtral(tmp_path, key="path").model())
+        await engines.start(model, engines.first(model))
 
 
 def test_its_weights_must_fit_where_it_starts(tmp_path):

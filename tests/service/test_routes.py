@@ -150,7 +150,7 @@ def test_applying_switches_the_engine_and_the_operation_tells_how(http, service)
     assert "error" not in operation
     assert http.get(f"/v1/operations/{operation['id']}").json() == operation
     assert http.get("/v1/topology").json()["topology"]["shape"] == "1x1"
-    assert [phase for phase, _ in service.parts.store.journal(operation["id"])] == [
+    assert [line.phase for line in service.parts.store.journal(operation["id"])] == [
         "warming",
         "cutting",
         "committed",

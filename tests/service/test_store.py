@@ -1,13 +1,21 @@
-import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
+from sqlalchemy import text
 
 from service.documents.intents import ChangeDocument, VersionDocument
 from service.errors import StoreError
+from service.pages import Listed, Page
 from service.store import Store
 from tests.service.examples import GOAL, intent, operation, plan
 
+T = TypeVar("T")
 PLAN = plan()
+
+
+def lines(store: Store, switch_id: str) -> list[tuple[str, str]]:
+    return [(line.phase, line.detail) for line in store.journal(switch_id)]
 
 
 def version(number: int, text: str = "make that 1 s") -> VersionDocument:
@@ -21,13 +29,6 @@ def version(number: int, text: str = "make that 1 s") -> VersionDocument:
         intent=intent(),
         created_s=5.0,
     )
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store.open(tmp_path)
-    yield store
-    store.close()
 
 
 def test_a_plan_comes_back_as_it_was(store):
@@ -84,10 +85,10 @@ def test_operations_are_written_over_and_the_unfinished_ones_are_found(store):
     assert store.unfinished_operations() == [operation("op-2")]
 
 
-def test_generations_rise_across_restarts(tmp_path):
+def test_generations_rise_across_restarts(tmp_path, database):
     generations = []
     for _ in range(2):
-        store = Store.open(tmp_path)
+        store = Store.open(tmp_path, database)
         generations += [store.next_generation("a", "1x1"), store.next_generation("b", "TP2")]
         store.close()
 
@@ -99,40 +100,97 @@ def test_the_journal_of_a_switch_is_in_order(store):
         store.append_journal("op-1", phase, "epoch 1")
     store.append_journal("op-2", "warming", "")
 
-    assert store.journal("op-1") == [("warming", "epoch 1"), ("cutting", "epoch 1")]
+    assert lines(store, "op-1") == [("warming", "epoch 1"), ("cutting", "epoch 1")]
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
-    (tmp_path / "file").write_text("")
+def test_a_commit_is_a_line_of_the_journal_and_a_generation(store):
+    assert store.committed("a") is None
+    store.next_generation("a", "1x1")
+    assert store.commit("op-1", ("committed", "epoch 1"), "a", "TP2") == 2
+    store.commit("op-2", ("committed", "epoch 1"), "b", "PP2")
+    store.next_generation("a", "1x1")
 
-    with pytest.raises(StoreError, match="cannot be written"):
-        Store.open(tmp_path / "file" / "folder")
-
-
-def test_a_database_without_write_access_is_refused_at_once(tmp_path):
-    Store.open(tmp_path).close()
-    url = f"sqlite:///file:{tmp_path / 'intentctl.sqlite'}?mode=ro&uri=true"
-
-    with pytest.raises(StoreError, match="readonly"):
-        Store.open(tmp_path, url)
+    assert store.committed("a") == (2, "TP2")
+    assert lines(store, "op-1") == [("committed", "epoch 1")]
 
 
-def test_what_is_no_database_is_refused(tmp_path):
-    (tmp_path / "intentctl.sqlite").write_text("not a database, but long enough to be looked at" * 50)
+def test_a_commit_that_cannot_be_written_leaves_no_line(store):
+    with store._engine.begin() as connection:
+        connection.execute(text("ALTER TABLE generations RENAME TO gone"))
 
-    with pytest.raises(StoreError, match="not a database"):
-        Store.open(tmp_path)
-
-
-@pytest.mark.parametrize("url", ["nonsense", "oracle://x"])
-def test_a_database_url_that_leads_nowhere_is_refused(tmp_path, url):
-    with pytest.raises(StoreError, match="cannot be written"):
-        Store.open(tmp_path, url)
+    with pytest.raises(StoreError):
+        store.commit("op-1", ("committed", "epoch 1"), "a", "TP2")
+    assert store.journal("op-1") == []
 
 
-def test_the_file_is_plain_sqlite(store, tmp_path):
+def walked(listed: Callable[[Page], Listed[T]], limit: int) -> list[T]:
+    """Every item of a list, page by page."""
+    items, page = [], Page(limit)
+    while page is not None:
+        part = listed(page)
+        assert len(part.items) <= limit
+        items += part.items
+        page = Page(limit, part.next) if part.next else None
+    return items
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+def test_operations_are_listed_newest_first_in_pages(store, limit):
+    ended = [operation(f"op-{number}", start_s=number // 2, end_s=9.0) for number in range(5)]
+    for one in ended:
+        store.save_operation(one)
+    running = operation("op-5", start_s=5.0).model_copy(update={"model": "other"})
+    store.save_operation(running)
+
+    assert walked(store.operations, limit) == [running, *reversed(ended)]
+    assert walked(lambda page: store.operations(page, done=True), limit) == ended[::-1]
+    assert walked(lambda page: store.operations(page, done=False), limit) == [running]
+    assert walked(lambda page: store.operations(page, model="other", done=True), limit) == []
+
+
+def test_what_is_new_moves_nothing_on_the_next_page(store):
+    for number in range(3):
+        store.save_operation(operation(f"op-{number}", start_s=number))
+    first = store.operations(Page(2))
+    store.save_operation(operation("op-9", start_s=9.0))
+
+    assert [one.id for one in store.operations(Page(2, first.next)).items] == ["op-0"]
+
+
+def test_plans_are_listed_with_what_applied_them(store):
+    for number, model in enumerate("aba"):
+        store.save_plan(intent(), plan(id=f"plan-{number}", model=model))
+    store.claim_plan("plan-2", operation("op-2"))
+
+    listed = walked(store.plans, 2)
+    assert [(one.id, by) for one, by in listed] == [("plan-2", "op-2"), ("plan-1", None), ("plan-0", None)]
+    assert [one.id for one, _ in walked(lambda page: store.plans(page, "a"), 1)] == ["plan-2", "plan-0"]
+
+
+def test_intents_are_listed_in_their_latest_versions(store):
+    for name in ("intent-0", "intent-1", "intent-2"):
+        store.save_intent(name, intent(name))
+    store.save_amendment(version(2))
+    store.save_amendment(version(3))
+
+    assert [(one.id, one.version) for one in walked(store.intents, 2)] == [
+        ("intent-2", 1),
+        ("intent-1", 3),
+        ("intent-0", 1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "plan-1\0", "plan-1'; --", "\ud800", "x" * 10_000, "计划"])
+def test_any_text_may_be_asked_for_as_an_id(store, name):
     store.save_plan(intent(), PLAN)
-    connection = sqlite3.connect(tmp_path / "intentctl.sqlite")
 
-    assert connection.execute("select id from plans").fetchall() == [("plan-1",)]
-    connection.close()
+    assert store.plan(name) is None
+    assert store.operation(name) is None
+    assert store.intent(name) is None
+
+
+def test_words_come_back_as_they_were_said(store):
+    said = "TTFT < 2s \0 计划 \N{FISH}"
+    store.save_intent("intent-1", intent(said))
+
+    assert store.intent("intent-1").text == said

@@ -1,0 +1,119 @@
+"""What an earlier process left: operations that it did not end, and the topology that its last switch led to."""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from runtime.errors import TopologyError
+from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
+from runtime.notation import parse_topology
+from service import engines
+from service.deployment import Deployment
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument
+from service.documents.problems import Code
+from service.engine_settings import unfit
+from service.models import ServedModel, refuse_impossible
+from service.store import Store
+
+log = logging.getLogger(__name__)
+
+LEFT = {
+    Phase.PLANNED: "before this switch began",
+    Phase.WARMING: "while this switch loaded its target or copied KV",
+    Phase.CUTTING: "at the cut of this switch; its commit was not written, so that it counts as not made",
+    Phase.COMMITTED: "after the commit of this switch, and every stream with it; its figures are lost",
+}
+"""The last phase in a switch's journal to when the service ended, or could write no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a model starts in."""
+
+    topology: Topology
+    origin: str
+    """Why, in words."""
+
+
+def close_unfinished(store: Store) -> None:
+    """Bring the operations of a process that ended in the middle to their end, as their journals say.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    for operation in store.unfinished_operations():
+        closed = _closed(operation, store)
+        store.save_operation(closed)
+        log.warning(
+            "operation %s was left %s and is closed as %s", operation.id, operation.phase, closed.phase
+        )
+
+
+def begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:
+    """The topology that the last switch of a model committed; else, or if the deployment bars it, that of the file.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    last = store.committed(model.name)
+    if last is None:
+        return Beginning(
+            engines.first(model), "the start of the deployment file; no switch has committed yet"
+        )
+    try:
+        topology = _allowed(last.topology, deployment, model)
+    except TopologyError as error:
+        why = f"{last.topology}, which generation {last.generation} committed, can no longer serve: {error}"
+        log.warning("%s: the start of the deployment file serves: %s", model.name, why)
+        return Beginning(engines.first(model), f"the start of the deployment file; {why}")
+    return Beginning(
+        topology, f"generation {last.generation}, the last that a switch committed before the restart"
+    )
+
+
+def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:
+    """A topology that ran, if it may run again.
+
+    Raises:
+        TopologyError: devices, limits, the engine or its settings are others now.
+    """
+    from selector.models import Problem
+    from selector.space import barred, weights_of  # here, for most starts need not wait for numpy
+
+    topology = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
+    refuse_impossible(topology, model.spec, model.cluster, model.engine.block_tokens)
+    problem = Problem(
+        cluster=model.cluster,
+        model=model.spec,
+        workload=model.workload_in("always"),
+        now=None,
+        limits=deployment.limits,
+        capabilities=engines.capabilities(model),
+    )
+    if why := barred(topology, problem, weights_of(topology)):
+        raise TopologyError(why)
+    if wrong := unfit(model.engine, topology, (model.spec, model.cluster)):
+        raise TopologyError(wrong[1])
+    return topology
+
+
+def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
+    """An operation at its end, by its journal."""
+    for line in store.journal(operation.id):
+        operation = operation.advanced(Progress(operation.id, Phase(line.phase), line.at_s))
+    words = f"the service ended {LEFT[operation.phase]}"
+    saved = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
+    last = Phase.DONE if saved else Phase.ABORTED
+    ended = operation.advanced(Progress(operation.id, last, time.time()))
+    return (
+        ended.finished(_report(operation, saved[0], words))
+        if saved
+        else ended.failed(Code.SWITCH_ABORTED, words)
+    )
+
+
+def _report(operation: OperationDocument, plan: PlanDocument, words: str) -> CutoverReport:
+    """What is still known of a switch that committed."""
+    source = plan.now.text if plan.now else ""
+    return CutoverReport(operation.id, source, plan.target.text, Phase.DONE, Reason.ENGINE_LOST, words)

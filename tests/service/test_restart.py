@@ -1,0 +1,231 @@
+"""What a service does with what an earlier one left; a kill is a copy of its data folder at that moment."""
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runtime.models import Phase
+from service.deployment import load
+from service.documents.operations import OperationDocument
+from service.restart import begin, close_unfinished
+from service.store import Store
+from tests.runtime.scripted import Script
+from tests.service.examples import intent, operation, plan
+from tests.service.scripted import DEPLOYMENT, ScriptedService, write_deployment
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
+TP2, PP2 = "CPU[0,1]:0-8@fp32", "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    return load(write_deployment(tmp_path))
+
+
+def committed(store: Store, topology: str, model: str = "counting") -> int:
+    return store.commit("op-1", ("committed", ""), model, topology)
+
+
+# --- which topology serves ---
+
+
+def test_without_a_commit_the_start_of_the_file_serves_whatever_started_before(store, deployment):
+    store.next_generation("counting", TP2)
+    beginning = begin(store, deployment, deployment.model())
+
+    assert str(beginning.topology) == PP2
+    assert "no switch has committed" in beginning.origin
+
+
+def test_what_the_last_switch_committed_serves_again(store, deployment):
+    committed(store, "CPU[3]:0-8@fp32")
+    generation = committed(store, TP2)
+    committed(store, "CPU[2]:0-8@fp32", model="other")
+    store.next_generation("counting", PP2)
+    beginning = begin(store, deployment, deployment.model())
+
+    assert str(beginning.topology) == TP2
+    assert f"generation {generation}" in beginning.origin
+
+
+@pytest.mark.parametrize(
+    ("topology", "old", "new", "why"),
+    [
+        ("CPU[2,3]:0-8@fp32", "count: 4", "count: 2", "device 2 is not in the inventory"),
+        (TP2, "allowed_tp: [1, 2, 4]", "allowed_tp: [1]", "the limits allow TP 1"),
+        ("CPU[0]:0-8@fp32", "allowed_pp: [1, 2, 4]", "allowed_pp: [2]", "the limits allow PP 2"),
+        ("CPU[0]:0-8@bf16", "", "", "the limits allow precision fp32"),
+        ("CPU[0,1,2,3]:0-8@fp32", "limits: {", "limits: {max_gpus: 2, ", "the limit is 2"),
+        ("CPU[0]:0-6@fp32", "", "", "holds 6 layers"),
+        ("CPU[0]:0-8@fp32", "memory_gb: 1", "memory_gb: 0.006", "leave no room for KV"),
+        (
+            "CPU[0]:0-3@fp32 > CPU[1]:3-8@fp32",
+            "windows:",
+            "engine: torch\ntorch: {layers_per_slab: 2}\nwindows:",
+            "slab",
+        ),
+        ("nonsense", "", "", "cannot read stage"),
+    ],
+)
+def test_what_the_file_no_longer_allows_gives_way_to_its_start(
+    store, tmp_path, caplog, topology, old, new, why
+):
+    changed = load(write_deployment(tmp_path, DEPLOYMENT.replace(old, new)))
+    committed(store, topology)
+    beginning = begin(store, changed, changed.model())
+
+    assert str(beginning.topology) == PP2
+    assert why in beginning.origin
+    assert beginning.origin.startswith("the start of the deployment file; ")
+    assert why in caplog.text
+
+
+# --- what becomes of operations ---
+
+
+@pytest.mark.parametrize(
+    ("journaled", "said"),
+    [
+        ([], "before this switch began"),
+        (["warming"], "while this switch loaded its target or copied KV"),
+        (["warming", "cutting"], "its commit was not written"),
+    ],
+)
+def test_a_switch_that_had_not_committed_is_closed_as_given_up(store, caplog, journaled, said):
+    store.save_plan(intent(), plan())
+    store.claim_plan("plan-1", operation())
+    for phase in journaled:
+        store.append_journal("op-1", phase, "")
+    close_unfinished(store)
+
+    closed = store.operation("op-1")
+    assert closed.done
+    assert said in closed.error.detail
+    assert [entered.phase for entered in closed.phases] == ["planned", *journaled, "aborted"]
+    assert "op-1" in caplog.text
+
+
+def test_a_switch_that_had_committed_is_closed_as_done(store):
+    store.save_plan(intent(), plan())
+    store.claim_plan("plan-1", operation())
+    for phase in ("warming", "cutting", "committed"):
+        store.append_journal("op-1", phase, "")
+    close_unfinished(store)
+
+    closed = store.operation("op-1")
+    assert (closed.error, closed.phase) == (None, Phase.DONE)
+    assert (closed.result.source, closed.result.target) == (plan().now.text, plan().target.text)
+    assert "after the commit" in closed.result.detail
+    assert store.unfinished_operations() == []
+
+
+# --- the whole service ---
+
+
+def apply(http: httpx.Client, text: str = "run it with tp=2") -> str:
+    """The id of an operation that has begun."""
+    answer = http.post("/v1/plans", json={"text": text})
+    assert answer.status_code in {200, 201}, answer.text
+    return http.post(f"/v1/plans/{answer.json()['plan']['id']}:apply").json()["id"]
+
+
+@contextmanager
+def killed_while(folder: Path, phase: Phase, call: str):
+    """The data of a service that was killed in a phase of a switch, and the switch's id."""
+    with (
+        ScriptedService(folder / "first", script=Script(silent_while=phase)) as service,
+        httpx.Client(base_url=service.url) as http,
+    ):
+        switch = apply(http)
+        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+        shutil.copytree(folder / "first", folder / "second")
+        service.call(answered(service))
+    yield folder / "second", switch
+
+
+async def answered(service: ScriptedService) -> None:
+    service.engine.answer()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("phase", "call", "end", "shape"),
+    [
+        (Phase.PLANNED, "prepare", Phase.ABORTED, "PP2"),
+        (Phase.WARMING, "ready", Phase.ABORTED, "PP2"),
+        (Phase.SYNCING, "lag", Phase.ABORTED, "PP2"),
+        (Phase.CUTTING, "cut", Phase.ABORTED, "PP2"),
+        (Phase.CLEANING, "release", Phase.DONE, "TP2"),
+    ],
+)
+def test_a_service_that_was_killed_serves_what_had_committed(tmp_path, phase, call, end, shape):
+    with (
+        killed_while(tmp_path, phase, call) as (folder, switch),
+        ScriptedService(folder) as service,
+        httpx.Client(base_url=service.url) as http,
+    ):
+        assert service.engine.topology.shape == shape
+        ended = OperationDocument.model_validate(http.get(f"/v1/operations/{switch}").json())
+        assert ended.done
+        assert ended.phase is end
+        state = http.get("/v1/topology").json()
+        assert state["topology"]["shape"] == shape
+        assert ("the last that a switch committed" in state["origin"]) == (shape == "TP2")
+        assert apply(http, "run it with pp=4")
+
+
+@contextmanager
+def process(folder: Path):
+    """A service with the built-in engine in a process of its own, which is killed at the end."""
+    command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
+    with subprocess.Popen(
+        [*command, "--deployment", EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        try:
+            url = running.stdout.readline().strip()
+            key = (folder / "admin.key").read_text().strip()
+            headers = {"Authorization": f"Bearer {key}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
+                yield http
+        finally:
+            running.kill()
+
+
+def end_of(http: httpx.Client, switch: str) -> dict:
+    """The operation at its end, by the stream of events."""
+    with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0"}) as stream:
+        for line in filter(lambda line: line.startswith("data: "), stream.iter_lines()):
+            data = json.loads(line.removeprefix("data: "))
+            if data.get("id") == switch and data["done"]:
+                return data
+    raise AssertionError("the stream of events ended before the operation")
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_path):
+    with process(tmp_path) as http:
+        assert end_of(http, apply(http))["phase"] == "done"
+        generation = http.get("/v1/topology").json()["generation"]
+    with process(tmp_path) as http:
+        state = http.get("/v1/topology").json()
+        assert state["topology"]["shape"] == "TP2"
+        assert f"generation {generation}," in state["origin"]
+        body = {"model": "counting", "prompt": "count by 7 from 23:", "max_tokens": 3}
+        assert http.post("/openai/v1/completions", json=body).json()["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.slow
+def test_each_model_serves_its_own_and_an_operation_is_the_origin_until_the_restart(tmp_path):
+    for _ in range(2):
+        with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+            if service.engine.topology.shape == "PP2":
+                switch = apply(http)
+                service.call(service.parts.servings["counting"].settled())
+                assert http.get("/v1/topology").json()["origin"] == f"operation {switch}"
+    assert service.engine.topology.shape == "TP2"

@@ -1,0 +1,95 @@
+"""A switch whose end the store does not take down is one all the same."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from runtime.models import Phase
+from service.errors import StoreError
+from service.restart import begin
+from tests.runtime.scripted import Script
+from tests.service.scripted import ScriptedService
+
+
+def failing(method, times: int):
+    """A method of the store that fails so many times."""
+    left = times
+
+    def call(*arguments):
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise StoreError("the disk is full")
+        return method(*arguments)
+
+    return call
+
+
+def switched(service: ScriptedService, http: httpx.Client) -> str:
+    plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
+    operation = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
+    service.call(service.parts.servings["counting"].settled())
+    return operation
+
+
+@pytest.mark.slow
+def test_a_commit_that_could_not_be_written_is_written_after_the_switch(tmp_path, monkeypatch):
+    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        store = service.parts.store
+        monkeypatch.setattr(store, "commit", failing(store.commit, times=1))
+        operation = switched(service, http)
+
+        assert http.get(f"/v1/operations/{operation}").json()["phase"] == "done"
+        assert store.journal(operation)[-1][:2] == ("committed", "written after the switch")
+        state = http.get("/v1/topology").json()
+        assert (state["generation"], state["origin"]) == (2, f"operation {operation}")
+        assert (
+            begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
+        )
+
+
+@pytest.mark.slow
+def test_a_store_that_takes_nothing_down_ends_no_service(tmp_path, monkeypatch, caplog):
+    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        store = service.parts.store
+        monkeypatch.setattr(store, "commit", failing(store.commit, times=2))
+        monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=1))
+        operation = switched(service, http)
+
+        assert "a restart will not know what counting runs" in caplog.text
+        assert f"the end of operation {operation} is not kept" in caplog.text
+        state = http.get("/v1/topology").json()
+        assert (state["topology"]["shape"], state["operation"]) == ("TP2", None)
+        assert http.post("/v1/plans", json={"text": "run it with pp=2"}).status_code in {200, 201}
+
+
+async def stopped(service: ScriptedService) -> None:
+    """Stop serving while a switch waits for the engine, which answers then."""
+    closing = asyncio.create_task(service.parts.servings["counting"].close())
+    await asyncio.sleep(0)
+    service.engine.answer()
+    await closing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("phase", "call", "outcome"),
+    [(Phase.CLEANING, "release", "result"), (Phase.SYNCING, "lag", "error")],
+)
+def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_path, phase, call, outcome):
+    with (
+        ScriptedService(tmp_path, script=Script(silent_while=phase)) as service,
+        httpx.Client(base_url=service.url) as http,
+    ):
+        plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
+        switch = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
+        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+        service.call(stopped(service))
+
+        operation = http.get(f"/v1/operations/{switch}").json()
+        assert outcome in operation
+        assert "the service was stopped" in operation[outcome]["detail"]
+        if outcome == "result":
+            assert operation["result"]["source"] == plan["now"]["text"]
+            assert operation["result"]["target"] == plan["target"]["text"]
