@@ -64,6 +64,8 @@ class RequestGrammar:
         """Take in what was output since; tells whether all of it matches."""
         new = self._request.output_token_ids[self._num_matched :]
         self._num_matched += len(new)
+        if self._matcher.is_over:
+            return True  # the mask has left the end alone, which is no part of what is matched
         return self._matcher.advance(new)
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:  # noqa: ARG002 - vLLM's signature

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from runtime import grammar
-from runtime.engine import Cut
+from runtime.engine import Cut, Finish
 from runtime.errors import SwitchError
 from runtime.models import Reason
 from runtime.tokenizer import Tokenizer
@@ -112,6 +112,7 @@ def say_the_same(streams: Streams) -> None:
         by_the_model = forced(PROMPTS[name], streams.tokens(name))
         assert difference(streams.logprobs(name), by_the_model) < LOGPROB_TOLERANCE, name
     jsonschema.validate(json.loads(TOKENIZER.decode(streams.tokens("document"))), SCHEMA)
+    assert {streams.said[name][-1].finish for name in ("document", "document unswitched")} == {Finish.STOP}
     for name in UNSEEDED:
         assert streams.tokens(name) != streams.tokens(f"{name} unswitched"), (
             "it drew from the engine's own noise"
