@@ -58,7 +58,8 @@ async def speak(engine: ScriptedEngine, pace_s: float) -> None:
 def _admitted(app: Any) -> Any:
     """The app with a caller for every request, where the commit asks for one."""
     try:
-        from service.access.gate import CALLER, OpenGate
+        from service.access.caller import CALLER
+        from service.access.gate import OpenGate
     except ImportError:
         return app
 

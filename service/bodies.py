@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-from service.access.gate import CALLER, Caller
+from service.access.caller import CALLER, Caller
 from service.access.rights import RIGHTS, Right, roles_with
 
 MAX_DEPTH = 64

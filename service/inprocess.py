@@ -15,7 +15,7 @@ from selector.models import Profile
 from service import engines, intents, openslo, outlook, usecases
 from service.access import cases
 from service.access import consent as consents
-from service.access.gate import Caller
+from service.access.caller import Caller
 from service.access.keys import redacted
 from service.access.office import Acts
 from service.deployment import Deployment

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from service.access.gate import CALLER, Gate
+from service.access.caller import CALLER
+from service.access.gate import Gate
 from service.clients import ClientLimits
 from service.metrics import ClientMetrics
 from service.refusals import App, Headers, Message, Receive, Refusal, Send

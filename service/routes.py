@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
-from service.access.gate import CALLER
+from service.access.caller import CALLER
 from service.access.rights import Right
 from service.bodies import BoundedRoute, needs
 from service.composition import Composition

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import func, select, update
 
+from service.access.caller import Caller
 from service.access.chain import FIELDS, Entry, Flaw, Head, flaws
-from service.access.gate import Caller
 from service.documents.forms import Json
 from service.store import Store
 from service.tables import AuditHeadRow, AuditRow

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Collection
 
+from service.access.caller import Caller
 from service.access.chain import Head
-from service.access.gate import Caller
 from service.access.office import Access
 from service.documents.access import (
     AuditDocument,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from service.access.gate import Caller
+from service.access.caller import Caller
 from service.access.office import Acts
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right

@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from limits import RateLimitItem, RateLimitItemPerMinute
@@ -12,12 +11,11 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
 from service.access.auth import Auth
+from service.access.caller import Caller
 from service.access.keys import Key, Keyring, Wrong
 from service.access.rights import Role
 from service.refusals import INFERENCE, Headers, Message, Refusal
 
-CALLER = "caller"
-"""Under this name a request has its caller in its state."""
 OPEN = frozenset({"/healthz", "/openapi.json"})
 """What anybody may ask."""
 TENANT_HEADER = b"x-intentctl-tenant"
@@ -25,22 +23,6 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")
 _ELSEWHERE = (b"x-api-key", b"api-key", b"intentctl-key")
 
 HOW = "send one as `Authorization: Bearer KEY`; the administrator's is in admin.key in the service's data folder"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sends a request."""
-
-    name: str
-    """Of the key."""
-    role: Role
-    key: str = ""
-    """The key's prefix; empty where there are no keys."""
-    tenant: str | None = None
-    """Whose request it is, for those of tenants."""
-    origin: str = ""
-    """The address it comes from."""
-    request_id: str = ""
 
 
 class Gate(Protocol):

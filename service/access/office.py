@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.access.approvals import Approvals
-from service.access.audit import Audit
-from service.access.gate import Caller, Gate, KeyGate, OpenGate
-from service.access.key_store import KeyStore, make_admin_key
+from service.access.caller import Caller
 from service.access.keys import Wrong
 from service.access.rights import Role
 from service.documents.forms import Json
 from service.errors import StoreError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # planning from a file alone waits for none of them
+    from service.access.approvals import Approvals
+    from service.access.audit import Audit
+    from service.access.gate import Gate
+    from service.access.key_store import KeyStore
     from service.deployment import Deployment
     from service.store import Store
 
@@ -36,10 +37,10 @@ DOOR = Caller("the door", Role.VIEWER)
 class Access:
     """What decides who may do what, and keeps what was done."""
 
-    keys: KeyStore
-    audit: Audit
-    approvals: Approvals
-    gate: Gate
+    keys: "KeyStore"
+    audit: "Audit"
+    approvals: "Approvals"
+    gate: "Gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
     Raises:
         StoreError: the store or the folder cannot be written.
     """
+    from service.access.approvals import Approvals
+    from service.access.audit import Audit
+    from service.access.gate import KeyGate, OpenGate
+    from service.access.key_store import KeyStore, make_admin_key
+
     keys, audit, approvals = KeyStore(store), Audit(store), Approvals(store)
     if not deployment.auth.has_keys:
         return Access(keys, audit, approvals, OpenGate())
@@ -79,7 +85,7 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
 class Doorbell:
     """Keeps wrong keys in the audit: the first of a kind from an address, and how many there were a minute later."""
 
-    def __init__(self, audit: Audit, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, audit: "Audit", clock: Callable[[], float] = time.monotonic) -> None:
         self._audit, self._clock = audit, clock
         self._said_s: dict[tuple[Wrong, str], float] = {}
         self._since: Counter[tuple[Wrong, str]] = Counter()

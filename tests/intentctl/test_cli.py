@@ -304,7 +304,7 @@ def test_watch_prints_events_as_lines_until_the_service_ends(run, tmp_path, monk
 
     seen = []
     with ScriptedService(tmp_path) as service:
-        client = commands.service(service.url)
+        client = commands.service(Place(service.url))
         events = client.watch()
         monkeypatch.setattr(commands.render, "emit_line", seen.append)
         client.apply(client.plan(PlanRequest(text=TEXT)).plan.id)

@@ -63,9 +63,12 @@ def test_an_address_that_is_not_this_machines_is_named():
 @contextmanager
 def process(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
     """The service in a process of its own, and its address."""
+    deployment = folder / "deployment.yaml"
+    text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
+    deployment.write_text(f"{text}\nauth: none\n")
     command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
     with subprocess.Popen(
-        [*command, "--deployment", EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--deployment", deployment], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         try:
             yield running, running.stdout.readline().strip()
@@ -115,7 +118,8 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
         assert b"data: [DONE]" in got[-40:]
         assert running.wait(timeout=30) == 0
         said = running.stderr.read()
-        assert said.count("\n") == 1
+        assert "`auth: none`" in said
+        assert said.count("\n") == 2
         assert "1 requests and 0 switches may end within 25 s; ask again to end now" in said
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]

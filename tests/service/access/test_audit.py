@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from service.access.audit import Audit
+from service.access.caller import Caller
 from service.access.chain import Head
-from service.access.gate import Caller
 from service.access.rights import Role
 from service.errors import StoreError
 from service.store import Store

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from selector.models import Switch
+from service.access.caller import Caller
 from service.access.consent import Known, consent
-from service.access.gate import Caller
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
 from service.documents.approvals import ApprovalDocument

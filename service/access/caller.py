@@ -1,0 +1,24 @@
+"""Whose request it is."""
+
+from dataclasses import dataclass
+
+from service.access.rights import Role
+
+CALLER = "caller"
+"""Under this name a request has its caller in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request."""
+
+    name: str
+    """Of the key."""
+    role: Role
+    key: str = ""
+    """The key's prefix; empty where there are no keys."""
+    tenant: str | None = None
+    """Whose request it is, for those of tenants."""
+    origin: str = ""
+    """The address it comes from."""
+    request_id: str = ""
