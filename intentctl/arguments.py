@@ -69,8 +69,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
+def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[str] = ()) -> list[str]:
     """The arguments with ``say`` put in front where text came instead of a command; a command after options comes first.
+
+    ``groups`` are commands that have commands of their own.
 
     Raises:
         MisspeltCommandError: naming the command that was probably meant.
@@ -78,12 +80,13 @@ def route(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
     if not arguments:
         return ["--help"]
     first = arguments[0]
+    commands = [*commands, *groups]
     if first in commands or first in {"--help", "--version"} or first.startswith(("--install-", "--show-")):
         return list(arguments)
     if first.startswith("-") and (command := next((word for word in arguments if word in commands), None)):
-        rest = list(arguments)
-        rest.remove(command)
-        return [command, *rest]
+        rest, words = list(arguments), 2 if command in groups else 1
+        place = rest.index(command)
+        return rest[place : place + words] + rest[:place] + rest[place + words :]
     if not first.startswith("-") and not first.strip().count(" "):
         close = difflib.get_close_matches(first.lower(), commands, n=1, cutoff=0.7)
         if close:

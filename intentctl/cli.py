@@ -441,7 +441,7 @@ def main() -> None:
     commands = [
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
     ]
-    commands += [group.name for group in app.registered_groups if group.name]
+    groups = [group.name for group in app.registered_groups if group.name]
     if sys.stdin is None:  # closed: nothing can be read, and nobody asked
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     for stream in (sys.stdout, sys.stderr):
@@ -450,7 +450,7 @@ def main() -> None:
                 errors="backslashreplace"
             )  # a terminal that cannot show a character ends nothing
     try:
-        app(args=route(sys.argv[1:], commands), prog_name="intentctl")
+        app(args=route(sys.argv[1:], commands, groups), prog_name="intentctl")
     except MisspeltCommandError as error:
         print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(Exit.USAGE)

@@ -224,7 +224,11 @@ class Client:
 
     def _refused(self, error: urllib.error.HTTPError) -> ServiceError:
         try:
-            return ServiceError.answered(Problem.model_validate_json(error.read()))
+            problem = Problem.model_validate_json(error.read())
+            if problem.code is Code.UNAUTHENTICATED:
+                how = "to intentctl: --key-file FILE, INTENTCTL_KEY_FILE or INTENTCTL_KEY"
+                problem = problem.model_copy(update={"detail": f"{problem.detail}; {how}"})
+            return ServiceError.answered(problem)
         except ValidationError:
             return self._no_service(f"{error.code} {error.reason}")
 

@@ -12,7 +12,7 @@ from intent.models import Intent, Outcome
 from intentctl import render
 from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
-from intentctl.credentials import Place, key_for
+from intentctl.credentials import ADMIN_KEY_FILE, Place, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
 from intentctl.status import failure
@@ -349,7 +349,17 @@ def serve(deployment: Path | None, **overrides: object) -> None:
     from service.server import run
     from service.settings import read_settings
 
-    run(deployment or EXAMPLE, read_settings(**overrides), announce=lambda url: print(url, flush=True))
+    settings = read_settings(**overrides)
+
+    def announce(url: str) -> None:
+        key = settings.folder / ADMIN_KEY_FILE
+        if key.is_file():
+            render.talk(
+                f"an administrator's key is in {key}: intentctl --key-file, or Authorization: Bearer KEY"
+            )
+        print(url, flush=True)
+
+    run(deployment or EXAMPLE, settings, announce)
 
 
 def _read(text: str) -> str:

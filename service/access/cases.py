@@ -38,7 +38,8 @@ def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: 
     with access.keys.change():
         whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s)
         made = KeyDocument.of(key)
-        access.audit.add(caller, "key.create", key.prefix, after=made.model_dump(mode="json"))
+        said = made.model_dump(mode="json", include={"name", "role", "tenant", "expires_s"})
+        access.audit.add(caller, "key.create", key.prefix, after=said)
     return NewKeyDocument(key=whole, **dict(made))
 
 

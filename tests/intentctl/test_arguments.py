@@ -82,3 +82,12 @@ def test_a_dataclass_is_an_option_for_each_of_its_fields_in_their_place():
 def test_the_command_gets_the_object():
     spread(painted)(colour="red", width=3, height=4, coats=2)
     assert PAINTED.pop() == ("red", Wall(3, 4), 2)
+
+
+def test_a_command_of_a_group_comes_first_too():
+    for typed in (
+        ["--server", "x", "keys", "list", "-o", "json"],
+        ["keys", "list", "--server", "x", "-o", "json"],
+    ):
+        found = route(typed, COMMANDS, ["keys"])
+        assert (found[:2], sorted(found)) == (["keys", "list"], sorted(typed))

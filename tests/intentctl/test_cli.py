@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from intentctl.credentials import Place
 from runtime.models import Phase
 from service.documents.plans import PlanRequest
 from tests.runtime.scripted import Script

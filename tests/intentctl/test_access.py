@@ -1,0 +1,149 @@
+"""`intentctl keys`, `audit`, `approve` and `reject` against a service that asks for keys."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from intentctl.credentials import key_for
+from intentctl.status import CommandError
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[ScriptedService]:
+    folder = tmp_path_factory.mktemp("service")
+    with ScriptedService(folder, DEPLOYMENT.replace("auth: none", "tenants: [{name: gold}]")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(service) -> Path:
+    return service.deployment_file.parent / "admin.key"
+
+
+@pytest.fixture
+def ask(run, service):
+    """The command line with somebody's key."""
+
+    def asked(key: Path, *arguments: str) -> tuple[int, str, str]:
+        return run("--server", service.url, "--key-file", key, *arguments)
+
+    return asked
+
+
+@pytest.fixture
+def key(ask, admin, tmp_path):
+    """Makes a key of a role, in a file."""
+
+    def made(role: str, *more: str) -> Path:
+        code, out, _ = ask(admin, "keys", "create", f"the {role}", "--role", role, *more)
+        assert code == 0
+        file = tmp_path / role
+        file.write_text(out)
+        return file
+
+    return made
+
+
+def test_keys_are_made_listed_and_revoked(ask, admin, key):
+    viewer = key("viewer", "--days", "2")
+    prefix = viewer.read_text().split("_")[1]
+    assert ask(viewer, "get")[0] == 0
+    code, out, _ = ask(admin, "keys", "list")
+    assert (
+        code,
+        f"{prefix}  the viewer, viewer; made" in out,
+        "by this machine; until" in " ".join(out.split()),
+    ) == (0, True, True)
+    assert ask(admin, "keys", "revoke", prefix)[0] == 0
+    code, _, err = ask(viewer, "get")
+    assert (code, "was revoked" in err) == (9, True)
+
+
+def test_what_a_role_may_not_do_is_said_with_who_may(ask, key):
+    code, _, err = ask(key("operator"), "keys", "list")
+    assert (code, "a key of these roles may: admin" in err) == (9, True)
+
+
+def test_without_a_key_it_is_said_where_to_name_one(run, service):
+    code, _, err = run("get", "--server", service.url)
+    assert (code, "--key-file FILE" in err) == (9, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("keys", "create", "x", "--role", "tenant"), "a tenant is named for the role tenant"),
+        (("keys", "create", "x", "--role", "king"), "king"),
+        (("keys", "create", "x/y", "--role", "viewer"), "should match"),
+        (("audit", "list", "--limit", "0"), "limit"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anybody_is_asked(ask, admin, arguments, said):
+    code, _, err = ask(admin, *arguments)
+    assert (code, said in err) == (2, True)
+
+
+def test_a_tenant_that_is_not_there_is_refused(ask, admin):
+    code, _, err = ask(admin, "keys", "create", "x", "--role", "tenant", "--tenant", "lead")
+    assert (code, "there are gold" in err) == (1, True)
+
+
+def test_the_audit_is_listed_and_verified_against_a_head(ask, admin):
+    head = ask(admin, "audit", "head")[1].strip()
+    ask(admin, "keys", "create", "later", "--role", "viewer")
+    code, out, err = ask(admin, "audit", "list", "--limit", "1")
+    assert (code, "key.create" in out, "audit list --before" in err) == (0, True, True)
+    assert ask(admin, "audit", "verify", "--head", head)[0] == 0
+    seq = head.partition(":")[0]
+    code, out, err = ask(admin, "audit", "verify", "--head", f"{seq}:{'0' * 64}")
+    assert (code, f"entry {seq}" in out, "1 flaw" in err) == (1, True, True)
+
+
+def plan(ask, key: Path, text: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads(ask(key, "plan", text, "-o", "json")[1])["plan"]
+    return found
+
+
+def test_a_plan_is_approved_by_one_and_applied_by_another(ask, key):
+    operator, approver = key("operator"), key("approver")
+    made = plan(ask, operator, "run it with tp=2")
+    code, _, err = ask(operator, "apply", made["id"], "--yes")
+    assert (code, f"intentctl approve {made['id']}" in err) == (6, True)
+    assert ask(operator, "approve", made["id"], "--yes")[0] == 9
+    code, _, err = ask(approver, "approve", made["id"])
+    assert (code, "was not approved: nobody can be asked" in err) == (6, True)
+    code, out, _ = ask(approver, "approve", made["id"], "--yes", "--minutes", "5", "--note", "go")
+    assert (code, "approved by the approver until" in " ".join(out.split())) == (0, True)
+    assert ask(operator, "apply", made["id"], "--yes")[0] == 0
+
+
+def test_a_plan_that_was_rejected_stays_so(ask, key):
+    approver = key("approver")
+    made = plan(ask, approver, "run it with tp=4")
+    assert ask(approver, "reject", made["id"], "--note", "not today")[0] == 0
+    code, _, err = ask(approver, "apply", made["id"], "--yes")
+    assert (code, "rejected by the approver: not today" in err) == (6, True)
+
+
+def test_the_key_of_this_machine_is_shown_to_this_machine_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
+    assert key_for("http://127.0.0.1:1", None) is None
+    (tmp_path / "admin.key").write_text("ictl_mine\n")
+    assert {key_for(f"http://{host}:1", None) for host in ("127.0.0.1", "localhost", "[::1]")} == {
+        "ictl_mine"
+    }
+    assert key_for("http://example.org:1", None) is None
+    monkeypatch.setenv("INTENTCTL_KEY", "ictl_other")
+    assert key_for("http://example.org:1", None) == "ictl_other"
+    (tmp_path / "file").write_text("ictl_file")
+    assert key_for("http://example.org:1", tmp_path / "file") == "ictl_file"
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "has no key"), ("a b", "more than one")])
+def test_a_file_without_one_key_is_named(tmp_path, text, said):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(CommandError, match=said):
+        key_for("http://127.0.0.1:1", tmp_path / "file")
