@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,10 @@ def test_every_role_has_rights_and_more_of_them_upwards():
     assert upward[-1] == frozenset(Right)
     assert RIGHTS[Role.TENANT] == RIGHTS[Role.GATEWAY] == {Right.INFER}
     assert roles_with(Right.APPROVE) == (Role.APPROVER, Role.ADMIN)
+
+
+def test_the_table_of_the_docs_is_the_table_of_the_code():
+    page = (Path(__file__).parents[3] / "docs" / "access.md").read_text(encoding="utf-8")
+    for role, rights in RIGHTS.items():
+        said = ", ".join(right for right in Right if right in rights)
+        assert f"| `{role}` | {said} |" in page
