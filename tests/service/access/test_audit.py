@@ -1,6 +1,4 @@
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -10,28 +8,23 @@ from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.rights import Role
 from service.errors import StoreError
-from service.store import Store
 
 ADA = Caller("ada", Role.ADMIN, "abcd", None, "127.0.0.1", "req-1")
 COPY = (
-    "INSERT INTO audit SELECT 7, at_s, who, key, role, act, subject, before, after, origin, request_id, hash, hash "
-    "FROM audit WHERE seq = 6"
+    "INSERT INTO audit (seq, at_s, who, key, role, act, subject, before, after, origin, request_id, previous, hash) "
+    "SELECT 7, at_s, who, key, role, act, subject, before, after, origin, request_id, hash, hash FROM audit WHERE seq = 6"
 )
-REMOVE_GUARDS = ("DROP TRIGGER audit_no_update", "DROP TRIGGER audit_no_delete")
+UNGUARD = {
+    "sqlite": ("DROP TRIGGER audit_no_update", "DROP TRIGGER audit_no_delete"),
+    "postgresql": ("DROP TRIGGER audit_no_change ON audit",),
+}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path)
-    yield opened
-    opened.close()
-
-
-def tamper(folder: Path, *statements: str) -> None:
-    """What somebody does who can write the database itself."""
-    engine = create_engine(f"sqlite:///{folder / 'intentctl.sqlite'}")
+def tamper(database: str, *statements: str) -> None:
+    """What somebody does who can write the database itself, and take its guards away."""
+    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
-        for statement in statements:
+        for statement in (*UNGUARD[engine.dialect.name], *statements):
             connection.execute(text(statement))
     engine.dispose()
 
@@ -55,7 +48,7 @@ def test_acts_are_kept_with_who_what_and_from_where(store):
     assert Audit(store).head() == Head(2, newest.hash)
 
 
-def test_the_database_refuses_changes(store, tmp_path):
+def test_the_database_refuses_changes(store):
     Audit(store).add(ADA, "plan.apply", "plan-1")
     for statement in ("UPDATE audit SET who = 'eve'", "DELETE FROM audit"):
         with pytest.raises(StoreError, match="append-only"), store.transaction() as session:
@@ -82,28 +75,29 @@ def test_the_database_refuses_changes(store, tmp_path):
     ],
     ids=["changed", "removed", "cut", "swapped", "put in"],
 )  # fmt: skip
-def test_what_was_tampered_with_is_found(store, tmp_path, statements, seq, problem):
+def test_what_was_tampered_with_is_found(store, database, statements, seq, problem):
     audit = Audit(store)
     for number in range(6):
         audit.add(ADA, "plan.apply", f"plan-{number}")
-    tamper(tmp_path, *REMOVE_GUARDS, *statements)
+    tamper(database, *statements)
     flaw = audit.verify()[0]
     assert (flaw.seq, problem in flaw.problem) == (seq, True), flaw
 
 
-def test_acts_of_many_at_once_are_one_chain(store):
+@pytest.mark.parametrize("each", [15, pytest.param(625, marks=pytest.mark.exhaustive)])
+def test_acts_of_sixteen_at_once_are_one_chain(store, each):
     audits = [Audit(store) for _ in range(2)]  # each with a lock of its own, as two services have
 
     def act(number: int) -> None:
-        for _ in range(25):
+        for _ in range(each):
             audits[number % 2].add(ADA, "plan.apply", f"plan-{number}")
 
-    threads = [threading.Thread(target=act, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=act, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert audits[0].head().seq == 200
+    assert audits[0].head().seq == 16 * each
     assert audits[0].verify() == ()
 
 
