@@ -35,6 +35,8 @@ class GenerationParams:
     """Texts that end it; they are no part of the answer."""
     ignore_eos: bool = False
     """Go on after the model's end token, for measurements of a fixed length."""
+    tenant: str = ""
+    """Whose it is, for whoever observes; empty: nobody's in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,16 @@ class Delta:
     """On the last delta."""
 
 
+class Observers(Protocol):
+    """Who wants to know latencies, for metrics."""
+
+    def of(self, tenant: str) -> "Observer":
+        """Who wants to know those of a tenant's requests."""
+        ...
+
+
 class Observer(Protocol):
-    """Who wants to know latencies, for metrics. Called on the hot path: it must be quick and never fail."""
+    """Is told of one tenant's requests. Called on the hot path: it must be quick and never fail."""
 
     def first_token(self, ttft_s: float) -> None:
         """Arrival at the router to first token."""
@@ -105,6 +115,7 @@ class _Stream:
     num_prompt_tokens: int
     arrived_s: float
     text: TextStream
+    observer: Observer | None = None
     ttft_s: float = 0.0
     e2e_s: float = 0.0
     """From arrival to the last token so far."""
@@ -182,13 +193,13 @@ class Router:
         tokenizer: Tokenizer,
         *,
         clock: Callable[[], float] = time.monotonic,
-        observer: Observer | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.encoder = Encoder(tokenizer)
         self._engine = engine
         self._clock = clock
-        self._observer = observer
+        self._observers = observers
         self._ledger = Ledger(engine.topology.shape)
         self._streams: dict[str, _Stream] = {}
         self._pump: asyncio.Task[None] | None = None
@@ -252,7 +263,8 @@ class Router:
         arrived_s = self._clock()
         (token_ids,) = await self.encoder.prompts([prompt])
         text = TextStream(self.tokenizer.decode, params.stop)
-        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text)
+        observer = self._observers.of(params.tenant) if self._observers else None
+        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text, observer)
         finish: Finish | None = None
         is_refused = False
         try:
@@ -294,10 +306,10 @@ class Router:
         if self._streams.pop(stream.request_id, None) is None:
             return
         self._ledger.close(stream.request_id)
-        if self._observer is not None and finish is not None:
-            self._observer.finished(finish, stream.usage, e2e_s=stream.e2e_s, tpot_s=stream.tpot_s)
-        elif self._observer is not None:
-            self._observer.refused()
+        if stream.observer is not None and finish is not None:
+            stream.observer.finished(finish, stream.usage, e2e_s=stream.e2e_s, tpot_s=stream.tpot_s)
+        elif stream.observer is not None:
+            stream.observer.refused()
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))
@@ -354,12 +366,12 @@ class Router:
                 pass
 
     def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
-        if self._observer is None or token.token_id is None:
+        if stream.observer is None or token.token_id is None:
             return
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
         if token.index == 0:
             stream.ttft_s = stream.e2e_s
-            self._observer.first_token(stream.ttft_s)
+            stream.observer.first_token(stream.ttft_s)
         else:
-            self._observer.next_token(stream.e2e_s - before_s)
+            stream.observer.next_token(stream.e2e_s - before_s)

@@ -13,9 +13,10 @@ from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
+from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
-from service.documents.problems import Code, Detail, Problem
+from service.documents.problems import STATUS, Code, Detail, Problem
 from service.errors import ServiceError
 from service.inprocess import Served
 from service.openai_api import Endpoint, openai_app
@@ -50,12 +51,23 @@ class ControlApi(FastAPI):
         document = _with_intents(super().openapi())
         for path in document["paths"].values():
             for method in path.values():
+                if RIGHT in method:
+                    _ask_for_a_key(method)
                 if "requestBody" in method:
                     method["responses"]["400"] = {"description": "`invalid_request`: the body is no JSON"}
                 for status, answer in method["responses"].items():
                     if status == "default" or status >= "400":
                         answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         return document
+
+
+def _ask_for_a_key(operation: Tree) -> None:
+    """Say of an operation that it needs a key, and how it answers without the right one."""
+    operation["security"] = [{"key": []}]
+    for code in (Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.RATE_LIMITED):
+        said = operation["responses"].setdefault(str(STATUS[code]), {"description": ""})
+        said["description"] = ", ".join(filter(None, [said["description"], f"`{code}`"]))
 
 
 def _with_intents(document: Tree) -> Tree:
@@ -137,12 +149,21 @@ def _handle_errors(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         code = CODE_OF_STATUS.get(error.status_code, Code.INVALID_REQUEST)
         problem = Problem.of(code, f"{request.method} {request.url.path}: {error.detail}")
-        return _send(problem.model_copy(update={"status": error.status_code}), error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return _send(problem.model_copy(update={"status": error.status_code}), headers)
 
     @app.exception_handler(Exception)
     async def internal(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
         return _send(Problem.of(Code.INTERNAL, f"{type(error).__name__}; see the service's log"))
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """What may be done at a path; the framework names the methods of the first route there alone."""
+    routes = [route for route in app.routes if isinstance(route, BoundedRoute)]
+    return sorted({method for route in routes if route.path_regex.match(path) for method in route.methods})
 
 
 def _detail(place: tuple[str | int, ...], message: str, code: str) -> Detail:

@@ -85,7 +85,7 @@ async def serve(
     ``origin`` says why the engine runs the topology that it does.
     """
     metrics = Metrics(model.name)
-    async with Router(engine, tokenizer, observer=metrics) as router:
+    async with Router(engine, tokenizer, observers=metrics) as router:
         serving = Serving(deployment, model, engine, router, *kept, metrics, origin)
         try:
             yield serving

@@ -62,26 +62,14 @@ CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Metrics:
-    """What the service counts; it observes the router."""
+    """What the service counts of a model; it observes the router, tenant by tenant."""
 
     def __init__(self, model: str) -> None:
         self._registry = CollectorRegistry()
         self._model = model
-        self._ttft_s = self._latency("ttft", "Arrival to first token")
-        self._tpot_s = self._latency("tpot", "Mean time between the tokens of a finished request")
-        self._e2e_s = self._latency("e2e", "Arrival to last token of a finished request")
-        self._itl_s = self._histogram(
-            "intentctl_itl_seconds", "Time between tokens of a stream", buckets("torch", "tpot")
-        )
-        self._requests = self._counters(
-            "intentctl_requests_total", "Requests by how they ended", "finish", tuple(Finish)
-        )
-        self._refused = self._counter(
-            "intentctl_refused_requests_total", "Requests that could never be served"
-        )
-        self._tokens = self._counters(
-            "intentctl_tokens_total", "Tokens served, by kind", "kind", ("prompt", "completion")
-        )
+        self._families = Families(self._registry)
+        self._tenants: dict[str, TenantMetrics] = {}
+        self.of("")
         self._running = self._gauge("intentctl_running_requests", "Requests in the batch")
         self._waiting = self._gauge("intentctl_waiting_requests", "Requests in the queue")
         self._free_blocks = self._gauge("intentctl_free_kv_blocks", "KV blocks not in use")
@@ -109,27 +97,11 @@ class Metrics:
             registry=self._registry,
         )
 
-    def first_token(self, ttft_s: float) -> None:
-        """A request's first token came."""
-        self._ttft_s.observe(ttft_s)
-
-    def next_token(self, itl_s: float) -> None:
-        """A stream's next token came."""
-        self._itl_s.observe(itl_s)
-
-    def refused(self) -> None:
-        """A request can never be served."""
-        self._refused.inc()
-
-    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
-        """A stream ended; its prompt was served if a token came. Times are those of answers that are whole."""
-        self._requests[finish].inc()
-        self._tokens["prompt"].inc(usage.prompt_tokens if usage.completion_tokens else 0)
-        self._tokens["completion"].inc(usage.completion_tokens)
-        if finish in (Finish.STOP, Finish.LENGTH):
-            self._e2e_s.observe(e2e_s)
-            if tpot_s is not None:
-                self._tpot_s.observe(tpot_s)
+    def of(self, tenant: str) -> "TenantMetrics":
+        """What is counted of a tenant's requests; of nobody's in particular where it is empty."""
+        if tenant not in self._tenants:
+            self._tenants[tenant] = TenantMetrics(self._families, (self._model, tenant))
+        return self._tenants[tenant]
 
     def switched(self, report: CutoverReport) -> None:
         """Count one switch, with the parts of its cut if it committed."""
@@ -152,20 +124,73 @@ class Metrics:
             self._counted[name] = now
         return generate_latest(self._registry).decode()
 
+    def _counter(self, name: str, about: str) -> Counter:
+        return Counter(name, about, ["model_name"], registry=self._registry).labels(self._model)
+
+    def _gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(name, about, ["model_name"], registry=self._registry).labels(self._model)
+
+
+LABELS = ("model_name", "tenant")
+
+
+class Families:
+    """The metrics that requests are counted in, whosever they are."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.ttft_s = self._latency("ttft", "Arrival to first token")
+        self.tpot_s = self._latency("tpot", "Mean time between the tokens of a finished request")
+        self.e2e_s = self._latency("e2e", "Arrival to last token of a finished request")
+        self.itl_s = self._histogram(
+            "intentctl_itl_seconds", "Time between tokens of a stream", buckets("torch", "tpot")
+        )
+        self.requests = self._counter("intentctl_requests_total", "Requests by how they ended", "finish")
+        self.refused = self._counter(
+            "intentctl_refused_requests_total", "Requests that could never be served"
+        )
+        self.tokens = self._counter("intentctl_tokens_total", "Tokens served, by kind", "kind")
+
     def _latency(self, metric: str, about: str) -> Histogram:
         return self._histogram(histogram("torch", metric), about, buckets("torch", metric))
 
     def _histogram(self, name: str, about: str, bounds: Sequence[float]) -> Histogram:
-        family = Histogram(name, about, ["model_name"], buckets=bounds, registry=self._registry)
-        return family.labels(self._model)
+        return Histogram(name, about, LABELS, buckets=bounds, registry=self._registry)
 
-    def _counter(self, name: str, about: str) -> Counter:
-        return Counter(name, about, ["model_name"], registry=self._registry).labels(self._model)
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(name, about, (*LABELS, *labels), registry=self._registry)
 
-    def _counters(self, name: str, about: str, label: str, values: Sequence[str]) -> dict[str, Counter]:
-        """A counter for each value of a label, at nothing from the start."""
-        family = Counter(name, about, ["model_name", label], registry=self._registry)
-        return {value: family.labels(self._model, value) for value in values}
 
-    def _gauge(self, name: str, about: str) -> Gauge:
-        return Gauge(name, about, ["model_name"], registry=self._registry).labels(self._model)
+class TenantMetrics:
+    """What is counted of one tenant's requests to one model: everything at nothing from the start."""
+
+    def __init__(self, families: Families, labels: tuple[str, str]) -> None:
+        self._ttft_s = families.ttft_s.labels(*labels)
+        self._tpot_s = families.tpot_s.labels(*labels)
+        self._e2e_s = families.e2e_s.labels(*labels)
+        self._itl_s = families.itl_s.labels(*labels)
+        self._refused = families.refused.labels(*labels)
+        self._requests = {finish: families.requests.labels(*labels, finish) for finish in Finish}
+        self._tokens = {kind: families.tokens.labels(*labels, kind) for kind in ("prompt", "completion")}
+
+    def first_token(self, ttft_s: float) -> None:
+        """A request's first token came."""
+        self._ttft_s.observe(ttft_s)
+
+    def next_token(self, itl_s: float) -> None:
+        """A stream's next token came."""
+        self._itl_s.observe(itl_s)
+
+    def refused(self) -> None:
+        """A request can never be served."""
+        self._refused.inc()
+
+    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
+        """A stream ended; its prompt was served if a token came. Times are those of answers that are whole."""
+        self._requests[finish].inc()
+        self._tokens["prompt"].inc(usage.prompt_tokens if usage.completion_tokens else 0)
+        self._tokens["completion"].inc(usage.completion_tokens)
+        if finish in (Finish.STOP, Finish.LENGTH):
+            self._e2e_s.observe(e2e_s)
+            if tpot_s is not None:
+                self._tpot_s.observe(tpot_s)

@@ -19,7 +19,7 @@ from runtime import grammar
 from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
 from runtime.router import Router
 from service.access.rights import Right
-from service.bodies import BoundedRoute, needs
+from service.bodies import BoundedRoute, caller_of, needs
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
 from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
@@ -82,14 +82,15 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         with naming("prompt"):
             prompts = await here.router.encoder.prompts(body.prompt)
         labels = here.labels if body.logprobs is not None else None
-        generations = _generations(body, here, prompts, text)
+        generations = _generations(body, here, prompts, text, _tenant(request))
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
     @app.post("/chat/completions", openapi_extra=needs(Right.INFER))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
-        generations = _generations(body, here, [await _conversation(body, here)], text)
+        prompts = [await _conversation(body, here)]
+        generations = _generations(body, here, prompts, text, _tenant(request))
         labels = here.labels if body.logprobs else None
         return await _respond(request, body, generations, _answer(body, 1, labels))
 
@@ -124,8 +125,12 @@ async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
         return await here.router.encoder.chat(body.conversation(), tools)
 
 
+def _tenant(request: Request) -> str:
+    return caller_of(request).tenant or ""
+
+
 def _generations(
-    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str
+    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str, tenant: str
 ) -> Generations:
     """Every answer to every prompt, in the order of the choices; ``text`` is the grammar.
 
@@ -133,7 +138,7 @@ def _generations(
         ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
     """
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
-    params = body.generations(max_tokens, text)
+    params = body.generations(max_tokens, text, tenant)
     return [here.router.generate(prompt, one) for prompt in prompts for one in params]
 
 

@@ -187,7 +187,7 @@ class Generation(Declared):
         yield "logit_bias", [token_id for token_id, _ in self.logit_bias]
         yield "stop_token_ids", self.stop_token_ids
 
-    def generations(self, max_tokens: int, grammar: str) -> list[GenerationParams]:
+    def generations(self, max_tokens: int, grammar: str, tenant: str = "") -> list[GenerationParams]:
         """What each answer to a prompt is asked for; where there is a seed it differs."""
         sampling = SamplingParams(
             max_tokens=max_tokens,
@@ -205,7 +205,7 @@ class Generation(Declared):
             stop_token_ids=tuple(self.stop_token_ids),
         )
         return [
-            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos)
+            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant)
             for number in range(self.n)
         ]
 

@@ -276,6 +276,11 @@ class Seen:
     times_s: list[tuple[float, float | None]] = field(default_factory=list)
     """From arrival to the last token, and between tokens."""
     refusals: int = 0
+    tenants: list[str] = field(default_factory=list)
+
+    def of(self, tenant: str) -> "Seen":
+        self.tenants.append(tenant)
+        return self
 
     def first_token(self, ttft_s: float) -> None:
         self.ttft_s.append(ttft_s)
@@ -294,7 +299,7 @@ class Seen:
 async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
     now_s, seen = 10.0, Seen()
     engine.hold()
-    async with Router(engine, tokenizer, clock=lambda: now_s, observer=seen) as router:
+    async with Router(engine, tokenizer, clock=lambda: now_s, observers=seen) as router:
         task = asyncio.create_task(collect(router, "ab", max_tokens=3))
         await submitted(engine)
         engine.turn()
@@ -313,7 +318,7 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
     engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     seen = Seen()
-    async with Router(engine, tokenizer, observer=seen) as router:
+    async with Router(engine, tokenizer, observers=seen) as router:
         async with contextlib.aclosing(
             router.generate("ab", GenerationParams(SamplingParams(200)))
         ) as deltas:

@@ -13,11 +13,14 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from service.access.rights import RIGHTS, Role
 from service.app import control_api
-from tests.service.scripted import ScriptedService
+from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 CI, LONG = 8, 270
-"""Requests for each of 20 routes at most; the long run has up to 5,400."""
+"""Requests for each of 27 routes at most; the long run has up to 7,000."""
+CI_ROLE, LONG_ROLE = 2, 140
+"""The same for each of six roles: up to 22,000 in the long run."""
 SAID = {"no_moment", "unknown_window", "model_not_named", "text_damaged"}
 """What no schema can say of a value: a 31st of February, a window that the deployment does not have."""
 
@@ -46,7 +49,17 @@ CHECKED = [
 ]
 """Without ``negative_data_rejection``: documents of earlier versions lack keys that are written today, and are read."""
 
-API = schemathesis.openapi.from_dict(control_api().openapi()).exclude(path="/v1/events")
+
+def described() -> dict:
+    """The API without its keys, which these tests send themselves."""
+    document = control_api().openapi()
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.pop("security", None)
+    return document
+
+
+API = schemathesis.openapi.from_dict(described()).exclude(path="/v1/events")
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +91,45 @@ def test_requests_are_answered_as_documented(case, service):
 @limited(LONG)
 def test_thousands_of_requests_are_answered_as_documented(case, service):
     check(case, service)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """A service that asks for keys, and the header of each role."""
+    text = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}\ntenants: [{name: gold}]")
+    with ScriptedService(tmp_path_factory.mktemp("keys"), text) as running:
+        store = running.parts.access.keys
+        tenants = {Role.TENANT: "gold"}
+        made = {role: store.create(role, role, tenants.get(role), "test")[0] for role in Role}
+        headers = {role: {"Authorization": f"Bearer {key}"} for role, key in made.items()}
+        headers[Role.GATEWAY]["X-Intentctl-Tenant"] = "gold"
+        yield running, headers
+
+
+def check_role(case, keys, role: Role) -> None:
+    """What is beyond the role is refused, whatever is sent; the rest is answered as documented."""
+    service, headers = keys
+    said = case.operation.definition.raw.get("x-right")
+    is_beyond = said is not None and said not in RIGHTS[role]
+    response = case.call(base_url=service.url, headers=headers[role], timeout=60)
+    if is_beyond and response.status_code not in {404, 405}:
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden"), response.text
+    case.validate_response(response, checks=CHECKED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", Role)
+@API.parametrize()
+@seed(1)
+@limited(CI_ROLE)
+def test_no_role_acts_beyond_its_rights(case, keys, role):
+    check_role(case, keys, role)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("role", Role)
+@API.parametrize()
+@limited(LONG_ROLE)
+def test_no_role_acts_beyond_its_rights_in_thousands_of_requests(case, keys, role):
+    check_role(case, keys, role)

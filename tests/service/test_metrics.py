@@ -25,10 +25,24 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
 
 def test_times_of_requests_are_of_those_that_ended_whole():
     metrics = Metrics("counting")
-    metrics.finished(Finish.LENGTH, Usage(3, 5), e2e_s=2.0, tpot_s=0.25)
-    metrics.finished(Finish.STOP, Usage(3, 1), e2e_s=0.5, tpot_s=None)
-    metrics.finished(Finish.CANCELLED, Usage(3, 2), e2e_s=9.0, tpot_s=9.0)
+    nobody = metrics.of("")
+    nobody.finished(Finish.LENGTH, Usage(3, 5), e2e_s=2.0, tpot_s=0.25)
+    nobody.finished(Finish.STOP, Usage(3, 1), e2e_s=0.5, tpot_s=None)
+    nobody.finished(Finish.CANCELLED, Usage(3, 2), e2e_s=9.0, tpot_s=9.0)
     told = samples(metrics, EngineStats(0, 0, 8, 8))
 
     assert (told["intentctl_e2e_seconds_count"], told["intentctl_e2e_seconds_sum"]) == (2, 2.5)
     assert (told["intentctl_tpot_seconds_count"], told["intentctl_tpot_seconds_sum"]) == (1, 0.25)
+
+
+def test_requests_are_counted_by_tenant():
+    metrics = Metrics("counting")
+    metrics.of("gold").first_token(0.5)
+    metrics.of("gold").finished(Finish.STOP, Usage(3, 5), e2e_s=2.0, tpot_s=0.25)
+    metrics.of("").refused()
+    text = metrics.render(EngineStats(0, 0, 8, 8))
+
+    assert 'intentctl_tokens_total{kind="completion",model_name="counting",tenant="gold"} 5.0' in text
+    assert 'intentctl_ttft_seconds_count{model_name="counting",tenant="gold"} 1.0' in text
+    assert 'intentctl_refused_requests_total{model_name="counting",tenant=""} 1.0' in text
+    assert metrics.of("gold") is metrics.of("gold")

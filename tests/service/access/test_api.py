@@ -225,6 +225,20 @@ def test_a_gateway_says_whose_request_it_is_and_nobody_else_does(service, admin)
             assert theirs.post("/openai/v1/chat/completions", json=CHAT).status_code == status
 
 
+def test_requests_of_a_tenant_are_counted_as_theirs(service, admin):
+    made = new_key(admin, role="tenant", tenant="gold", name="counted")
+
+    def counted() -> float:
+        wanted = 'intentctl_tokens_total{kind="completion",model_name="counting",tenant="gold"} '
+        lines = admin.get("/metrics").text.splitlines()
+        return sum(float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
+
+    before = counted()
+    with client(service, made["key"]) as theirs:
+        assert theirs.post("/openai/v1/chat/completions", json=CHAT).status_code == 200
+    assert counted() == before + 2
+
+
 def test_requests_over_the_rate_are_refused_for_a_while(service, admin):
     made = new_key(admin, role="tenant", tenant="free", name="often")
     with client(service, made["key"]) as theirs:
