@@ -72,14 +72,15 @@ class Seen:
 
 @contextmanager
 def service(tree: Path) -> Iterator[str]:
-    """A service of the packages of ``tree``, and its address."""
+    """A service of the packages of ``tree``, and its address with the key for it, if it asks for one, as the user."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
         command += ["--deployment", str(tree / "examples" / "local-cpu.yaml")]
         with subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                yield process.stdout.readline().strip()
+                url, key = process.stdout.readline().strip(), Path(folder) / "admin.key"
+                yield url.replace("//", f"//{key.read_text().strip()}@") if key.is_file() else url
             finally:
                 process.kill()  # what it started ends with it
 
@@ -92,6 +93,7 @@ async def stream(url: str, arrivals_s: list[float], number: int) -> None:
     while True:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         head = "POST /openai/v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {parts.username}\r\n"
         writer.write(f"{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         while await reader.read(65536):
             arrivals_s.append(time.monotonic())

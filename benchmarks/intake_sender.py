@@ -42,10 +42,11 @@ def send(url: str, kind: str, body: bytes) -> dict[str, object]:
     """How one request was answered, and after how long: all is sent before the answer is read, as stock clients do."""
     path = "chat/completions" if "parts" in kind else "completions"
     length = "Transfer-Encoding: chunked" if "without" in kind else f"Content-Length: {len(body)}"
-    head = (
-        f"POST /openai/v1/{path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
-    )
     parts, started_s = urlsplit(url), time.monotonic()
+    head = (
+        f"POST /openai/v1/{path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {parts.username}\r\n{length}\r\n\r\n"
+    )
     with socket.create_connection((parts.hostname, parts.port), timeout=120) as connection:
         with suppress(BrokenPipeError, ConnectionResetError):  # refused and left: the answer is there
             connection.sendall(head.encode())
