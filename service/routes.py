@@ -10,6 +10,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
 from service.access.caller import CALLER
+from service.access.chain import Head
 from service.access.rights import Right
 from service.bodies import BoundedRoute, needs
 from service.composition import Composition
@@ -409,7 +410,9 @@ def audit_head(operator: Here) -> HeadDocument:
 @routes.get(
     "/v1/audit/verdict", tags=["audit"], responses=_refusals(*READING), openapi_extra=needs(Right.AUDIT)
 )
-def verify_audit(operator: Here, head: str | None = None) -> VerdictDocument:
+def verify_audit(
+    operator: Here, head: Annotated[str | None, Query(pattern=Head.PATTERN)] = None
+) -> VerdictDocument:
     """Whether the audit is what it was: rows that were changed, removed, put in or moved, and a tail that was cut off."""
     return operator.verify_audit(head)
 

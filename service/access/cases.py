@@ -6,6 +6,7 @@ from collections.abc import Collection
 from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.office import Access
+from service.access.rights import Role
 from service.documents.access import (
     AuditDocument,
     AuditPage,
@@ -28,8 +29,11 @@ def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: 
     """Make a key, and keep in the audit who had it made.
 
     Raises:
-        RefusedError: there is no such tenant.
+        RefusedError: there is no such tenant, or the role is another than a tenant's.
     """
+    if (asked.tenant is not None) is not (asked.role is Role.TENANT):
+        message = "a tenant is named for the role tenant, and for no other"
+        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/tenant", message, "tenant_without_role")])
     if asked.tenant is not None and asked.tenant not in tenants:
         known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
         message = f"there is no tenant {asked.tenant!r} here; there are {known}"

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar
 
 from service.documents.forms import Json
 
@@ -48,6 +50,9 @@ FIELDS = tuple(one.name for one in fields(Entry))
 class Head:
     """The end of the chain."""
 
+    PATTERN: ClassVar = "^(0:|[1-9][0-9]{0,17}:[0-9a-f]{64})$"
+    """Of it as text."""
+
     seq: int = 0
     """0: there is no entry yet."""
     hash: str = ""
@@ -63,7 +68,7 @@ class Head:
             ValueError: it is none.
         """
         seq, _, found = text.partition(":")
-        if not seq.isdigit() or (int(seq) > 0) != (len(found) == 64):
+        if not re.fullmatch(cls.PATTERN, text):
             raise ValueError(
                 f"{text!r} is no head of an audit; write one as `intentctl audit head` prints it"
             )

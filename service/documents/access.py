@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from service.access.keys import Key
 from service.access.rights import Role
@@ -22,12 +22,6 @@ class KeyRequest(Request):
         default=None, description="whose requests it makes: with the role `tenant`, and only then"
     )
     days: float | None = Field(default=None, gt=0, le=3650, description="until it expires; null: never")
-
-    @model_validator(mode="after")
-    def _tenant_with_its_role(self) -> "KeyRequest":
-        if (self.tenant is not None) is not (self.role is Role.TENANT):
-            raise ValueError("a tenant is named for the role tenant, and for no other")
-        return self
 
 
 class KeyDocument(Document):
