@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from service.access.caller import CALLER, Caller
 from service.access.rights import RIGHTS, Right, roles_with
+from service.logs import REQUEST_ID
 
 MAX_DEPTH = 64
 MAX_VALUES = 20_000
@@ -69,6 +70,7 @@ class BoundedRoute(APIRoute):
             if right is None:
                 return await handle(request)
             caller = caller_of(request)
+            REQUEST_ID.set(caller.request_id)
             refuse_without(right, caller)
             response = await handle(_Bounded(request.scope, request.receive))
             response.headers["x-request-id"] = caller.request_id

@@ -22,6 +22,7 @@ from service.connection import MAX_HEAD_BYTES, Connection
 from service.deployment import Deployment, load
 from service.errors import StartError
 from service.intake import Intake
+from service.logs import configure
 from service.refusals import App
 from service.settings import Settings
 
@@ -41,7 +42,7 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     Raises:
         ServiceError: it cannot start; the message says why, and nothing is left behind.
     """
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    configure(settings.log_level, settings.log_format)
     deployment = load(deployment_file)
     _refuse_open_door(deployment, settings.host)
     with bind(settings.host, settings.port) as listener:
@@ -93,6 +94,7 @@ class Server(uvicorn.Server):
             ws="none",
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             log_level=log_level,
+            log_config=None,
             access_log=False,
             timeout_graceful_shutdown=CLOSING_S + 1,
         )

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from intent.models import LlmSettings
 from service.deployment import LlmEndpoint
 from service.errors import StartError
+from service.logs import LogFormat
 
 
 class Settings(BaseSettings):
@@ -26,6 +27,7 @@ class Settings(BaseSettings):
     key: SecretStr | None = None
     """What the command line shows a service; a service itself does not read it."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    log_format: LogFormat = "text"
 
     @property
     def inference_url(self) -> str:
