@@ -26,7 +26,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: ``at``, ``level``, ``logger``, ``message``; ``request_id`` and ``traceback`` where there are any."""
+    """One JSON object a line: ``at``, ``level``, ``logger``, ``message``, and ``request_id`` and ``traceback`` if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
