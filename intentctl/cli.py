@@ -383,11 +383,14 @@ def reject(
 @spread
 def get(
     where: Where,
-    name: Annotated[str | None, typer.Argument(help="A plan or operation; the topology without.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="An id, or plans, operations or intents for a list; the topology without."),
+    ] = None,
     output: Output = Form.TABLE,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show what changes.")] = False,
 ) -> None:
-    """Show what runs, a plan, or an operation."""
+    """Show what runs, a plan, an operation, or what there was of them."""
     from intentctl import commands
 
     service = commands.service(where)

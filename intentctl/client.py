@@ -37,6 +37,14 @@ from service.documents.intents import (
     VersionDocument,
     VersionedFollowUp,
 )
+from service.documents.lists import (
+    IntentsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+)
 from service.documents.operations import ApplyRequest, OperationDocument
 from service.documents.plans import (
     FrontiersDocument,
@@ -166,6 +174,18 @@ class Client:
         """As the protocol says."""
         which = "" if head is None else f"?head={_quoted(head)}"
         return self._read(VerdictDocument, "GET", f"/v1/audit/verdict{which}")
+
+    def intents(self, asked: PageRequest) -> IntentsDocument:
+        """As the protocol says."""
+        return self._read(IntentsDocument, "GET", f"/v1/intents?{_query(asked)}")
+
+    def plans(self, asked: PlansRequest) -> PlansDocument:
+        """As the protocol says."""
+        return self._read(PlansDocument, "GET", f"/v1/plans?{_query(asked)}")
+
+    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+        """As the protocol says."""
+        return self._read(OperationsDocument, "GET", f"/v1/operations?{_query(asked)}")
 
     def models(self) -> ModelsDocument:
         """As the protocol says."""

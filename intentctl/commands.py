@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from intent.models import Intent, Outcome
-from intentctl import render
+from intentctl import lists, render
 from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, Place, key_for
@@ -316,6 +316,8 @@ def get(service: Operator, name: str | None, form: Form) -> None:
         found = service.models()
         rows = [row for state in found.models for row in render.topology_rows(state)]
         render.emit(found.models[0] if len(found.models) == 1 else found, form, rows)
+    elif name in lists.KINDS:
+        lists.show(service, name, form)
     elif name.startswith("op-"):
         operation = service.operation(name)
         render.emit(operation, form, render.operation_rows(operation))

@@ -39,6 +39,16 @@ from service.documents.intents import (
     VersionDocument,
     VersionedFollowUp,
 )
+from service.documents.lists import (
+    AppliedPlan,
+    IntentsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+    place,
+)
 from service.documents.operations import OperationDocument
 from service.documents.plans import (
     FrontiersDocument,
@@ -151,6 +161,18 @@ class FromFile:
     def watch(self) -> Iterator[Event]:
         """Needs a service."""
         self._refuse("nothing happens here")
+
+    def intents(self, asked: PageRequest) -> IntentsDocument:
+        """Needs a service."""
+        self._refuse("nothing is kept here")
+
+    def plans(self, asked: PlansRequest) -> PlansDocument:
+        """Needs a service."""
+        self._refuse("nothing is kept here")
+
+    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+        """Needs a service."""
+        self._refuse("nothing is kept here")
 
     def models(self) -> ModelsDocument:
         """Needs a service."""
@@ -355,6 +377,22 @@ class Served(FromFile):
     def verify_audit(self, head: str | None = None) -> VerdictDocument:
         """As the protocol says."""
         return cases.verify_audit(self._parts.access, head)
+
+    def intents(self, asked: PageRequest) -> IntentsDocument:
+        """As the protocol says."""
+        found = self._store.intents(asked.page)
+        return IntentsDocument(intents=found.items, next=place(found.next))
+
+    def plans(self, asked: PlansRequest) -> PlansDocument:
+        """As the protocol says."""
+        found = self._store.plans(asked.page, asked.model)
+        plans = tuple(AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
+        return PlansDocument(plans=plans, next=place(found.next))
+
+    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+        """As the protocol says."""
+        found = self._store.operations(asked.page, asked.model, asked.done)
+        return OperationsDocument(operations=found.items, next=place(found.next))
 
     def models(self) -> ModelsDocument:
         """As the protocol says."""

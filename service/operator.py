@@ -25,6 +25,14 @@ from service.documents.intents import (
     VersionDocument,
     VersionedFollowUp,
 )
+from service.documents.lists import (
+    IntentsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+)
 from service.documents.operations import OperationDocument
 from service.documents.plans import (
     FrontiersDocument,
@@ -99,6 +107,18 @@ class Operator(Protocol):
 
     def watch(self) -> Iterator[Event]:
         """What happens from now on, until the service ends."""
+        ...
+
+    def intents(self, asked: PageRequest) -> IntentsDocument:
+        """Intents that are kept, newest first."""
+        ...
+
+    def plans(self, asked: PlansRequest) -> PlansDocument:
+        """Plans that were made, newest first."""
+        ...
+
+    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+        """Operations, newest first."""
         ...
 
     def models(self) -> ModelsDocument:

@@ -37,6 +37,14 @@ from service.documents.intents import (
     VersionDocument,
     VersionedFollowUp,
 )
+from service.documents.lists import (
+    IntentsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+)
 from service.documents.operations import ApplyRequest, OperationDocument
 from service.documents.plans import (
     FrontiersDocument,
@@ -142,6 +150,26 @@ def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
 def create_intent(body: TranslateRequest, response: Response, operator: Here) -> VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
+
+
+@routes.get("/v1/intents", tags=["intents"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK))
+def intents(asked: Annotated[PageRequest, Query()], operator: Here) -> IntentsDocument:
+    """Intents that are kept, each in its latest version, newest first."""
+    return operator.intents(asked)
+
+
+@routes.get("/v1/plans", tags=["plans"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK))
+def plans(asked: Annotated[PlansRequest, Query()], operator: Here) -> PlansDocument:
+    """Plans that were made and the operations that applied them, newest first."""
+    return operator.plans(asked)
+
+
+@routes.get(
+    "/v1/operations", tags=["operations"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK)
+)
+def operations(asked: Annotated[OperationsRequest, Query()], operator: Here) -> OperationsDocument:
+    """Operations, newest first."""
+    return operator.operations(asked)
 
 
 @routes.get(

@@ -33,6 +33,7 @@ def test_the_paths_are_those_of_the_design():
         "/v1/audit/verdict",
         "/v1/keys",
         "/v1/keys/{prefix}:revoke",
+        "/v1/operations",
         "/v1/plans/{plan_id}:approve",
         "/v1/plans/{plan_id}:reject",
         "/v1/openslo:export",
