@@ -28,12 +28,31 @@ def _wrong_parts(size: int) -> bytes:
     return head + b",1" * ((size - len(head)) // 2) + b"]}]}"
 
 
+def _schema(schema: dict[str, object]) -> bytes:
+    wanted = {"structured_outputs": {"json": schema}, "max_tokens": 100}
+    return json.dumps({"model": "counting", "prompt": "count by 7 from 23:", **wanted}).encode()
+
+
+def _bomb(_: int) -> bytes:
+    """All of eight, each one of twelve: 12 to the 8th combinations."""
+    one = [{"type": "object", "properties": {f"p{n}": {"pattern": f"^a{{{n}}}"}}} for n in range(12)]
+    return _schema({"allOf": [{"anyOf": one}] * 8})
+
+
+def _endless(_: int) -> bytes:
+    """An object in an object, without end."""
+    inner = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}
+    return _schema({"$defs": {"a": inner}, "$ref": "#/$defs/a"})
+
+
 KINDS = {
     "4 MB": (_prompt, 4 * MB),
     "64 MB": (_prompt, 64 * MB),
     "64 MB without a length": (_prompt, 64 * MB),
     "250 KB": (_prompt, MB // 4),
     "250 KB of wrong parts": (_wrong_parts, MB // 4),
+    "schema bomb": (_bomb, 0),
+    "endless schema": (_endless, 0),
 }
 """Name to what makes the body, and its size in bytes."""
 
