@@ -27,7 +27,7 @@ def test_a_row_has_the_worst_of_everything_and_is_held_to_the_bars():
     assert "now: 4 MB" in table({"now": {"4 MB": one}})
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("64")])
+@pytest.mark.parametrize("kind", [kind for kind, (_, size) in KINDS.items() if 0 < size < 64_000_000])
 def test_bodies_are_json_of_the_size_that_is_said(kind):
     make, size = KINDS[kind]
     body = make(size)
