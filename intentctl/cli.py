@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl import access
+from intentctl import access, operations
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -36,6 +36,7 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
+app.command("cancel")(operations.cancel)
 
 
 def _moment(said: str | None) -> str | None:

@@ -136,6 +136,10 @@ class Client:
         """As the protocol says."""
         return self._read(OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
 
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        return self._read(OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
+
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""
         headers = {**self._headers, "Accept": "text/event-stream"}

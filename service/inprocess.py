@@ -18,6 +18,7 @@ from service.access import consent as consents
 from service.access.gate import Caller
 from service.access.keys import redacted
 from service.access.office import Acts
+from service.cancelling import refusal
 from service.deployment import Deployment
 from service.documents.access import (
     AuditDocument,
@@ -147,6 +148,10 @@ class FromFile:
     def operation(self, operation_id: str) -> OperationDocument:
         """Needs a service."""
         self._refuse(f"{operation_id} is known to a service, or to nobody")
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """Needs a service."""
+        self._refuse(f"{operation_id} was not cancelled")
 
     def watch(self) -> Iterator[Event]:
         """Needs a service."""
@@ -325,6 +330,13 @@ class Served(FromFile):
         if found is None:
             raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
         return found
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        found = self.operation(operation_id)
+        if found.done:
+            raise refusal(found)
+        return self._in_loop(self._serving(found.model).cancel(operation_id, self._acts))
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""

@@ -97,6 +97,10 @@ class Operator(Protocol):
         """How far a switch has come."""
         ...
 
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """Give up a switch that has not committed; answers at once, while what it took is given back."""
+        ...
+
     def watch(self) -> Iterator[Event]:
         """What happens from now on, until the service ends."""
         ...

@@ -43,6 +43,7 @@ def test_the_paths_are_those_of_the_design():
         "/v1/plans/{plan_id}/simulation",
         "/v1/plans/{plan_id}:apply",
         "/v1/operations/{operation_id}",
+        "/v1/operations/{operation_id}:cancel",
         "/v1/events",
         "/v1/models",
         "/v1/models/{model}/topology",
