@@ -37,7 +37,7 @@ from service.documents.intents import (
     VersionDocument,
     VersionedFollowUp,
 )
-from service.documents.operations import ApplyRequest, OperationDocument
+from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
 from service.documents.plans import (
     FrontiersDocument,
     PlanAnswer,
@@ -139,6 +139,14 @@ class Client:
     def cancel(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""
         return self._read(OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """As the protocol says."""
+        return self._read(UndoDocument, "GET", f"/v1/operations/{_quoted(operation_id)}/undo")
+
+    def undo(self, operation_id: str) -> PlanAnswer:
+        """As the protocol says."""
+        return self._read(PlanAnswer, "POST", f"/v1/operations/{_quoted(operation_id)}:undo")
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""

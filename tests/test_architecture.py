@@ -98,6 +98,7 @@ PURE = (
     "service/openai_requests.py",
     "service/openai_tools.py",
     "service/cancelling.py",
+    "service/undo.py",
     "service/pages.py",
     "runtime/architectures.py",
     "runtime/models.py",

@@ -39,6 +39,16 @@ class PhaseDocument(Document):
     at: float = Field(description="unix seconds")
 
 
+class UndoDocument(Document):
+    """Whether an operation can be undone now."""
+
+    operation_id: str
+    possible: bool
+    target: str | None = Field(description="the topology that it came from")
+    why: str | None = Field(description="why it cannot be undone")
+    instead: str | None = Field(description="what to do instead")
+
+
 class OperationDocument(Document):
     """How far the switch of one plan has come; when done, exactly one of result and error."""
 
