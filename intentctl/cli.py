@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl import access
+from intentctl import access, operations
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -19,7 +19,7 @@ from intentctl.arguments import (
     route,
     spread,
 )
-from intentctl.options import Output, Where
+from intentctl.options import NoInput, Output, Timeout, Where, Yes
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -36,6 +36,8 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
+app.command("cancel")(operations.cancel)
+app.command("undo")(operations.undo)
 
 
 def _moment(said: str | None) -> str | None:
@@ -62,9 +64,6 @@ Now = Annotated[
     str | None,
     typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=_moment),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
-NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
 
 
 def _version(asked: bool) -> None:
@@ -216,6 +215,9 @@ class Look:
     model: Annotated[
         str | None, typer.Option("--model", help="Plan for that model alone, where several are served.")
     ] = None
+    target: Annotated[
+        str | None, typer.Option("--target", help="Plan to exactly this topology, as tp2; without TEXT.")
+    ] = None
     now: Now = None
 
     @property
@@ -231,17 +233,21 @@ class Look:
 @spread
 def plan(
     where: Where,
-    text: Text,
     look: Look,
+    text: Annotated[
+        str | None, typer.Argument(help="What the service must do, in words; - reads it from stdin.")
+    ] = None,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 3 when the plan changes something.")
     ] = False,
 ) -> None:
-    """Find the best topology for TEXT; changes nothing."""
+    """Find the best topology for TEXT, or plan to one that is named; changes nothing."""
     from intentctl import commands
 
+    if (text is None) == (look.target is None):
+        raise typer.BadParameter("plan: say what is wanted in words, or name a --target")
     made = commands.plan(commands.source(where, deployment), text, output, look)
     if detailed_exitcode and any(one.changes for one in made):
         raise typer.Exit(Exit.CHANGES_PENDING)

@@ -45,7 +45,7 @@ from service.documents.lists import (
     PlansDocument,
     PlansRequest,
 )
-from service.documents.operations import ApplyRequest, OperationDocument
+from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
 from service.documents.plans import (
     FrontiersDocument,
     PlanAnswer,
@@ -143,6 +143,18 @@ class Client:
     def operation(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""
         return self._read(OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        return self._read(OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """As the protocol says."""
+        return self._read(UndoDocument, "GET", f"/v1/operations/{_quoted(operation_id)}/undo")
+
+    def undo(self, operation_id: str) -> PlanAnswer:
+        """As the protocol says."""
+        return self._read(PlanAnswer, "POST", f"/v1/operations/{_quoted(operation_id)}:undo")
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from intent.models import Intent, Outcome
 from intentctl import lists, render
 from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
@@ -85,6 +87,10 @@ class Look(Protocol):
         """The model, where one is named."""
 
     @property
+    def target(self) -> str | None:
+        """The topology to plan to, where one is named."""
+
+    @property
     def verify(self) -> bool:
         """Whether the target is simulated."""
 
@@ -93,8 +99,8 @@ class Look(Protocol):
         """Where latency against load is drawn."""
 
 
-def plan(source: Operator, text: str, form: Form, look: Look) -> tuple[PlanDocument, ...]:
-    """Read back, plan, and show the plans; simulated or drawn where that was asked for.
+def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[PlanDocument, ...]:
+    """Read back, plan for a text or else the target, and show the plans; simulated or drawn where that was asked for.
 
     Raises:
         CommandError: the outcome is not ok, or the picture cannot be written.
@@ -104,7 +110,12 @@ def plan(source: Operator, text: str, form: Form, look: Look) -> tuple[PlanDocum
         from intentctl.plots import check_name
 
         check_name(look.plot)
-    answer = make_plan(source, text, form, when=look.when, model=look.model)
+    when, model = look.when, look.model
+    answer = (
+        make_plan(source, text, form, when=when, model=model)
+        if text is not None
+        else _plan_to_target(source, look)
+    )
     if look.plot and len(answer.plans) > 1:
         names = ", ".join(made.model for made in answer.plans)
         raise failure("error", f"--plot draws one plan, and there is one for each of {names}; name a --model")
@@ -115,6 +126,15 @@ def plan(source: Operator, text: str, form: Form, look: Look) -> tuple[PlanDocum
     if look.plot:
         _draw(source.frontiers(answer.plans[0].id), answer.plans[0], look.plot)
     return answer.plans
+
+
+def _plan_to_target(source: Operator, look: Look) -> PlanAnswer:
+    said = {"target": look.target, "model": look.model, **look.when.model_dump(exclude_unset=True)}
+    try:
+        asked = PlanRequest.model_validate(said)
+    except ValidationError as error:
+        raise failure("error", f"--target: {error.errors()[0]['msg']}") from None
+    return source.plan(asked)
 
 
 def _draw(found: FrontiersDocument, made: PlanDocument, path: Path) -> None:

@@ -10,6 +10,9 @@ from intentctl.arguments import Form
 from intentctl.credentials import Place
 
 Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printed.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
+NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
 from runtime import machine
@@ -80,6 +80,10 @@ class Coordinator:
         finally:
             self._present = None
 
+    def give_up(self) -> bool:
+        """Give up the switch under way, which then ends in a report; False where its cut has been sent, or there is none."""
+        return self._present is not None and self._present.give_up()
+
 
 def _no_change(switch_id: str, target: Topology) -> CutoverReport:
     detail = f"{target} runs already; nothing was changed"
@@ -103,6 +107,14 @@ class _Switch:
     shadow: Shadow | None = None
     operation: asyncio.Task[Event] | None = None
     """What is outstanding; its result is the next event."""
+    unwanted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Has a result once somebody no longer wants the switch."""
+
+    def give_up(self) -> bool:
+        """Bring the switch to an abort if that is still possible: nothing else happens before."""
+        if self.state.can_abort and not self.unwanted.done():
+            self.unwanted.set_result(None)
+        return self.state.can_abort
 
     async def run(self) -> CutoverReport:
         is_cancelled = False
@@ -138,7 +150,12 @@ class _Switch:
         assert self.operation is not None, "a switch that is not finished waits for something"
         deadline_s = self.state.deadline_s
         remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        await asyncio.wait({self.operation}, timeout=remaining_s)
+        waited: set[asyncio.Future[Event] | asyncio.Future[None]] = {self.operation}
+        if self.state.can_abort:
+            waited.add(self.unwanted)
+        await asyncio.wait(waited, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
+        if self.unwanted.done() and self.state.can_abort:
+            return machine.CancelRequested()
         return self.operation.result() if self.operation.done() else machine.DeadlinePassed(self.state.phase)
 
     async def _perform(self, operation: Operation) -> Event:

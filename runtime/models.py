@@ -380,7 +380,7 @@ class Topology:
                 if device in used:
                     raise TopologyError(f"{where}: device {device} is used twice")
                 used.add(device)
-            if stage.layers.start != expected or not len(stage.layers):
+            if stage.layers.start != expected or stage.layers.end <= expected:
                 raise TopologyError(f"{where}: its layers should start at {expected} and not be empty")
             expected = stage.layers.end
             if model.num_kv_heads % stage.tp_size or model.num_heads % stage.tp_size:

@@ -69,5 +69,7 @@ def _parse_stage(
     for item in filter(None, (match["overrides"] or "").split(",")):
         interval, name = item.split("=")
         start, end = map(int, interval.split("-"))
+        if not layers.start <= start < end <= layers.end:
+            raise TopologyError(f"stage {part!r} holds the layers {layers}; {interval} are none of its own")
         overrides.append((LayerRange(start, end), Precision.named(name, kind)))
     return Stage(kind, devices, layers, Precision.named(named, kind), tuple(overrides))

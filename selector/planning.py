@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from intent.models import Goal, Objective
 from runtime.errors import TopologyError
 from runtime.models import Topology
+from selector import explain
 from selector.errors import ProfileError
-from selector.models import Corrections, Infeasible, Plan, Prediction, Problem, Profile, Ticket
+from selector.models import Candidate, Corrections, Infeasible, Plan, Prediction, Problem, Profile, Ticket
+from selector.moves import bytes_to_move, switch
 from selector.outlook import Simulated, simulated
 from selector.performance.lengths import Lengths
 from selector.performance.load import saturation_tok_s
@@ -108,6 +110,48 @@ def planned(
             return answer
         corrections = seen.corrections
     return choose(goals, replace(problem, observed=known), profiles, ticket)
+
+
+def named(target: Topology, problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket) -> Plan:
+    """A plan to a topology that somebody named and nothing bars (``space.obstacle``), told as a simulation bears it out.
+
+    Raises:
+        TopologyError: it does not hold the workload, or has no figures.
+    """
+    sides = [one for one in (problem.now, target) if one]
+    seen = {one: _seen(one, problem, profiles) for one in sides}
+    known = {one: _believed(found, (), problem) for one, found in seen.items() if found}
+    here = replace(problem, observed=known)
+    found, today = _told_of(target, here, profiles), None
+    if problem.now in known:
+        today = candidate(problem.now, here, profiles)
+    change = switch(today, found, problem) if today else None
+    waits = (explain.streams(change),) if change and change.strategy == "stream" else ()
+    return Plan(
+        id=ticket.plan_id,
+        intent_id=ticket.intent_id,
+        generation=ticket.generation,
+        model=problem.model.name,
+        window=ticket.window,
+        now=problem.now,
+        target=target,
+        prediction=found.prediction,
+        now_prediction=today.prediction if today else None,
+        runner_up=None,
+        reasons=(f"named, not searched for: {explain.summary(found)}", *waits),
+        bytes_to_move=bytes_to_move(problem.now, target, problem.model),
+        switch=change,
+    )
+
+
+def _told_of(target: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Candidate:
+    try:
+        found = candidate(target, problem, profiles)
+    except (KeyError, ProfileError) as error:
+        raise TopologyError(f"{target}: nothing is known of how fast it is ({error})") from error
+    if found is None:
+        raise TopologyError(f"{target}: does not hold the workload of this window")
+    return found
 
 
 def _told(answer: Plan | Infeasible) -> Topology | None:

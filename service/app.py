@@ -20,6 +20,7 @@ from service.documents.problems import STATUS, Code, Detail, Problem
 from service.errors import ServiceError
 from service.inprocess import Served
 from service.openai_api import Endpoint, openai_app
+from service.operation_routes import operation_routes
 from service.routes import routes
 from validator.schema import domain_schema
 
@@ -100,6 +101,7 @@ def control_api() -> FastAPI:
         responses={"default": {"model": Problem, "description": "What went wrong"}},
     )
     app.include_router(routes)
+    app.include_router(operation_routes)
     _handle_errors(app)
     return app
 

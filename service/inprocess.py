@@ -11,13 +11,15 @@ from pydantic import JsonValue
 
 from intent.models import Intent, LlmSettings, Outcome
 from runtime.capabilities import Capabilities
+from runtime.models import Topology
 from selector.models import Profile
-from service import engines, intents, openslo, outlook, usecases
+from service import engines, intents, openslo, outlook, targets, undo, usecases
 from service.access import cases
 from service.access import consent as consents
 from service.access.caller import Caller
 from service.access.keys import redacted
 from service.access.office import Acts
+from service.cancelling import refusal
 from service.deployment import Deployment
 from service.documents.access import (
     AuditDocument,
@@ -49,13 +51,14 @@ from service.documents.lists import (
     PlansRequest,
     place,
 )
-from service.documents.operations import OperationDocument
+from service.documents.operations import OperationDocument, UndoDocument
 from service.documents.plans import (
     FrontiersDocument,
     PlanAnswer,
     PlanDocument,
     PlanRequest,
     SimulationDocument,
+    When,
     WishRequest,
 )
 from service.documents.problems import Code
@@ -112,6 +115,10 @@ class FromFile:
 
     def plan(self, asked: PlanRequest) -> PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
+        if asked.target is not None:
+            place = self._placed(self._deployment.model(asked.model))
+            target = targets.read(asked.target, place)
+            return self._plan_to(target, targets.words_for(target), place, asked)
         intent, version = self._wished(asked, asked.now)
         if intent.outcome is Outcome.CLARIFY:
             return PlanAnswer(outcome="clarify", intent=intent)
@@ -155,6 +162,18 @@ class FromFile:
         self._refuse(f"{plan_id} was not rejected")
 
     def operation(self, operation_id: str) -> OperationDocument:
+        """Needs a service."""
+        self._refuse(f"{operation_id} is known to a service, or to nobody")
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """Needs a service."""
+        self._refuse(f"{operation_id} was not cancelled")
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """Needs a service."""
+        self._refuse(f"{operation_id} is known to a service, or to nobody")
+
+    def undo(self, operation_id: str) -> PlanAnswer:
         """Needs a service."""
         self._refuse(f"{operation_id} is known to a service, or to nobody")
 
@@ -228,6 +247,17 @@ class FromFile:
             intent, self._deployment, model, self._situation(model), self._profiles(model), asked, intent_id
         )
         return PlanDocument.model_validate(made)
+
+    def _plan_to(self, target: Topology, words: str, place: targets.Place, when: When) -> PlanAnswer:
+        """The plan to a topology that is named, kept."""
+        intent, made = targets.planned(target, words, place, when)
+        facts = {"intent_version": 1 if self.serves else None}
+        plan = PlanDocument.model_validate(made).model_copy(update=facts).sealed()
+        self._save(intent, plan)
+        return PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
+
+    def _placed(self, model: ServedModel) -> targets.Place:
+        return targets.Place(self._deployment, model, self._situation(model), self._profiles(model))
 
     def _clock(self, said: str | None) -> datetime:
         return usecases.clock(said, self._deployment)
@@ -347,6 +377,42 @@ class Served(FromFile):
         if found is None:
             raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
         return found
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        found = self.operation(operation_id)
+        if found.done:
+            raise refusal(found)
+        return self._in_loop(self._serving(found.model).cancel(operation_id, self._acts))
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """As the protocol says."""
+        return self._undoable(operation_id)[0]
+
+    def undo(self, operation_id: str) -> PlanAnswer:
+        """As the protocol says."""
+        found, place = self._undoable(operation_id)
+        source = self.saved_plan(self.operation(operation_id).plan_id).now
+        if not found.possible or source is None:
+            raise RefusedError(Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
+        words = f"undo {operation_id}: {targets.words_for(source.noun)}"
+        return self._plan_to(source.noun, words, place, When())
+
+    def _undoable(self, operation_id: str) -> tuple[UndoDocument, targets.Place]:
+        """Whether an operation can be undone, and the place as it was then: a plan for it is for no other generation."""
+        operation = self.operation(operation_id)
+        plan = self.saved_plan(operation.plan_id)
+        serving = self._serving(plan.model)
+        under_way, place = serving.operation, self._placed(serving.model)
+        window = usecases.window_of(self._deployment, When())
+        known = undo.Known(
+            plan=plan,
+            led_to=self._store.generation_of(operation_id),
+            runs=place.situation.generation,
+            under_way=under_way.id if under_way else None,
+        )
+        barred = targets.why_not(plan.now.noun, place, window) if plan.now else ""
+        return undo.undoable(operation, known, barred), place
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""

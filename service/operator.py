@@ -33,7 +33,7 @@ from service.documents.lists import (
     PlansDocument,
     PlansRequest,
 )
-from service.documents.operations import OperationDocument
+from service.documents.operations import OperationDocument, UndoDocument
 from service.documents.plans import (
     FrontiersDocument,
     PlanAnswer,
@@ -103,6 +103,18 @@ class Operator(Protocol):
 
     def operation(self, operation_id: str) -> OperationDocument:
         """How far a switch has come."""
+        ...
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """Give up a switch that has not committed; answers at once, while what it took is given back."""
+        ...
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """Whether an operation can be undone now, and if not, what to do instead."""
+        ...
+
+    def undo(self, operation_id: str) -> PlanAnswer:
+        """A plan back to where an operation came from. Changes nothing that runs."""
         ...
 
     def watch(self) -> Iterator[Event]:

@@ -99,6 +99,7 @@ def _refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
     return found
 
 
+refusals = _refusals
 READING = (Code.INVALID_REQUEST, Code.STORE)
 WISHING = (*READING, Code.NOT_FOUND, Code.CLARIFY, Code.CONFLICT, Code.INFEASIBLE, Code.OUT_OF_SCOPE)
 LOOKING = (Code.NOT_FOUND, Code.STALE_PLAN, Code.INFEASIBLE, Code.STORE)

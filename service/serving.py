@@ -13,6 +13,7 @@ from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
 from service.access.consent import Consent
 from service.access.office import Acts
+from service.cancelling import refusal
 from service.deployment import Deployment
 from service.documents.forms import Json
 from service.documents.operations import OperationDocument
@@ -166,11 +167,30 @@ class Serving:
 
     def _end(self, operation: OperationDocument, acts: Acts) -> None:
         """Keep how an operation ended."""
-        outcome = operation.error.reason or operation.error.code.value if operation.error else "done"
-        after: Json = {"outcome": outcome, "topology": str(self.engine.topology)}
+        after: Json = {"outcome": operation.outcome, "topology": str(self.engine.topology)}
         with self._store.transaction():
             self._store.save_operation(operation)
             acts.note("switch.end", operation.id, after=after)
+
+    async def cancel(self, operation_id: str, acts: Acts) -> OperationDocument:
+        """Give up a switch that has not cut; answers at once, while what it took is given back. A second time changes nothing.
+
+        Raises:
+            RefusedError: it has ended, or its cut cannot be called back.
+        """
+        async with self._applying:  # one that is beginning has begun then
+            operation = self._operation
+            if operation is None or operation.id != operation_id or operation.done:
+                raise await self._ended(operation_id)
+            if operation.cancelled_by is not None:
+                return operation
+            if not self._coordinator.give_up():
+                raise refusal(operation)
+            self._operation = cancelled = operation.model_copy(update={"cancelled_by": acts.caller.name})
+        self._events.publish("operation", cancelled)
+        before: Json = {"phase": operation.phase.value}
+        await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
+        return cancelled
 
     async def settled(self) -> None:
         """Return when no switch is under way."""
@@ -182,6 +202,11 @@ class Serving:
         if self._switch is not None:
             self._switch.cancel()
             await asyncio.gather(self._switch, return_exceptions=True)
+
+    async def _ended(self, operation_id: str) -> RefusedError:
+        """Why an operation that is not under way cannot be cancelled."""
+        kept = await asyncio.to_thread(self._store.operation, operation_id)
+        return refusal(kept) if kept else RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
 
     async def _saved(self, plan_id: str) -> tuple[PlanDocument, str | None]:
         saved = await asyncio.to_thread(self._store.plan, plan_id)
@@ -197,7 +222,7 @@ class Serving:
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation
-            self._operation = operation = operation.advanced(progress)
+            self._operation = operation = (self._operation or operation).advanced(progress)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
             self._events.publish("operation", operation)

@@ -105,6 +105,12 @@ class Store:
             row = session.scalars(made.limit(1)).first()
             return Committed(row.id, row.topology) if row else None
 
+    def generation_of(self, operation_id: str) -> int | None:
+        """The generation that a switch committed, or None."""
+        made = select(GenerationRow.id).where(GenerationRow.operation_id == operation_id)
+        with self.transaction() as session:
+            return session.scalars(made.order_by(GenerationRow.id.desc()).limit(1)).first()
+
     def save_intent(self, intent_id: str, intent: Intent) -> None:
         """Keep an intent as version 1."""
         with self.transaction() as session:

@@ -243,6 +243,15 @@ def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: dat
     return Segment(window, moment, deployment.windows, is_now=when.at is None)
 
 
+def window_of(deployment: Deployment, when: When) -> str:
+    """The window that a plan without goals is for.
+
+    Raises:
+        RefusedError: the moment is none, or nobody knows the window.
+    """
+    return _segment((), deployment, when, clock(when.now, deployment)).window
+
+
 def refuse_unless_ok(intent: Intent) -> None:
     """Refuse to plan for an intent that is not settled.
 

@@ -59,7 +59,13 @@ CONFINED = {
     "triton": ("runtime/kv/kernels.py",),
     "cuda": ("runtime/kv/memory.py",),
     "vllm": ("runtime/vllm_engine/",),
-    "fastapi": ("service/app.py", "service/bodies.py", "service/routes.py", "service/openai_api.py"),
+    "fastapi": (
+        "service/app.py",
+        "service/bodies.py",
+        "service/routes.py",
+        "service/operation_routes.py",
+        "service/openai_api.py",
+    ),
     "starlette": ("service/app.py", "service/bodies.py", "service/routes.py", "service/openai_api.py"),
     "sqlalchemy": (
         "service/store.py",
@@ -91,6 +97,8 @@ PURE = (
     "service/openai_messages.py",
     "service/openai_requests.py",
     "service/openai_tools.py",
+    "service/cancelling.py",
+    "service/undo.py",
     "service/pages.py",
     "runtime/architectures.py",
     "runtime/models.py",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
-from runtime.models import CutoverReport, Phase, Progress
+from runtime.models import CutoverReport, Phase, Progress, Reason
 from service.documents.forms import Document, Request
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code, Problem
@@ -39,6 +39,16 @@ class PhaseDocument(Document):
     at: float = Field(description="unix seconds")
 
 
+class UndoDocument(Document):
+    """Whether an operation can be undone now."""
+
+    operation_id: str
+    possible: bool
+    target: str | None = Field(description="the topology that it came from")
+    why: str | None = Field(description="why it cannot be undone")
+    instead: str | None = Field(description="what to do instead")
+
+
 class OperationDocument(Document):
     """How far the switch of one plan has come; when done, exactly one of result and error."""
 
@@ -49,6 +59,9 @@ class OperationDocument(Document):
     phases: tuple[PhaseDocument, ...]
     result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
     error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
+    cancelled_by: str | None = Field(
+        default=None, exclude_if=lambda one: one is None, description="whose key gave the switch up"
+    )
 
     @classmethod
     def planned(cls, operation_id: str, plan: PlanDocument, at_s: float) -> "OperationDocument":
@@ -68,6 +81,11 @@ class OperationDocument(Document):
         """The last phase that it entered."""
         return self.phases[-1].phase
 
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word: done, or why not."""
+        return self.error.reason or self.error.code.value if self.error else "done"
+
     def advanced(self, progress: Progress) -> "OperationDocument":
         """After progress: a phase is noted once."""
         entered = (PhaseDocument(phase=progress.phase, at=progress.at_s),)
@@ -84,7 +102,8 @@ class OperationDocument(Document):
         if report.phase is Phase.DONE:
             return self.model_copy(update={"result": report})
         reason = report.reason.value if report.reason else "unknown"
-        detail = f"the switch was given up ({reason}): {report.detail}; {report.source} goes on"
+        by = f" by {self.cancelled_by}" if self.cancelled_by and reason == Reason.CANCELLED else ""
+        detail = f"the switch was given up{by} ({reason}): {report.detail}; {report.source} goes on"
         error = Problem.of(Code.SWITCH_ABORTED, detail)
         return self.model_copy(
             update={"error": error.model_copy(update={"reason": reason, "report": report})}

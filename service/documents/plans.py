@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, computed_field, model_validator
 from pydantic.config import JsonDict
@@ -182,11 +182,26 @@ class When(Request):
 
 
 class PlanRequest(WishRequest, When):
-    """A wish, and the time to plan for."""
+    """A wish, or a topology that is named; and the time to plan for."""
 
+    model_config = ConfigDict(
+        json_schema_extra=_one_of(text="string", intent="object", intent_id="string", target="string")
+    )
+
+    target: Annotated[str, Field(max_length=2000)] | None = Field(
+        default=None,
+        description="plan for exactly this topology, in text form",
+        examples=["CPU[0]:0-6 > CPU[1]:6-8", "tp2", "1x1"],
+    )
     model: str | None = Field(
         default=None, description="plan for that model; unless said, for each that the goals are about"
     )
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "PlanRequest":
+        if [self.text, self.intent, self.intent_id, self.target].count(None) != 3:
+            raise ValueError("give one of text, intent, intent_id and target")
+        return self
 
 
 class PlanAnswer(Document):

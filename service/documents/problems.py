@@ -29,6 +29,9 @@ class Code(StrEnum):
     ALREADY_DECIDED = "already_decided"
     FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
     SWITCH_IN_PROGRESS = "switch_in_progress"
+    TOO_LATE = "too_late"
+    ALREADY_ENDED = "already_ended"
+    CANNOT_UNDO = "cannot_undo"
     NO_CHANGE = "no_change"
     NOT_APPROVED = "not_approved"
     UNAUTHENTICATED = "unauthenticated"
@@ -74,6 +77,9 @@ STATUS: Mapping[Code, int] = {
     Code.ALREADY_DECIDED: 409,
     Code.FINDING_NOT_ACKNOWLEDGED: 409,
     Code.SWITCH_IN_PROGRESS: 409,
+    Code.TOO_LATE: 409,
+    Code.ALREADY_ENDED: 409,
+    Code.CANNOT_UNDO: 409,
     Code.NO_CHANGE: 409,
     Code.NOT_APPROVED: 403,
     Code.UNAUTHENTICATED: 401,

@@ -202,6 +202,50 @@ async def test_cancelling_during_the_cut_waits_for_its_outcome(bench: Bench) -> 
     assert bench.phases[-1] is Phase.DONE
 
 
+@pytest.mark.parametrize(
+    ("phase", "call"), [(Phase.PLANNED, "prepare"), (Phase.WARMING, "ready"), (Phase.SYNCING, "lag")]
+)
+async def test_a_switch_that_is_given_up_before_its_cut_ends_in_a_report(
+    bench: Bench, phase: Phase, call: str
+) -> None:
+    bench.engine.script = Script(silent_while=phase)
+    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
+    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    await bench.asked(call)
+    assert coordinator.give_up()
+    assert coordinator.give_up()  # two at once
+    await bench.aborted.wait()
+    assert not coordinator.give_up()  # it has been given up
+    bench.engine.answer()  # a target that was asked for is waited for, and given back
+    report = await task
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.CANCELLED)
+    assert bench.engine.calls[-1] == "abort cancelled"
+    assert not coordinator.give_up()
+
+
+@pytest.mark.parametrize(("phase", "call"), [(Phase.CUTTING, "cut"), (Phase.CLEANING, "release")])
+async def test_a_switch_is_not_given_up_once_its_cut_was_sent(bench: Bench, phase: Phase, call: str) -> None:
+    bench.engine.script = Script(silent_while=phase)
+    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
+    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    await bench.asked(call)
+    assert not coordinator.give_up()
+    bench.engine.answer()
+    assert (await task).phase is Phase.DONE
+
+
+async def test_what_was_given_up_stays_so_though_the_engine_answers_at_the_same_moment(bench: Bench) -> None:
+    bench.engine.script = Script(silent_while=Phase.SYNCING)
+    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
+    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    await bench.asked("lag")
+    bench.engine.answer()
+    assert coordinator.give_up()
+    report = await task
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.CANCELLED)
+    assert "cut" not in bench.engine.calls
+
+
 async def test_a_journal_that_fails_before_the_cut_aborts(bench: Bench) -> None:
     bench.journal.broken_at = Phase.CUTTING
     report = await bench.switch()

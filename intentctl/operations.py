@@ -1,0 +1,63 @@
+"""`intentctl cancel` and `intentctl undo`: what is done to the running service, called off or taken back."""
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from intentctl.arguments import SWITCH_TIMEOUT_S, Form, spread
+from intentctl.options import NoInput, Output, Timeout, Where, Yes
+from intentctl.status import failure
+
+if TYPE_CHECKING:
+    from service.operator import Operator
+
+Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentctl get` shows it.")]
+
+
+@spread
+def cancel(where: Where, operation: Operation, output: Output = Form.TABLE) -> None:
+    """Give up a switch that has not committed; what ran goes on, and no stream notices."""
+    from intentctl import commands, render
+
+    service = commands.service(where)
+    service.cancel(operation)
+    *_, ended = commands.follow(service, operation, SWITCH_TIMEOUT_S)
+    render.emit(ended, output, render.operation_rows(ended))
+
+
+@spread
+def undo(
+    where: Where,
+    operation: Annotated[str | None, typer.Argument(help="Id of an operation; the last one without.")] = None,
+    output: Output = Form.TABLE,
+    yes: Yes = False,
+    no_input: NoInput = False,
+    timeout: Timeout = SWITCH_TIMEOUT_S,
+) -> None:
+    """Plan back to where an operation came from, then ask to apply."""
+    from intentctl import commands, render
+
+    service = commands.service(where)
+    plan = service.undo(operation or _last(service)).plans[0]
+    render.talk_rows(render.plan_rows(plan))
+    commands.apply(service, plan.id, output, commands.Consent(yes, no_input), timeout)
+
+
+def _last(service: "Operator") -> str:
+    """The operation that led to what runs.
+
+    Raises:
+        CommandError: there is none, or one for each of several models.
+    """
+    origins = {state.model: state.origin for state in service.models().models}
+    found = [made[1] for origin in origins.values() if (made := re.fullmatch(r"operation (\S+)", origin))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise failure("error", f"say which operation to undo; what runs came by {', '.join(found)}")
+    said = "; ".join(f"{model}: {origin}" for model, origin in origins.items())
+    raise failure(
+        "error",
+        f"no operation since the start to undo ({said}); to go elsewhere: intentctl plan --target TOPOLOGY",
+    )

@@ -1,0 +1,57 @@
+"""Routes about what was or would be done to the running service: cancel an operation, undo one."""
+
+from fastapi import APIRouter, Response
+
+from service.access.rights import Right
+from service.bodies import BoundedRoute, needs
+from service.documents.operations import OperationDocument, UndoDocument
+from service.documents.plans import PlanAnswer
+from service.documents.problems import Code
+from service.routes import Here, refusals
+
+operation_routes = APIRouter(route_class=BoundedRoute)
+
+
+@operation_routes.post(
+    "/v1/operations/{operation_id:id}:cancel",
+    tags=["operations"],
+    status_code=202,
+    responses=refusals(Code.NOT_FOUND, Code.TOO_LATE, Code.ALREADY_ENDED, Code.STORE),
+    openapi_extra=needs(Right.APPLY),
+)
+def cancel(operation_id: str, response: Response, operator: Here) -> OperationDocument:
+    """Give up a switch that has not committed: what it took is given back, and what ran goes on.
+
+    From the cut on it is refused (409 `too_late`). Cancelling twice changes nothing.
+    """
+    operation = operator.cancel(operation_id)
+    response.headers["Location"] = f"/v1/operations/{operation.id}"
+    return operation
+
+
+@operation_routes.get(
+    "/v1/operations/{operation_id:id}/undo",
+    tags=["operations"],
+    responses=refusals(Code.NOT_FOUND, Code.STORE),
+    openapi_extra=needs(Right.LOOK),
+)
+def undoable(operation_id: str, operator: Here) -> UndoDocument:
+    """Whether an operation can be undone now, where that leads, and if not, why and what to do instead."""
+    return operator.undoable(operation_id)
+
+
+@operation_routes.post(
+    "/v1/operations/{operation_id:id}:undo",
+    tags=["operations"],
+    status_code=201,
+    responses=refusals(Code.NOT_FOUND, Code.CANNOT_UNDO, Code.INFEASIBLE, Code.STORE),
+    openapi_extra=needs(Right.SAY),
+)
+def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
+    """A plan back to where an operation came from, to be approved and applied like any other.
+
+    It is made while what the operation led to still runs (409 `cannot_undo` otherwise), and is stale once that has changed.
+    """
+    answer = operator.undo(operation_id)
+    response.headers["Location"] = f"/v1/plans/{answer.plans[0].id}"
+    return answer

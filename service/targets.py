@@ -1,0 +1,102 @@
+"""Plans to a topology that somebody named, where others are searched for (docs/decisions/0032)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from intent.models import Intent, TranslatorInfo
+from runtime.errors import TopologyError
+from runtime.models import Topology
+from runtime.notation import parse_topology
+from selector.models import Plan, Problem, Profile, Ticket
+from service.deployment import Deployment
+from service.documents.plans import When
+from service.documents.problems import Code, Detail
+from service.engine_settings import unfit
+from service.errors import RefusedError
+from service.models import ServedModel, refuse_impossible
+from service.usecases import Situation, new_id, window_of
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A model where it is served: what runs of it, on devices of which something is known."""
+
+    deployment: Deployment
+    model: ServedModel
+    situation: Situation
+    profiles: Mapping[str, Profile]
+
+
+def read(text: str, place: Place) -> Topology:
+    """The topology that a text names on the devices of a model.
+
+    Raises:
+        RefusedError: it cannot be read, or there are no such devices or layers.
+    """
+    model = place.model
+    try:
+        topology = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
+        topology.check(model.cluster, model.spec)
+    except TopologyError as error:
+        message = f"target: {error}"
+        raise RefusedError(
+            Code.INVALID_REQUEST, message, [Detail("/target", str(error), "no_topology")]
+        ) from None
+    return topology
+
+
+def why_not(target: Topology, place: Place, window: str) -> str:
+    """Why the deployment, its devices or its engine do not run a topology in a window, or nothing."""
+    from selector.space import obstacle, weights_of  # here, for a service that starts need not wait for numpy
+
+    model = place.model
+    try:
+        refuse_impossible(target, model.spec, model.cluster, model.engine.block_tokens)
+    except TopologyError as error:
+        return str(error)
+    if wrong := unfit(model.engine, target, (model.spec, model.cluster)):
+        return wrong[1]
+    why = obstacle(target, _problem(place, window), weights_of(target))
+    return why and f"{target}: {why}"
+
+
+def planned(target: Topology, words: str, place: Place, when: When) -> tuple[Intent, Plan]:
+    """A plan to exactly this topology, and the intent that stands for the words.
+
+    Raises:
+        RefusedError: memory, the deployment's limits or the engine say no, each by name.
+    """
+    from selector.planning import named  # here, as above
+
+    window = window_of(place.deployment, when)
+    if why := why_not(target, place, window):
+        raise _refused(why)
+    ticket = Ticket(new_id("plan"), new_id("intent"), place.situation.generation, window)
+    try:
+        plan = named(target, _problem(place, window), place.profiles, ticket)
+    except TopologyError as error:
+        raise _refused(str(error)) from None
+    readback = f"Run {place.model.name} as {target}."
+    return Intent(words, "en", (), TranslatorInfo("rules"), readback=readback), plan
+
+
+def _problem(place: Place, window: str) -> Problem:
+    model, situation = place.model, place.situation
+    return Problem(
+        cluster=model.cluster,
+        model=model.spec,
+        workload=model.workload_in(window),
+        now=situation.topology,
+        limits=place.deployment.limits,
+        capabilities=situation.capabilities,
+    )
+
+
+def _refused(why: str) -> RefusedError:
+    message = f"{why}; name another, or say what it must do: intentctl plan TEXT"
+    return RefusedError(Code.INFEASIBLE, message, [Detail("/target", why, "topology_refused")])
+
+
+def words_for(target: Topology) -> str:
+    """What somebody who names a topology has said."""
+    return f"run it as {target}"

@@ -1,0 +1,50 @@
+"""Whether an operation can be undone: it is done, and what it led to is what runs. Pure."""
+
+from dataclasses import dataclass
+
+from service.documents.operations import OperationDocument, UndoDocument
+from service.documents.plans import PlanDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of an operation beside itself."""
+
+    plan: PlanDocument
+    """That it switched to."""
+    led_to: int | None
+    """The generation that it committed."""
+    runs: int
+    """The generation of its model now."""
+    under_way: str | None
+    """The operation of its model now."""
+
+
+def undoable(operation: OperationDocument, known: Known, barred: str) -> UndoDocument:
+    """Whether an operation can be undone, and if not, what to do instead. ``barred``: why its source may not run."""
+    name, source = operation.id, known.plan.now
+    instead = "make a new plan" if barred or source is None else f"intentctl plan --target '{source.text}'"
+    why = ""
+    if operation.error is not None:
+        why, instead = (
+            f"{name} has ended as {operation.outcome} and changed nothing",
+            "there is nothing to do",
+        )
+    elif not operation.done:
+        why, instead = f"{name} has not ended", f"wait for it, or intentctl cancel {name}"
+    elif known.under_way is not None:
+        why, instead = f"operation {known.under_way} is switching", "wait for its end"
+    elif source is None:
+        why = f"nothing ran before {name}"
+    elif known.led_to != known.runs:
+        led = f"generation {known.led_to}" if known.led_to is not None else "a generation that was not kept"
+        why = f"{name} led to {led}, but {known.runs} runs now: there was another switch, or a restart"
+    elif barred:
+        why = f"what ran before {name} may not run: {barred}"
+    return UndoDocument(
+        operation_id=name,
+        possible=not why,
+        target=source.text if source else None,
+        why=why or None,
+        instead=instead if why else None,
+    )

@@ -1,0 +1,79 @@
+"""Commands about what is done to the running service."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runtime.models import Phase
+from tests.runtime.scripted import Script
+from tests.service.scripted import ScriptedService
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
+
+
+@pytest.mark.slow
+def test_cancel_gives_up_a_switch_and_shows_how_it_ended(run, tmp_path):
+    with ScriptedService(tmp_path, script=Script(silent_while=Phase.WARMING)) as service:
+        at = ("--server", service.url)
+        code, out, _ = run("plan", "run it with tp=2", "-o", "json", *at)
+        plan = json.loads(out)["plan"]["id"]
+        code, _, err = run("apply", plan, "--yes", "--timeout", "0", *at)
+        assert code == 8
+        operation = next(word for word in err.split() if word.startswith("op-"))
+
+        code, out, _ = run("cancel", operation, *at)
+        assert code == 0
+        assert "aborted" in out
+        assert "given up by anybody (cancelled)" in " ".join(out.split())
+        assert service.engine.topology.shape == "PP2"
+
+        code, _, err = run("cancel", operation, *at)
+        assert (code, "has ended as cancelled" in err) == (1, True)
+
+
+def test_cancel_of_what_nobody_knows_says_so(run, shared):
+    code, _, err = run("cancel", "op-nobody", "--server", shared.url)
+    assert (code, "no operation op-nobody" in err) == (1, True)
+
+
+@pytest.mark.slow
+def test_undo_goes_back_to_where_the_last_operation_came_from(run, at, service):
+    code, _, err = run("undo", *at)
+    assert (code, "no operation since the start to undo" in err) == (1, True)
+    code, out, _ = run("plan", "--target", "CPU[2]:0-6 > CPU[3]:6-8", "-o", "json", *at)
+    plan = json.loads(out)["plan"]
+    assert (code, plan["target"]["text"]) == (0, "CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32")
+    assert run("apply", plan["id"], "--yes", *at)[0] == 0
+
+    code, _, err = run("undo", "--no-input", *at)
+    assert (code, "nobody can be asked" in err) == (6, True)
+    code, out, _ = run("undo", "--yes", "-o", "json", *at)
+    assert code == 0
+    assert json.loads(out)["result"]["target"] == plan["now"]["text"]
+    assert str(service.engine.topology) == plan["now"]["text"]
+    operation = json.loads(out)["id"]
+    assert run("undo", operation, "--yes", *at)[0] == 0
+    code, _, err = run("undo", operation, "--yes", *at)
+    assert (code, "instead: intentctl plan --target" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--target", "fast"), 1, "cannot read stage 'fast'"),
+        (("--target", "x" * 3000), 1, "at most 2000 characters"),
+        (("--target", "tp2", "go faster"), 2, "in words, or name a --target"),
+        ((), 2, "in words, or name a --target"),
+        (("--target", "CPU[0]@bf16"), 5, "the limits allow precision fp32"),
+    ],
+)
+def test_a_target_that_is_none_is_refused(run, shared, arguments, code, said):
+    ended, _, err = run("plan", *arguments, "--server", shared.url)
+    assert (ended, said in " ".join(err.replace("\u2502", " ").split())) == (code, True), err
+
+
+def test_a_target_is_planned_for_without_a_service(run):
+    code, out, _ = run("plan", "--target", "A100x4", "--deployment", EXAMPLE)
+    assert code == 0
+    assert "named, not searched for" in " ".join(out.split())
