@@ -18,10 +18,10 @@ from service.composition import Composition
 from service.documents.forms import SCHEMA
 from service.documents.problems import STATUS, Code, Detail, Problem
 from service.errors import ServiceError
-from service.inprocess import Served
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
 from service.routes import routes
+from service.served import Served
 from validator.schema import domain_schema
 
 log = logging.getLogger(__name__)

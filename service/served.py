@@ -1,0 +1,269 @@
+"""What an operator can do beside the engine that it steers, on behalf of whoever asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from intent.models import Intent
+from selector.models import Profile
+from service import intents, targets, undo, usecases
+from service.access import cases
+from service.access import consent as consents
+from service.access.caller import Caller
+from service.access.keys import redacted
+from service.access.office import Acts
+from service.cancelling import refusal
+from service.documents.access import (
+    AuditDocument,
+    AuditPage,
+    HeadDocument,
+    KeyDocument,
+    KeyRequest,
+    KeysDocument,
+    NewKeyDocument,
+    VerdictDocument,
+)
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.forms import Json
+from service.documents.intents import (
+    VersionDocument,
+    VersionedFollowUp,
+)
+from service.documents.lists import (
+    AppliedPlan,
+    IntentsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+    place,
+)
+from service.documents.operations import OperationDocument, UndoDocument
+from service.documents.plans import (
+    PlanAnswer,
+    PlanDocument,
+    When,
+)
+from service.documents.problems import Code
+from service.documents.state import (
+    Event,
+    Health,
+    ModelHealth,
+    ModelsDocument,
+    StateDocument,
+)
+from service.errors import RefusedError
+from service.inprocess import FromFile
+from service.models import ServedModel
+
+if TYPE_CHECKING:
+    from service.composition import Composition
+    from service.serving import Serving
+
+T = TypeVar("T")
+
+
+class Served(FromFile):
+    """An ``Operator`` beside the engine that it steers. Its methods block: call them from another thread than the loop's."""
+
+    serves = True
+
+    def __init__(self, parts: "Composition", loop: asyncio.AbstractEventLoop, caller: Caller) -> None:
+        """``caller`` is on whose behalf it acts, and who stands in the audit."""
+        super().__init__(parts.deployment)
+        self._parts, self._loop, self._store = parts, loop, parts.store
+        self._caller, self._llm = caller, parts.llm
+
+    def keep(self, text: str, now: str | None = None) -> VersionDocument:
+        """As the protocol says."""
+        intent = self.translate(text, now)
+        with self._store.transaction():
+            kept = intents.create(intent, self._store)
+            self._acts.note("intent.create", kept.id, after={"text": redacted(kept.text)})
+        return kept
+
+    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
+        """As the protocol says."""
+        return intents.version_of(self._store, intent_id, version)
+
+    def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
+        """As the protocol says."""
+        kept = intents.Kept(self._store, self._deployment, self._llm)
+        version = intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
+        after: Json = {"version": version.version, "text": redacted(version.text)}
+        self._acts.note("intent.amend", intent_id, before={"version": version.supersedes}, after=after)
+        return version
+
+    def saved_plan(self, plan_id: str) -> PlanDocument:
+        """As the protocol says."""
+        saved = self._store.plan(plan_id)
+        if saved is None:
+            raise RefusedError(
+                Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
+            )
+        return saved[0]
+
+    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
+        """As the protocol says."""
+        plan, rule = self.saved_plan(plan_id), self._deployment.approval
+        consents.refuse_nobody(rule)
+        known = consents.known_of(plan, self._acts)
+        consent = consents.consent(plan, rule, known, self._caller, acknowledge)
+        return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
+
+    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        plan = self.saved_plan(plan_id)
+        known = consents.known_of(plan, self._acts)
+        return consents.approve(plan, asked, self._deployment.approval, known, self._acts)
+
+    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+        """As the protocol says."""
+        return consents.reject(self.saved_plan(plan_id), asked, self._acts)
+
+    def operation(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        under_way = [serving.operation for serving in self._parts.servings.values()]
+        found = next((one for one in under_way if one and one.id == operation_id), None)
+        found = found or self._store.operation(operation_id)
+        if found is None:
+            raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
+        return found
+
+    def cancel(self, operation_id: str) -> OperationDocument:
+        """As the protocol says."""
+        found = self.operation(operation_id)
+        if found.done:
+            raise refusal(found)
+        return self._in_loop(self._serving(found.model).cancel(operation_id, self._acts))
+
+    def undoable(self, operation_id: str) -> UndoDocument:
+        """As the protocol says."""
+        return self._undoable(operation_id)[0]
+
+    def undo(self, operation_id: str) -> PlanAnswer:
+        """As the protocol says."""
+        found, place = self._undoable(operation_id)
+        source = self.saved_plan(self.operation(operation_id).plan_id).now
+        if not found.possible or source is None:
+            raise RefusedError(Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
+        words = f"undo {operation_id}: {targets.words_for(source.noun)}"
+        return self._plan_to(source.noun, words, place, When())
+
+    def _undoable(self, operation_id: str) -> tuple[UndoDocument, targets.Place]:
+        """Whether an operation can be undone, and the place as it was then: a plan for it is for no other generation."""
+        operation = self.operation(operation_id)
+        plan = self.saved_plan(operation.plan_id)
+        serving = self._serving(plan.model)
+        under_way, place = serving.operation, self._placed(serving.model)
+        window = usecases.window_of(self._deployment, When())
+        known = undo.Known(
+            plan=plan,
+            led_to=self._store.generation_of(operation_id),
+            runs=place.situation.generation,
+            under_way=under_way.id if under_way else None,
+        )
+        barred = targets.why_not(plan.now.noun, place, window) if plan.now else ""
+        return undo.undoable(operation, known, barred), place
+
+    def watch(self) -> Iterator[Event]:
+        """As the protocol says."""
+        events = self._parts.events.subscribe(self._parts.events.last_id)
+        while (event := self._in_loop(_next(events))) is not None:
+            yield event
+
+    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+        """As the protocol says."""
+        return cases.create_key(self._parts.access, self._deployment.tenants, self._caller, asked)
+
+    def keys(self) -> KeysDocument:
+        """As the protocol says."""
+        return cases.keys(self._parts.access)
+
+    def revoke_key(self, prefix: str) -> KeyDocument:
+        """As the protocol says."""
+        return cases.revoke_key(self._parts.access, self._caller, prefix)
+
+    def audit(self, page: AuditPage) -> AuditDocument:
+        """As the protocol says."""
+        return cases.audit_page(self._parts.access, page)
+
+    def audit_head(self) -> HeadDocument:
+        """As the protocol says."""
+        return cases.audit_head(self._parts.access)
+
+    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+        """As the protocol says."""
+        return cases.verify_audit(self._parts.access, head)
+
+    def intents(self, asked: PageRequest) -> IntentsDocument:
+        """As the protocol says."""
+        found = self._store.intents(asked.page)
+        return IntentsDocument(intents=found.items, next=place(found.next))
+
+    def plans(self, asked: PlansRequest) -> PlansDocument:
+        """As the protocol says."""
+        found = self._store.plans(asked.page, asked.model)
+        plans = tuple(AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
+        return PlansDocument(plans=plans, next=place(found.next))
+
+    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+        """As the protocol says."""
+        found = self._store.operations(asked.page, asked.model, asked.done)
+        return OperationsDocument(operations=found.items, next=place(found.next))
+
+    def models(self) -> ModelsDocument:
+        """As the protocol says."""
+        return ModelsDocument(models=tuple(serving.state for serving in self._parts.servings.values()))
+
+    def topology(self, model: str | None = None) -> StateDocument:
+        """As the protocol says."""
+        return self._serving(model).state
+
+    def health(self) -> Health:
+        """As the protocol says."""
+        servings = self._parts.servings.items()
+        for _, serving in servings:
+            self._in_loop(serving.engine.stats())
+        shapes = tuple(ModelHealth(model=name, shape=one.engine.topology.shape) for name, one in servings)
+        return Health(status="ok", models=shapes)
+
+    def _checked(self, intent: Intent, now: datetime) -> Intent:
+        """A document from outside, checked again: what it says of itself counts for nothing.
+
+        Raises:
+            RefusedError: it has another form than the domain schema allows.
+        """
+        usecases.refuse_outside_schema(intent)
+        return usecases.check(intent, self._deployment, now)
+
+    def _settled(self, intent_id: str) -> VersionDocument:
+        return intents.settled(self._store, intent_id)
+
+    def _situation(self, model: ServedModel) -> usecases.Situation:
+        return self._parts.servings[model.name].situation()
+
+    def _profiles(self, model: ServedModel) -> Mapping[str, Profile]:
+        return self._parts.profiles[model.name]
+
+    def _serving(self, model: str | None) -> "Serving":
+        return self._parts.servings[self._deployment.model(model).name]
+
+    def _save(self, intent: Intent, plan: PlanDocument) -> None:
+        before: Json = {"topology": plan.now.text if plan.now else None}
+        with self._store.transaction():
+            self._store.save_plan(intent, plan)
+            self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
+
+    @property
+    def _acts(self) -> Acts:
+        return Acts(self._parts.access, self._caller)
+
+    def _in_loop(self, work: Coroutine[None, None, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _next(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
