@@ -54,6 +54,11 @@ class Endpoint:
         return Labels(self.router.tokenizer.token_bytes)
 
     @cached_property
+    def checking(self) -> asyncio.Lock:
+        """Held by whoever has a grammar checked: one at a time, for it takes a tenth of a second of a core at worst."""
+        return asyncio.Lock()
+
+    @cached_property
     def vocabulary(self) -> grammar.Vocabulary:
         """What grammars are checked against."""
         return grammar.Vocabulary(self.router.tokenizer, self.vocab_size)
@@ -107,7 +112,8 @@ async def _grammar(body: Generation, here: Endpoint) -> str:
     parameter, text = body.grammar()
     if text:
         with naming(parameter):
-            await asyncio.to_thread(grammar.check, text, here.vocabulary)
+            async with here.checking:
+                await asyncio.to_thread(grammar.check, text, here.vocabulary)
     return text
 
 
