@@ -344,12 +344,16 @@ def apply(
     output: Output = Form.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; touch nothing.")] = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
     """Switch the running service to a plan's target."""
     from intentctl import commands
 
     service = commands.service(where)
+    if dry_run:
+        operations.preflight(service, plan_id, output)
+        return
     commands.apply(service, plan_id, output, commands.Consent(yes, no_input), timeout)
 
 

@@ -10,6 +10,8 @@ from intentctl.options import NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from intentctl.render import Row
+    from service.documents.preflight import PreflightDocument
     from service.operator import Operator
 
 Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentctl get` shows it.")]
@@ -61,3 +63,42 @@ def _last(service: "Operator") -> str:
         "error",
         f"no operation since the start to undo ({said}); to go elsewhere: intentctl plan --target TOPOLOGY",
     )
+
+
+def preflight(service: "Operator", plan_id: str, output: Form) -> None:
+    """Show what applying a plan would do now.
+
+    Raises:
+        CommandError: it would be refused.
+    """
+    from intentctl import render
+
+    found = service.preflight(plan_id)
+    render.emit(found, output, _preflight_rows(found))
+    if found.refusals:
+        first = found.refusals[0]
+        raise failure(first.code.value, f"{plan_id} would be refused: {first.detail}")
+
+
+def _preflight_rows(found: "PreflightDocument") -> "list[Row]":
+    from intentctl import render
+
+    rows = [("plan", f"{found.plan_id} {'would be applied' if found.would_apply else 'would be refused'}")]
+    rows += [("refused", one.detail) for one in found.refusals]
+    rows += [("given up", found.barred)] if found.barred else []
+    rows.append(("approved", f"by {found.approved_by}" if found.approved_by else "by nobody yet"))
+    if found.switch:
+        takes = f"{render.seconds(found.switch.prepare_s)} to prepare, streams wait {render.seconds(found.switch.stop_s)}"
+        rows.append(("switch", f"{takes} (predicted)"))
+    rows.append(("streams", f"{found.streams} open now"))
+    held = found.blocks
+    rows.append(
+        ("KV blocks", f"{held.now} now, at most {held.beside} side by side, at most {held.target} then")
+    )
+    for one in found.memory:
+        sizes = [
+            render.size(size) for size in (one.weights_now_bytes, one.weights_target_bytes, one.beside_bytes)
+        ]
+        said = f"weights {sizes[0]} now, {sizes[1]} then; {sizes[2]} side by side"
+        rows.append((f"{one.kind}[{one.device}]", f"{said}, of {render.size(one.total_bytes)}"))
+    return rows

@@ -77,3 +77,18 @@ def test_a_target_is_planned_for_without_a_service(run):
     code, out, _ = run("plan", "--target", "A100x4", "--deployment", EXAMPLE)
     assert code == 0
     assert "named, not searched for" in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(run, at, service):
+    _, out, _ = run("plan", "--target", "tp2", "-o", "json", *at)
+    plan = json.loads(out)["plan"]["id"]
+    code, out, _ = run("apply", plan, "--dry-run", *at)
+    assert code == 0
+    assert "would be applied" in out
+    assert "side by side" in out
+    assert service.engine.calls == []
+    assert run("apply", plan, "--yes", *at)[0] == 0
+    code, out, err = run("apply", plan, "--dry-run", "-o", "json", *at)
+    assert (code, json.loads(out)["would_apply"]) == (1, False)
+    assert "would be refused: " in err
