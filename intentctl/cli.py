@@ -38,6 +38,7 @@ app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
+app.command("history")(operations.history)
 
 
 def _moment(said: str | None) -> str | None:

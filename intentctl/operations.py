@@ -1,4 +1,4 @@
-"""`intentctl cancel` and `intentctl undo`: what is done to the running service, called off or taken back."""
+"""`intentctl cancel`, `undo` and `history`: what is done to the running service, called off, taken back, or told."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,10 @@ from intentctl.options import NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from intentctl.render import Row
+    from service.documents.access import EntryDocument
     from service.documents.preflight import PreflightDocument
     from service.operator import Operator
 
@@ -63,6 +66,45 @@ def _last(service: "Operator") -> str:
         "error",
         f"no operation since the start to undo ({said}); to go elsewhere: intentctl plan --target TOPOLOGY",
     )
+
+
+@spread
+def history(
+    where: Where,
+    limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=500)] = 20,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what was done to the running service, newest first: by whom, from where to where, and how it ended."""
+    from intentctl import commands, render
+    from service.documents.access import AuditPage
+
+    service = commands.service(where)
+    begun = service.audit(AuditPage(act="plan.apply", limit=limit)).entries
+    ends = service.audit(AuditPage(act="switch.end", limit=500)).entries
+    outcomes = {end.subject: end.after.get("outcome") for end in ends}
+    switches = [_switch(entry, outcomes.get(str(entry.after.get("operation")))) for entry in begun]
+    rows = [
+        (
+            f"{one['operation']}",
+            f"{render.moment(entry.at_s)} {one['by']}: {one['from']} to {one['to']}; {one['outcome']}",
+        )
+        for entry, one in zip(begun, switches, strict=True)
+    ]
+    render.emit({"switches": switches}, output, rows or [("history", "nothing was applied yet")])
+
+
+def _switch(entry: "EntryDocument", outcome: "JsonValue") -> "dict[str, JsonValue]":
+    """A switch as the audit has it."""
+    return {
+        "operation": entry.after.get("operation"),
+        "plan": entry.subject,
+        "at_s": entry.at_s,
+        "by": entry.who,
+        "approved_by": entry.after.get("approved_by"),
+        "from": entry.before.get("topology"),
+        "to": entry.after.get("topology"),
+        "outcome": outcome or "under way, or its end was not kept",
+    }
 
 
 def preflight(service: "Operator", plan_id: str, output: Form) -> None:
