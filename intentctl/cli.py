@@ -38,6 +38,7 @@ app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
+app.command("history")(operations.history)
 
 
 def _moment(said: str | None) -> str | None:
@@ -344,12 +345,16 @@ def apply(
     output: Output = Form.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; touch nothing.")] = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
     """Switch the running service to a plan's target."""
     from intentctl import commands
 
     service = commands.service(where)
+    if dry_run:
+        operations.preflight(service, plan_id, output)
+        return
     commands.apply(service, plan_id, output, commands.Consent(yes, no_input), timeout)
 
 

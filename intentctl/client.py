@@ -54,6 +54,7 @@ from service.documents.plans import (
     SimulationDocument,
     WishRequest,
 )
+from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code, Problem
 from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 from service.errors import ServiceError
@@ -131,6 +132,11 @@ class Client:
         """As the protocol says."""
         body = ApplyRequest(acknowledge=list(acknowledge))
         return self._read(OperationDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:apply", body)
+
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+        """As the protocol says."""
+        body = ApplyRequest(acknowledge=list(acknowledge))
+        return self._read(PreflightDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:preflight", body)
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """As the protocol says."""

@@ -1,4 +1,4 @@
-"""`intentctl cancel` and `intentctl undo`: what is done to the running service, called off or taken back."""
+"""`intentctl cancel`, `undo` and `history`: what is done to the running service, called off, taken back, or told."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +10,11 @@ from intentctl.options import NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from intentctl.render import Row
+    from service.documents.access import EntryDocument
+    from service.documents.preflight import PreflightDocument
     from service.operator import Operator
 
 Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentctl get` shows it.")]
@@ -61,3 +66,81 @@ def _last(service: "Operator") -> str:
         "error",
         f"no operation since the start to undo ({said}); to go elsewhere: intentctl plan --target TOPOLOGY",
     )
+
+
+@spread
+def history(
+    where: Where,
+    limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=500)] = 20,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what was done to the running service, newest first: by whom, from where to where, and how it ended."""
+    from intentctl import commands, render
+    from service.documents.access import AuditPage
+
+    service = commands.service(where)
+    begun = service.audit(AuditPage(act="plan.apply", limit=limit)).entries
+    ends = service.audit(AuditPage(act="switch.end", limit=500)).entries
+    outcomes = {end.subject: end.after.get("outcome") for end in ends}
+    switches = [_switch(entry, outcomes.get(str(entry.after.get("operation")))) for entry in begun]
+    rows = [
+        (
+            f"{one['operation']}",
+            f"{render.moment(entry.at_s)} {one['by']}: {one['from']} to {one['to']}; {one['outcome']}",
+        )
+        for entry, one in zip(begun, switches, strict=True)
+    ]
+    render.emit({"switches": switches}, output, rows or [("history", "nothing was applied yet")])
+
+
+def _switch(entry: "EntryDocument", outcome: "JsonValue") -> "dict[str, JsonValue]":
+    """A switch as the audit has it."""
+    return {
+        "operation": entry.after.get("operation"),
+        "plan": entry.subject,
+        "at_s": entry.at_s,
+        "by": entry.who,
+        "approved_by": entry.after.get("approved_by"),
+        "from": entry.before.get("topology"),
+        "to": entry.after.get("topology"),
+        "outcome": outcome or "under way, or its end was not kept",
+    }
+
+
+def preflight(service: "Operator", plan_id: str, output: Form) -> None:
+    """Show what applying a plan would do now.
+
+    Raises:
+        CommandError: it would be refused.
+    """
+    from intentctl import render
+
+    found = service.preflight(plan_id)
+    render.emit(found, output, _preflight_rows(found))
+    if found.refusals:
+        first = found.refusals[0]
+        raise failure(first.code.value, f"{plan_id} would be refused: {first.detail}")
+
+
+def _preflight_rows(found: "PreflightDocument") -> "list[Row]":
+    from intentctl import render
+
+    rows = [("plan", f"{found.plan_id} {'would be applied' if found.would_apply else 'would be refused'}")]
+    rows += [("refused", one.detail) for one in found.refusals]
+    rows += [("given up", found.barred)] if found.barred else []
+    rows.append(("approved", f"by {found.approved_by}" if found.approved_by else "by nobody yet"))
+    if found.switch:
+        takes = f"{render.seconds(found.switch.prepare_s)} to prepare, streams wait {render.seconds(found.switch.stop_s)}"
+        rows.append(("switch", f"{takes} (predicted)"))
+    rows.append(("streams", f"{found.streams} open now"))
+    held = found.blocks
+    rows.append(
+        ("KV blocks", f"{held.now} now, at most {held.beside} side by side, at most {held.target} then")
+    )
+    for one in found.memory:
+        sizes = [
+            render.size(size) for size in (one.weights_now_bytes, one.weights_target_bytes, one.beside_bytes)
+        ]
+        said = f"weights {sizes[0]} now, {sizes[1]} then; {sizes[2]} side by side"
+        rows.append((f"{one.kind}[{one.device}]", f"{said}, of {render.size(one.total_bytes)}"))
+    return rows

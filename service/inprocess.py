@@ -51,6 +51,7 @@ from service.documents.plans import (
     When,
     WishRequest,
 )
+from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.documents.state import (
     Event,
@@ -137,6 +138,10 @@ class FromFile:
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """Needs a service."""
         self._refuse(f"{plan_id} was not applied")
+
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+        """Needs a service."""
+        self._refuse(f"{plan_id} cannot be applied here")
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """Needs a service."""

@@ -1,11 +1,12 @@
-"""Routes about what was or would be done to the running service: cancel an operation, undo one."""
+"""Routes about what was or would be done to the running service: cancel an operation, undo one, look ahead."""
 
 from fastapi import APIRouter, Response
 
 from service.access.rights import Right
 from service.bodies import BoundedRoute, needs
-from service.documents.operations import OperationDocument, UndoDocument
+from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
 from service.documents.plans import PlanAnswer
+from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.routes import Here, refusals
 
@@ -55,3 +56,14 @@ def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
     answer = operator.undo(operation_id)
     response.headers["Location"] = f"/v1/plans/{answer.plans[0].id}"
     return answer
+
+
+@operation_routes.post(
+    "/v1/plans/{plan_id:id}:preflight",
+    tags=["plans"],
+    responses=refusals(Code.INVALID_REQUEST, Code.NOT_FOUND, Code.ENGINE_LOST, Code.STORE),
+    openapi_extra=needs(Right.SAY),
+)
+def preflight(plan_id: str, operator: Here, body: ApplyRequest | None = None) -> PreflightDocument:
+    """What `:apply` with the same body would do now, without touching anything: every reason against it, and what it takes."""
+    return operator.preflight(plan_id, body.acknowledge if body else ())

@@ -42,6 +42,7 @@ from service.documents.plans import (
     SimulationDocument,
     WishRequest,
 )
+from service.documents.preflight import PreflightDocument
 from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 
 
@@ -91,6 +92,10 @@ class Operator(Protocol):
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """Start the switch to a plan's target. ``acknowledge``: the codes of findings that somebody has seen."""
+        ...
+
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+        """What ``apply`` would do now: every reason against it, memory, what a switch takes. Touches nothing."""
         ...
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:

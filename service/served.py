@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from intent.models import Intent
 from selector.models import Profile
 from service import intents, targets, undo, usecases
+from service import preflight as preflights
 from service.access import cases
 from service.access import consent as consents
 from service.access.caller import Caller
@@ -46,6 +47,7 @@ from service.documents.plans import (
     PlanDocument,
     When,
 )
+from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.documents.state import (
     Event,
@@ -112,6 +114,22 @@ class Served(FromFile):
         known = consents.known_of(plan, self._acts)
         consent = consents.consent(plan, rule, known, self._caller, acknowledge)
         return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
+
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+        """As the protocol says."""
+        plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
+        serving = self._serving(plan.model)
+        standing = preflights.Standing(
+            applied_by=applied_by,
+            rule=self._deployment.approval,
+            known=consents.known_of(plan, self._acts),
+            caller=self._caller,
+            acknowledged=acknowledge,
+            operation=serving.operation.id if serving.operation else None,
+            streams=serving.router.num_streams,
+            num_blocks=self._in_loop(serving.engine.stats()).total_blocks,
+        )
+        return preflights.preflight(plan, self._placed(serving.model), standing)
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """As the protocol says."""

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -299,8 +299,14 @@ def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situatio
     Raises:
         RefusedError: applied before, made for another topology, or without a change.
     """
+    for refusal in staleness(plan, applied_by, situation):
+        raise refusal
+
+
+def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) -> Iterator[RefusedError]:
+    """Each reason for which a plan does not fit what runs."""
     if applied_by is not None:
-        raise RefusedError(
+        yield RefusedError(
             Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"
         )
     if (
@@ -308,12 +314,12 @@ def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situatio
         or plan.now is None
         or plan.now.text != str(situation.topology)
     ):
-        raise RefusedError(
+        yield RefusedError(
             Code.STALE_PLAN,
             f"{plan.id} was made for generation {plan.generation}, but {situation.generation} runs now; make a new plan",
         )
     if not plan.changes:
-        raise RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
+        yield RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 
 
 def _infeasible(intent: Intent, answer: Infeasible, about: str) -> RefusedError:

@@ -51,6 +51,35 @@ def test_a_single_word_close_to_a_command_names_the_command(word, meant):
         route([word], COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("status", "intentctl get"),
+        ("list", "intentctl get"),
+        ("ps", "intentctl get"),
+        ("topology", "intentctl get"),
+        ("rollback", "intentctl undo"),
+        ("undo", "intentctl undo"),
+        (" Stop ", "intentctl cancel OPERATION"),
+        ("preflight", "intentctl apply PLAN --dry-run"),
+        ("help", "intentctl --help"),
+    ],
+)
+@pytest.mark.parametrize("rest", [(), ("-o", "json"), ("op-1",)])
+def test_a_word_of_another_tool_names_the_command_that_was_meant(word, meant, rest):
+    with pytest.raises(MisspeltCommandError, match=f"did you mean `{meant}`"):
+        route([word, *rest], COMMANDS)
+
+
+def test_a_command_goes_before_what_it_may_mean_elsewhere():
+    assert route(["undo"], (*COMMANDS, "undo")) == ["undo"]
+
+
+@pytest.mark.parametrize("text", ["stop the switch", "list all devices", "rollback to tp=2"])
+def test_words_that_begin_like_a_command_are_an_intent(text):
+    assert route([text], COMMANDS) == ["say", text]
+
+
 @pytest.mark.parametrize("word", ["faster", "\u4f60\u597d", "cheaper"])
 def test_any_other_single_word_is_an_intent(word):
     assert route([word], COMMANDS) == ["say", word]

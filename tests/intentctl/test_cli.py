@@ -56,6 +56,11 @@ def test_plan_shows_from_where_to_where_and_changes_nothing(run, at, service):
     assert service.engine.topology.shape == "PP2"
 
 
+def test_a_word_of_another_tool_is_no_wish(run, shared):
+    code, out, err = run("status", *asking(shared))
+    assert (code, out, "did you mean `intentctl get`?" in err) == (2, "", True)
+
+
 def test_detailed_exitcode_tells_that_a_plan_changes_something(run, shared):
     assert run("plan", TEXT, "--detailed-exitcode", *asking(shared))[0] == 3
     assert run("plan", "run it with pp=2", "--detailed-exitcode", *asking(shared))[0] == 0

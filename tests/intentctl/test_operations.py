@@ -1,6 +1,9 @@
 """Commands about what is done to the running service."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,41 @@ def test_a_target_is_planned_for_without_a_service(run):
     code, out, _ = run("plan", "--target", "A100x4", "--deployment", EXAMPLE)
     assert code == 0
     assert "named, not searched for" in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(run, at, service):
+    _, out, _ = run("plan", "--target", "tp2", "-o", "json", *at)
+    plan = json.loads(out)["plan"]["id"]
+    code, out, _ = run("apply", plan, "--dry-run", *at)
+    assert code == 0
+    assert "would be applied" in out
+    assert "side by side" in out
+    assert service.engine.calls == []
+    assert run("apply", plan, "--yes", *at)[0] == 0
+    code, out, err = run("apply", plan, "--dry-run", "-o", "json", *at)
+    assert (code, json.loads(out)["would_apply"]) == (1, False)
+    assert "would be refused: " in err
+
+
+@pytest.mark.slow
+def test_history_tells_what_was_done_and_how_it_ended(run, at):
+    code, out, _ = run("history", *at)
+    assert (code, "nothing was applied yet" in out) == (0, True)
+    assert run("run it with tp=2", "--yes", *at)[0] == 0
+    assert run("undo", "--yes", *at)[0] == 0
+    code, out, _ = run("history", "-o", "json", *at)
+    newest, oldest = json.loads(out)["switches"]
+    assert (code, newest["outcome"], oldest["outcome"]) == (0, "done", "done")
+    assert (newest["from"], newest["to"]) == (oldest["to"], oldest["from"])
+    assert newest["by"] == "anybody"
+    code, out, _ = run("history", "--limit", "1", *at)
+    assert newest["operation"] in out
+    assert oldest["operation"] not in out
+
+
+def test_a_shell_completes_commands():
+    words = {"COMP_WORDS": "intentctl un", "COMP_CWORD": "1", "_INTENTCTL_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "intentctl"]
+    done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["undo"]

@@ -43,6 +43,7 @@ def test_the_paths_are_those_of_the_design():
         "/v1/plans/{plan_id}/frontiers",
         "/v1/plans/{plan_id}/simulation",
         "/v1/plans/{plan_id}:apply",
+        "/v1/plans/{plan_id}:preflight",
         "/v1/operations/{operation_id}",
         "/v1/operations/{operation_id}/undo",
         "/v1/operations/{operation_id}:cancel",

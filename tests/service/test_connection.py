@@ -105,7 +105,7 @@ def test_more_connections_than_allowed_are_refused(tmp_path):
     assert (got.status, got.document["code"], got.headers["retry-after"]) == (503, "overloaded", "1")
 
 
-CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting"}'
+CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting",tenant=""}'
 
 
 @pytest.mark.slow

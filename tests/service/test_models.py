@@ -190,7 +190,7 @@ def test_each_model_is_seen_asked_and_measured_by_its_name(http):
     )
     text = http.get("/metrics").text
     assert 'intentctl_requests_total{finish="length",model_name="other",tenant=""} 1.0' in text
-    assert 'intentctl_requests_total{finish="length",model_name="counting"} 0.0' in text
+    assert 'intentctl_requests_total{finish="length",model_name="counting",tenant=""} 0.0' in text
     assert text.count("# TYPE intentctl_requests_total counter") == 1
 
 

@@ -422,14 +422,14 @@ def test_metrics_count_requests_tokens_and_switches(http):
     text = http.get("/metrics").text
 
     assert refused.status_code == 400
-    assert 'intentctl_tokens_total{kind="completion",model_name="counting"} 5.0' in text
-    assert 'intentctl_tokens_total{kind="prompt",model_name="counting"} 3.0' in text
-    assert 'intentctl_requests_total{finish="length",model_name="counting"} 1.0' in text
-    assert 'intentctl_refused_requests_total{model_name="counting"} 1.0' in text
-    assert 'intentctl_ttft_seconds_count{model_name="counting"} 1.0' in text
-    assert 'intentctl_itl_seconds_count{model_name="counting"} 4.0' in text
-    assert 'intentctl_e2e_seconds_count{model_name="counting"} 1.0' in text
-    assert 'intentctl_tpot_seconds_count{model_name="counting"} 1.0' in text
+    assert 'intentctl_tokens_total{kind="completion",model_name="counting",tenant=""} 5.0' in text
+    assert 'intentctl_tokens_total{kind="prompt",model_name="counting",tenant=""} 3.0' in text
+    assert 'intentctl_requests_total{finish="length",model_name="counting",tenant=""} 1.0' in text
+    assert 'intentctl_refused_requests_total{model_name="counting",tenant=""} 1.0' in text
+    assert 'intentctl_ttft_seconds_count{model_name="counting",tenant=""} 1.0' in text
+    assert 'intentctl_itl_seconds_count{model_name="counting",tenant=""} 4.0' in text
+    assert 'intentctl_e2e_seconds_count{model_name="counting",tenant=""} 1.0' in text
+    assert 'intentctl_tpot_seconds_count{model_name="counting",tenant=""} 1.0' in text
     assert 'intentctl_switches_total{model_name="counting",outcome="done"} 1.0' in text
     assert 'intentctl_cut_seconds_count{model_name="counting",part="patch"} 1.0' in text
     assert "intentctl_free_kv_blocks" in text

@@ -1,0 +1,117 @@
+"""What applying a plan would do now: every reason against it, and what memory and streams have to bear."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, weight_bytes
+from runtime.models import Topology
+from service import targets, usecases
+from service.access import consent as consents
+from service.access.gate import Caller
+from service.access.policy import Approval
+from service.documents.plans import PlanDocument
+from service.documents.preflight import (
+    BlocksDocument,
+    DeviceMemoryDocument,
+    PreflightDocument,
+    ReasonDocument,
+)
+from service.documents.problems import Code
+from service.errors import RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand for a plan and whoever asks."""
+
+    applied_by: str | None
+    rule: Approval
+    known: consents.Known
+    caller: Caller
+    acknowledged: Collection[str]
+    operation: str | None
+    """The switch under way."""
+    streams: int
+    num_blocks: int
+    """KV blocks of what runs."""
+
+
+def preflight(plan: PlanDocument, place: targets.Place, standing: Standing) -> PreflightDocument:
+    """What would happen if the plan were applied."""
+    consent = _consent(plan, standing)
+    has_seen = standing.acknowledged if isinstance(consent, RefusedError) else consent.acknowledged
+    refusals = list(_refusals(plan, place, standing, consent, has_seen))
+    counts, memory = _memory(plan.target.noun, place, standing.num_blocks)
+    return PreflightDocument(
+        plan_id=plan.id,
+        digest=plan.digest,
+        would_apply=not refusals,
+        refusals=tuple(ReasonDocument(code=one.code, detail=str(one)) for one in refusals),
+        to_acknowledge=tuple(one for one in plan.to_acknowledge if one.code not in has_seen),
+        approved_by=None if isinstance(consent, RefusedError) else consent.by,
+        operation=standing.operation,
+        barred=targets.why_not(plan.target.noun, place, plan.window) or None,
+        switch=plan.switch,
+        streams=standing.streams,
+        blocks=counts,
+        memory=memory,
+    )
+
+
+def _consent(plan: PlanDocument, standing: Standing) -> consents.Consent | RefusedError:
+    """The yes that the plan has, or why it has none."""
+    try:
+        consents.refuse_nobody(standing.rule)
+        return consents.consent(plan, standing.rule, standing.known, standing.caller, standing.acknowledged)
+    except RefusedError as refusal:
+        return refusal
+
+
+def _refusals(
+    plan: PlanDocument,
+    place: targets.Place,
+    standing: Standing,
+    consent: consents.Consent | RefusedError,
+    has_seen: Collection[str],
+) -> Iterator[RefusedError]:
+    """Every reason for which applying is refused, in the order in which it is."""
+    if isinstance(consent, RefusedError):
+        yield consent
+    yield from usecases.staleness(plan, standing.applied_by, place.situation)
+    try:
+        usecases.refuse_unacknowledged(plan, has_seen)
+    except RefusedError as refusal:
+        yield refusal
+    if standing.operation is not None:
+        message = f"operation {standing.operation} is switching; wait for its end, then make a new plan"
+        yield RefusedError(Code.SWITCH_IN_PROGRESS, message)
+
+
+def _memory(
+    target: Topology, place: targets.Place, num_blocks: int
+) -> tuple[BlocksDocument, tuple[DeviceMemoryDocument, ...]]:
+    """KV blocks and bytes on each device: now, side by side, and then."""
+    spec, cluster, size = place.model.spec, place.model.cluster, place.model.engine.block_tokens
+    now = place.situation.topology
+    assert now is not None, "a service runs something"
+    beside = max(0, blocks_beside(now, target, spec, cluster, size))
+    counts = BlocksDocument(now=num_blocks, beside=beside, target=blocks(target, spec, cluster, size))
+    running, coming, per_block = (
+        weight_bytes(now, spec),
+        weight_bytes(target, spec),
+        block_bytes(now, spec, size),
+    )
+    peak = peak_bytes(now, target, spec, min(num_blocks, beside), size)
+    memory = (
+        DeviceMemoryDocument(
+            device=device,
+            kind=cluster.gpu(device).kind,
+            total_bytes=cluster.gpu(device).memory_bytes,
+            weights_now_bytes=running.get(device, 0),
+            kv_now_bytes=num_blocks * per_block.get(device, 0),
+            weights_target_bytes=coming.get(device, 0),
+            beside_bytes=size_bytes,
+        )
+        for device, size_bytes in sorted(peak.items())
+    )
+    return counts, tuple(memory)
