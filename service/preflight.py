@@ -7,7 +7,7 @@ from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, we
 from runtime.models import Topology
 from service import targets, usecases
 from service.access import consent as consents
-from service.access.gate import Caller
+from service.access.caller import Caller
 from service.access.policy import Approval
 from service.documents.plans import PlanDocument
 from service.documents.preflight import (
