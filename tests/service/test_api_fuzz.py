@@ -18,7 +18,7 @@ from tests.service.scripted import ScriptedService
 
 CI, LONG = 8, 270
 """Requests for each of 20 routes at most; the long run has up to 5,400."""
-SAID = {"no_moment", "unknown_window", "model_not_named", "text_damaged"}
+SAID = {"no_moment", "unknown_window", "no_topology", "model_not_named", "text_damaged"}
 """What no schema can say of a value: a 31st of February, a window that the deployment does not have."""
 
 
