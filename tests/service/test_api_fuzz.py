@@ -24,6 +24,7 @@ CI_ROLE, LONG_ROLE = 2, 140
 SAID = {
     "no_moment",
     "unknown_window",
+    "no_topology",
     "model_not_named",
     "text_damaged",
     "tenant_without_role",

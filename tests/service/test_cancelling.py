@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from runtime.models import Phase
-from service.access.gate import Caller
+from service.access.caller import Caller
 from service.access.office import Acts
 from service.access.rights import Role
 from service.cancelling import refusal
