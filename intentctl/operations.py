@@ -130,8 +130,7 @@ def _preflight_rows(found: "PreflightDocument") -> "list[Row]":
     rows += [("given up", found.barred)] if found.barred else []
     rows.append(("approved", f"by {found.approved_by}" if found.approved_by else "by nobody yet"))
     if found.switch:
-        takes = f"{render.seconds(found.switch.prepare_s)} to prepare, streams wait {render.seconds(found.switch.stop_s)}"
-        rows.append(("switch", f"{takes} (predicted)"))
+        rows.append(("switch", render.switch(found.switch)))
     rows.append(("streams", f"{found.streams} open now"))
     held = found.blocks
     rows.append(

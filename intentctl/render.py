@@ -18,7 +18,6 @@ from intent.models import Finding, Intent, Question, TranslatorInfo
 from intentctl.arguments import Form
 from intentctl.visible import visible, visible_lines
 from runtime.models import CutoverReport
-from selector.models import Switch
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
@@ -30,6 +29,7 @@ if TYPE_CHECKING:  # measuring talks, too, on machines without what documents ne
         MarginDocument,
         PlanDocument,
         PredictionDocument,
+        SwitchDocument,
         TopologyDocument,
     )
     from service.documents.state import StateDocument
@@ -254,7 +254,7 @@ def plan_rows(plan: PlanDocument) -> list[Row]:
     if plan.bytes_to_move and plan.changes:
         rows.append(("to move", _to_move(plan.bytes_to_move)))
     if plan.switch and plan.changes:
-        rows.append(("switch", _switch(plan.switch)))
+        rows.append(("switch", switch(plan.switch)))
     return rows
 
 
@@ -317,13 +317,16 @@ STRATEGIES = {
 """How a switch goes, in words."""
 
 
-def _switch(switch: Switch) -> str:
+def switch(switch: SwitchDocument) -> str:
+    """What a switch is predicted to take."""
     parts = {
         "to prepare": switch.prepare_s,
         "of standing still": switch.stop_s,
         "until it has paid for itself": switch.payback_s,
     }
     figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
+    if switch.stop_s is None:
+        figures += ", a standstill that nobody can predict: what runs is overloaded"
     return f"{STRATEGIES[switch.strategy]}: {figures} (predicted)"
 
 

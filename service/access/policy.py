@@ -47,7 +47,7 @@ class Applied:
 def beyond(plan: PlanDocument, within: Within, applied: Applied) -> tuple[str, ...]:
     """Why a plan is not within what needs no yes; empty: it is."""
     found = list[str]()
-    stop_ms = plan.switch.stop_s * 1000 if plan.switch else None
+    stop_ms = plan.switch.stop_s * 1000 if plan.switch and plan.switch.stop_s is not None else None
     if within.most_stop_ms is not None and (stop_ms is None or stop_ms > within.most_stop_ms):
         said = "not predicted" if stop_ms is None else f"{stop_ms:.1f} ms"
         found.append(f"its stop is {said}, over {within.most_stop_ms:g} ms (most_stop_ms)")

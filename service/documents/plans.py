@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 from intent.models import Finding
 from intent.windows import MOMENT
 from runtime.models import Stage, Topology
-from selector.models import LeftOut, Source, Switch
+from selector.models import LeftOut, Source
 from service.documents.forms import Document, Finite, IntentForm, Moment, MomentText, Request, Text
 
 
@@ -84,6 +84,17 @@ class SimulationDocument(SimulatedDocument):
     topology: str
 
 
+class SwitchDocument(Document):
+    """What the switch is predicted to take. In seconds; null is without end, where what runs is overloaded."""
+
+    strategy: Literal["shadow", "stream"] = Field(
+        description="the target comes up beside what runs, or layers move one by one"
+    )
+    prepare_s: Finite
+    stop_s: Finite = Field(description="for which streams stand still")
+    payback_s: Finite = Field(description="until it has paid for itself; null: never, or nothing is saved")
+
+
 class PlanDocument(Document):
     """From what runs to what would run, for one model."""
 
@@ -109,7 +120,7 @@ class PlanDocument(Document):
     left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
     offers: tuple[str, ...] = Field(default=(), description="what a change could save that nobody asked for")
     considered: int = 0
-    switch: Switch | None = None
+    switch: SwitchDocument | None = None
     certificate: tuple[str, ...] = Field(default=(), description="why nothing in the space is better")
     bytes_to_move: Mapping[str, int] = {}
     to_acknowledge: tuple[Finding, ...] = Field(

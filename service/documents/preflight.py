@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from intent.models import Finding
-from selector.models import Switch
 from service.documents.forms import Document
+from service.documents.plans import SwitchDocument
 from service.documents.problems import Code
 
 
@@ -48,7 +48,7 @@ class PreflightDocument(Document):
     )
     operation: str | None = Field(description="the switch under way")
     barred: str | None = Field(description="why the switch would be given up before it begins")
-    switch: Switch | None = Field(description="predicted")
+    switch: SwitchDocument | None = Field(description="predicted")
     streams: int = Field(
         description="open now; which of them stay on the old topology is known at the cut (`stays` of the report)"
     )

@@ -12,7 +12,7 @@ from service.access.consent import Known, consent
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
 from service.documents.approvals import ApprovalDocument
-from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
+from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
 from service.errors import RefusedError
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
@@ -116,6 +116,13 @@ def test_a_digest_changes_with_what_a_plan_says(change):
     assert plan(**change).digest != plan().digest == plan().sealed().digest
     read = PlanDocument.model_validate_json(plan().model_dump_json())
     assert read.sealed().digest == read.digest == plan().digest
+
+
+def test_a_stop_without_end_is_read_as_it_was_written():
+    made = plan(switch=SwitchDocument.model_validate(Switch("shadow", 1.0, float("inf"), None)))
+    read = PlanDocument.model_validate_json(made.model_dump_json())
+    assert read.sealed().digest == made.digest
+    assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]
 
 
 @pytest.fixture(scope="module")
