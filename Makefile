@@ -34,7 +34,8 @@ serve: setup ## the service on the local example
 	$(BIN)/intentctl serve --deployment examples/local-cpu.yaml
 
 test: setup ## all tests but those of the vLLM engine and the exhaustive ones
-	$(BIN)/python -m pytest -m "not vllm and not exhaustive" -q --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m "alone and not vllm and not exhaustive" -q
+	$(BIN)/python -m pytest -m "not alone and not vllm and not exhaustive" -q --numprocesses 2 --dist worksteal
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine
 	$(BIN)/python -m pytest -m vllm

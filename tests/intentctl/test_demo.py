@@ -161,6 +161,7 @@ def test_an_engine_beside_a_deployment_is_refused(run, deployment):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(900)  # three vLLM engines are started
 @pytest.mark.parametrize("engine", ["torch", pytest.param("vllm", marks=pytest.mark.vllm)])
 def test_the_demo_switches_twice_and_every_stream_counts_on(engine):

@@ -245,6 +245,7 @@ def test_the_file_says_what_was_fitted_and_what_stayed(service):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(
     run, tmp_path, monkeypatch
 ):
@@ -255,6 +256,7 @@ def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_meas
     (tmp_path / "deployment.yaml").write_text(text)
     with started_service(tmp_path / "deployment.yaml") as client:
         subject = find_subject(client, Asked())
+        monkeypatch.setenv("INTENTCTL_KEY", client.key)
         code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)
     assert code == 0, err
 

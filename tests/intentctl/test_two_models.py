@@ -20,7 +20,7 @@ MAX_TOKENS = 12_000
 TOKENS = 30
 """Each stream has so many before, between and after the switches."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def service():
 @pytest.fixture
 async def openai(service):
     http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as client:
+    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key=service.key, http_client=http) as client:
         yield client
 
 
