@@ -32,7 +32,9 @@ def service():
 @pytest.fixture
 async def openai(service):
     http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key=service.key, http_client=http) as client:
+    async with AsyncOpenAI(
+        base_url=f"{service.url}/openai/v1", api_key=service.key, http_client=http
+    ) as client:
         yield client
 
 
