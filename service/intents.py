@@ -1,6 +1,7 @@
 """Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,9 +23,11 @@ if TYPE_CHECKING:  # a database is not needed to amend a file
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where intents are kept, and what follow-ups to them are read with."""
+    """Where intents are kept, how, and what follow-ups to them are read with."""
 
     store: "Store"
+    save: Callable[[VersionDocument], bool]
+    """Keeps a next version; False if somebody else has made it."""
     deployment: Deployment
     llm: LlmSettings | None = None
 
@@ -114,7 +117,7 @@ def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: dateti
         text=follow_up.text,
         created_s=time.time(),
     )
-    if not store.save_amendment(version):
+    if not kept.save(version):
         raise _stale(intent_id, version.version, "another version")
     return version_of(store, intent_id, None)
 

@@ -92,11 +92,8 @@ class Served(FromFile):
 
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
         """As the protocol says."""
-        kept = intents.Kept(self._store, self._deployment, self._llm)
-        version = intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
-        after: Json = {"version": version.version, "text": redacted(version.text)}
-        self._acts.note("intent.amend", intent_id, before={"version": version.supersedes}, after=after)
-        return version
+        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm)
+        return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
         """As the protocol says."""
@@ -268,6 +265,16 @@ class Served(FromFile):
 
     def _serving(self, model: str | None) -> "Serving":
         return self._parts.servings[self._deployment.model(model).name]
+
+    def _save_version(self, version: VersionDocument) -> bool:
+        after: Json = {"version": version.version, "text": redacted(version.text)}
+        with self._store.transaction():
+            is_next = self._store.save_amendment(version)
+            if is_next:
+                self._acts.note(
+                    "intent.amend", version.id, before={"version": version.supersedes}, after=after
+                )
+        return is_next
 
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
         before: Json = {"topology": plan.now.text if plan.now else None}

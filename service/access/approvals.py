@@ -2,7 +2,7 @@
 
 import time
 
-from sqlalchemy import delete, or_
+from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 
 from service.documents.approvals import ApprovalDocument
@@ -31,7 +31,7 @@ class Approvals:
         replaced = delete(ApprovalRow).where(ApprovalRow.plan_id == approval.plan_id)
         if approval.verdict == "approved":
             is_over = ApprovalRow.until_s.is_not(None) & (ApprovalRow.until_s <= approval.at_s)
-            replaced = replaced.where(or_(is_over))
+            replaced = replaced.where(is_over)
         else:
             replaced = replaced.where(ApprovalRow.verdict == "approved")
         said = approval.model_dump(mode="json")

@@ -1,9 +1,7 @@
 """The audit in the database: entries are added, never changed, which triggers see to."""
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from sqlalchemy import func, select, update
 
@@ -26,7 +24,6 @@ class Audit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._adding = threading.Lock()
 
     def add(
         self,
@@ -42,7 +39,7 @@ class Audit:
         Raises:
             StoreError: it cannot be kept; whatever was to be audited should not be answered with success.
         """
-        with self._adding, self._store.transaction() as session:
+        with self._store.transaction() as session:
             forward = update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(seq=AuditHeadRow.seq + 1)
             seq, last = session.execute(forward.returning(AuditHeadRow.seq, AuditHeadRow.hash)).one()
             entry = Entry(
@@ -65,12 +62,6 @@ class Audit:
             )
             session.execute(update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(hash=sealed))
         return entry
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """A transaction of the store: what is done inside of it and its entries are kept, or nothing of both."""
-        with self._store.transaction():
-            yield
 
     def newest(self, act: str, subject: str) -> Entry | None:
         """The last time that an act was done to something."""
@@ -105,7 +96,7 @@ class Audit:
         """Where the chain is not what it was; ``known`` is a head that was taken of it before."""
         head = self.head()
         found = flaws(self._upward(head.seq), head, known)
-        with self._adding, self._store.transaction() as session:
+        with self._store.transaction() as session:
             newest = session.scalar(select(func.max(AuditRow.seq))) or 0
             end = session.get_one(AuditHeadRow, ONLY).seq
         behind = (Flaw(end + 1, "and later ones were put in behind the end"),) if newest > end else ()

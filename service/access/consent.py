@@ -118,7 +118,7 @@ def refuse_nobody(rule: Approval) -> None:
 
 def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     approvals = acts.access.approvals
-    with acts.access.audit.together():
+    with acts.access.store.transaction():
         is_kept = approvals.keep(approval)
         if is_kept:
             acts.note(act, approval.plan_id, after=approval.model_dump(mode="json", exclude={"plan_id"}))

@@ -80,8 +80,8 @@ class KeyStore:
         self.ring.become([*self.kept(), *self._lent])
 
 
-def make_admin_key(keys: KeyStore, folder: Path) -> Path | None:
-    """Write a key of an administrator to a file of this user alone, unless there is an administrator; the file's path.
+def make_admin_key(keys: KeyStore, folder: Path) -> tuple[Path, Key] | None:
+    """Write a key of an administrator to a file of this user alone, unless there is an administrator.
 
     Raises:
         StoreError: the file cannot be written; no key was made then.
@@ -93,12 +93,12 @@ def make_admin_key(keys: KeyStore, folder: Path) -> Path | None:
     try:
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
-            whole, _ = keys.create(MACHINE, Role.ADMIN, None, "first start")
+            whole, key = keys.create(MACHINE, Role.ADMIN, None, "first start")
             text.write(whole + "\n")
         draft.replace(file)
     except OSError as error:
         raise StoreError(f"the administrator's key cannot be written to {file}: {error.strerror}") from error
-    return file
+    return file, key
 
 
 def _key(row: KeyRow) -> Key:

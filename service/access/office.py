@@ -37,6 +37,8 @@ DOOR = Caller("the door", Role.VIEWER)
 class Access:
     """What decides who may do what, and keeps what was done."""
 
+    store: "Store"
+    """Where all of it is kept."""
     keys: "KeyStore"
     audit: "Audit"
     approvals: "Approvals"
@@ -72,14 +74,18 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
 
     keys, audit, approvals = KeyStore(store), Audit(store), Approvals(store)
     if not deployment.auth.has_keys:
-        return Access(keys, audit, approvals, OpenGate())
-    file = make_admin_key(keys, folder)
-    if file is not None:
-        audit.add(Caller("the service", Role.ADMIN), "key.create", str(file))
+        return Access(store, keys, audit, approvals, OpenGate())
+    with keys.change():
+        made = make_admin_key(keys, folder)
+        if made is not None:
+            file, key = made
+            said: Json = {"name": key.name, "role": key.role.value, "file": str(file)}
+            audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=said)
+    if made is not None:
         log.info("the key of an administrator is in %s", file)
     watch = Doorbell(audit)
     gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), watch.rang)
-    return Access(keys, audit, approvals, gate)
+    return Access(store, keys, audit, approvals, gate)
 
 
 class Doorbell:

@@ -56,6 +56,8 @@ def test_of_two_next_versions_one_is_kept(store):
 
     assert store.save_amendment(version(2, "first"))
     assert not store.save_amendment(version(2, "second"))
+    with store.transaction():
+        assert not store.save_amendment(version(2, "third"))
     assert store.intent("intent-1").text == "first"
 
 

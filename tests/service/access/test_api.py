@@ -11,6 +11,7 @@ import pytest
 from service.access.rights import RIGHTS, Right, Role
 from service.app import control_api
 from service.bodies import BoundedRoute
+from service.errors import StoreError
 from service.openai_api import openai_app
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
@@ -261,6 +262,37 @@ def test_acts_are_in_the_audit_with_who_and_from_where(admin, service):
     made_entry = next(one for one in entries(admin, "key.create") if one["subject"] == made["prefix"])
     assert made_entry["who"] == "this machine"
     assert admin.get("/v1/audit/verdict").json()["is_whole"] is True
+
+
+def test_the_first_entry_is_the_administrators_key(admin, folder):
+    (first,) = admin.get("/v1/audit", params={"before": 2}).json()["entries"]
+    file = folder / "admin.key"
+    assert (first["act"], first["after"]["file"]) == ("key.create", str(file))
+    assert file.read_text().startswith(f"ictl_{first['subject']}_")
+
+
+@pytest.mark.parametrize("act", ["intent.create", "intent.amend", "plan.create", "key.create"])
+def test_what_the_audit_cannot_keep_is_not_done(admin, service, monkeypatch, act):
+    made = admin.post("/v1/intents", json={"text": "keep P99 TTFT < 2s at peak"}).json()["id"]
+    posts = {
+        "intent.create": ("/v1/intents", {"text": "keep P99 TTFT < 3s"}),
+        "intent.amend": (f"/v1/intents/{made}:amend", {"text": "make that 1 s"}),
+        "plan.create": ("/v1/plans", {"text": "run it with tp=2"}),
+        "key.create": ("/v1/keys", {"name": "ann", "role": "viewer"}),
+    }
+    lists = ["/v1/intents", "/v1/plans", "/v1/keys", f"/v1/intents/{made}"]
+    before = [admin.get(path).json() for path in lists]
+    audit = service.parts.access.audit
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "add", lambda *_, **__: fail("the disk is full"))
+        path, body = posts[act]
+        answer = admin.post(path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (503, "store")
+    assert [admin.get(path).json() for path in lists] == before
+
+
+def fail(why: str) -> None:
+    raise StoreError(why)
 
 
 def test_a_flood_of_wrong_keys_is_in_the_audit_in_few_lines(service, admin):

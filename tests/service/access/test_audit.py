@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 
 from service.access.audit import Audit
 from service.access.caller import Caller
@@ -86,7 +86,7 @@ def test_what_was_tampered_with_is_found(store, database, statements, seq, probl
 
 @pytest.mark.parametrize("each", [15, pytest.param(625, marks=pytest.mark.exhaustive)])
 def test_acts_of_sixteen_at_once_are_one_chain(store, each):
-    audits = [Audit(store) for _ in range(2)]  # each with a lock of its own, as two services have
+    audits = [Audit(store) for _ in range(2)]  # as two services have
 
     def act(number: int) -> None:
         for _ in range(each):
@@ -99,6 +99,29 @@ def test_acts_of_sixteen_at_once_are_one_chain(store, each):
         thread.join()
     assert audits[0].head().seq == 16 * each
     assert audits[0].verify() == ()
+
+
+def test_an_act_in_a_transaction_and_one_beside_it_do_not_wait_for_each_other(store):
+    audit, asks = Audit(store), threading.Event()
+
+    def asked(_connection, _cursor, statement: str, *_: object) -> None:
+        if threading.current_thread() is beside and "audit_head" in statement:
+            asks.set()
+
+    beside = threading.Thread(target=audit.add, args=(ADA, "plan.apply", "plan-2"))
+    event.listen(Engine, "before_cursor_execute", asked)
+    try:
+        with store.transaction() as session:
+            store.append_journal("switch-1", "planned", "")
+            session.flush()
+            beside.start()
+            asks.wait()
+            audit.add(ADA, "switch.end", "switch-1")
+        beside.join()
+    finally:
+        event.remove(Engine, "before_cursor_execute", asked)
+    assert {one.act for one in audit.page()} == {"plan.apply", "switch.end"}
+    assert audit.verify() == ()
 
 
 def test_what_is_done_and_its_entry_are_kept_together_or_not_at_all(store):
