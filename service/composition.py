@@ -52,15 +52,15 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     async with AsyncExitStack() as stack:
         stack.enter_context(take_lock(settings.folder))
         store = stack.enter_context(closing(Store.open(settings.folder, settings.database_url)))
-        close_unfinished(store)
+        events = await stack.enter_async_context(EventBus(store))
+        close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
         own_key = access.keys.lend("the translator")
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
         profiles = {
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
         }
-        events, servings = EventBus(), {}
-        stack.callback(events.close)
+        servings = {}
         for model in deployment.models:
             beginning = begin(store, deployment, model)
             engine = await engines.start(model, beginning.topology)

@@ -1,58 +1,151 @@
-"""What happened, for whoever listens: an in-process bus whose past can be replayed by id."""
+"""What happened, for whoever listens: kept and numbered by the store, then told; read again from any number on."""
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, Self
 
 from service.documents.operations import OperationDocument
-from service.documents.state import Event, StateDocument
+from service.documents.state import Event, Kind, StateDocument
+from service.errors import StoreError
+from service.store import Store
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME = 100
+"""Events that are read from the store at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What waits to be told."""
+
+    event: Kind
+    data: OperationDocument | StateDocument
+    is_kept: bool
+
+
+class _Told(NamedTuple):
+    """An event in the ring."""
+
+    event: Event
+    newest: int
+    """The highest number that was told up to here, its own included."""
 
 
 class EventBus:
-    """Keeps the last events in one ring that every subscriber reads at its own pace."""
+    """Tells every subscriber what happens, in order, each at its own pace. Use as an async context manager."""
 
-    def __init__(self, keep: int = 1000) -> None:
-        self._ring: deque[Event] = deque(maxlen=keep)
-        self._last_id = 0
+    def __init__(self, store: Store, ring: int = 1000) -> None:
+        """``ring`` is how many events are at hand; a subscriber further behind reads them from the store."""
+        self._store = store
+        self._untold: asyncio.Queue[_Said | None] = asyncio.Queue()
+        self._ring: deque[_Told] = deque(maxlen=ring)
+        self._num_told = 0
+        self._newest = 0
         self._news = asyncio.Event()
-        self._closed = False
+        self._is_closed, self._is_kept = False, True
 
-    @property
-    def last_id(self) -> int:
-        """The newest event's id, 0 before the first."""
-        return self._last_id
+    async def __aenter__(self) -> Self:
+        """Go on with the numbers of the store.
 
-    def publish(
-        self, event: Literal["operation", "topology"], data: OperationDocument | StateDocument
-    ) -> None:
-        """Tell every subscriber. Never waits."""
-        self._last_id += 1
-        self._ring.append(Event(event=event, id=self._last_id, data=data))
-        self._wake()
+        Raises:
+            StoreError: it cannot be read.
+        """
+        self._newest = await asyncio.to_thread(self._store.newest_event)
+        self._keeper = asyncio.create_task(self._keep(), name="events")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Keep what was still said, and end every subscription."""
+        self._untold.put_nowait(None)
+        await self._keeper
+        self.close()
+
+    def publish(self, event: Kind, data: OperationDocument | StateDocument) -> None:
+        """Keep something, then tell every subscriber. Never waits."""
+        self._untold.put_nowait(_Said(event, data, is_kept=True))
+
+    def mention(self, event: Kind, data: OperationDocument | StateDocument) -> None:
+        """Tell something to those who listen now; it has no number and is not kept. Never waits."""
+        self._untold.put_nowait(_Said(event, data, is_kept=False))
 
     def close(self) -> None:
         """End every subscription."""
-        self._closed = True
+        self._is_closed = True
         self._wake()
 
-    async def subscribe(self, last_id: int) -> AsyncIterator[Event]:
-        """Events after ``last_id``, then new ones as they come.
+    async def subscribe(self, last_id: int | None = None) -> AsyncIterator[Event]:
+        """Events after number ``last_id``, then new ones as they come; None: new ones alone.
 
-        A subscriber that fell behind the ring, or asks for an id of an earlier process, goes on with the
-        oldest event kept; the jump in the ids tells it.
+        Whoever asks for more than is kept gets what is kept; so does one with a number that was never told.
         """
-        if last_id > self._last_id:
-            last_id = 0
+        reached = self._newest if last_id is None else last_id if last_id <= self._newest else 0
+        place = self._num_told if last_id is None else -1
         while True:
+            if place < self._num_told - len(self._ring):
+                place = self._num_told
+                try:
+                    async for event in self._kept_after(reached):
+                        reached = event.id or reached
+                        yield event
+                except StoreError as error:
+                    log.warning("past events come from memory alone: %s", error)
+                    place = self._num_told - len(self._ring)
             news = self._news
-            for event in [event for event in self._ring if event.id > last_id]:
-                last_id = event.id
-                yield event
-            if self._closed:
+            for event, newest in self._told_since(place):
+                place += 1
+                if newest > reached or (event.id is None and newest == reached):
+                    reached = newest
+                    yield event
+            if self._is_closed:
                 return
-            if last_id == self._last_id:
+            if place == self._num_told:
                 await news.wait()
+
+    async def _kept_after(self, number: int) -> AsyncIterator[Event]:
+        while events := await asyncio.to_thread(self._store.events, number, AT_A_TIME):
+            for event in events:
+                yield event
+            number = events[-1].id or number
+
+    def _told_since(self, place: int) -> Sequence[_Told]:
+        return list(islice(self._ring, place - (self._num_told - len(self._ring)), None))
+
+    async def _keep(self) -> None:
+        """Number and tell what is said until nothing more is."""
+        is_open = True
+        while is_open:
+            said = [await self._untold.get()]
+            with suppress(asyncio.QueueEmpty):
+                while True:
+                    said.append(self._untold.get_nowait())
+            is_open = None not in said
+            for event in await asyncio.to_thread(self._numbered, [one for one in said if one is not None]):
+                self._newest = event.id or self._newest
+                self._ring.append(_Told(event, self._newest))
+                self._num_told += 1
+            self._wake()
+
+    def _numbered(self, said: Sequence[_Said]) -> list[Event]:
+        """As events; where the store cannot keep them they have no number. Blocks."""
+        kept = [(one.event, one.data) for one in said if one.is_kept]
+        try:
+            numbers = iter(self._store.add_events(kept) if kept else [])
+            self._is_kept = self._is_kept or bool(kept)
+        except StoreError as error:
+            numbers = iter([])
+            if self._is_kept:
+                log.warning("events are told, and not kept for those who ask later: %s", error)
+            self._is_kept = False
+        return [
+            Event(event=one.event, id=next(numbers, None) if one.is_kept else None, data=one.data)
+            for one in said
+        ]
 
     def _wake(self) -> None:
         self._news.set()

@@ -13,6 +13,7 @@ from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.engine_settings import unfit
+from service.events import EventBus
 from service.models import ServedModel, refuse_impossible
 from service.store import Store
 
@@ -36,17 +37,18 @@ class Beginning:
     """Why, in words."""
 
 
-def close_unfinished(store: Store) -> None:
-    """Bring the operations of a process that ended in the middle to their end, as their journals say.
+def close_unfinished(store: Store, events: EventBus) -> None:
+    """Bring the operations of a process that ended in the middle to their end, as their journals say, and tell it.
 
     Raises:
         StoreError: the store cannot be used.
     """
     for operation in store.unfinished_operations():
-        closed = _closed(operation, store)
-        store.save_operation(closed)
+        ended = _closed(operation, store)
+        store.save_operation(ended)
+        events.publish("operation", ended)
         log.warning(
-            "operation %s was left %s and is closed as %s", operation.id, operation.phase, closed.phase
+            "operation %s was left %s and is closed as %s", operation.id, operation.phase, ended.phase
         )
 
 

@@ -343,10 +343,10 @@ def operation(operation_id: str, operator: Here) -> OperationDocument:
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header()] = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, or after ``Last-Event-ID``: events ``operation`` and ``topology``."""
-    since = parts.events.last_id if last_event_id is None else last_event_id
-    async for event in parts.events.subscribe(since):
-        yield ServerSentEvent(data=event.data, event=event.event, id=str(event.id))
+    """What happens from now on, or after ``Last-Event-ID``, restarts included: events ``operation`` and ``topology``."""
+    async for event in parts.events.subscribe(last_event_id):
+        number = None if event.id is None else str(event.id)
+        yield ServerSentEvent(data=event.data, event=event.event, id=number)
 
 
 @routes.get("/v1/models", tags=["state"], openapi_extra=needs(Right.LOOK))

@@ -185,7 +185,7 @@ class Served(FromFile):
 
     def watch(self) -> Iterator[Event]:
         """As the protocol says."""
-        events = self._parts.events.subscribe(self._parts.events.last_id)
+        events = self._parts.events.subscribe()
         while (event := self._in_loop(_next(events))) is not None:
             yield event
 

@@ -219,13 +219,16 @@ class Serving:
     async def _run(self, operation: OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         source = str(self.engine.topology)
+        told: Phase | None = None
 
         def on_progress(progress: Progress) -> None:
-            nonlocal operation
+            nonlocal operation, told
             self._operation = operation = (self._operation or operation).advanced(progress)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
-            self._events.publish("operation", operation)
+            tell = self._events.mention if progress.phase is told else self._events.publish
+            tell("operation", operation)
+            told = progress.phase
 
         try:
             report = await self._coordinator.switch(target, operation.id, on_progress)

@@ -9,21 +9,26 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from sqlalchemy import Engine, Select, select, tuple_, update
+from sqlalchemy import Engine, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
 from service.database import in_words, open_database
+from service.documents.forms import Document
 from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument
+from service.documents.state import Event, Kind
 from service.errors import StoreError
 from service.pages import Cursor, Listed, Page
-from service.tables import AmendmentRow, GenerationRow, IntentRow, JournalRow, OperationRow, PlanRow
+from service.tables import AmendmentRow, EventRow, GenerationRow, IntentRow, JournalRow, OperationRow, PlanRow
 
 Row = TypeVar("Row", IntentRow, PlanRow, OperationRow)
+
+KEPT_EVENTS = 10_000
+"""The newest events, for those who ask what they missed."""
 
 _JOINED: ContextVar[Session | None] = ContextVar("transaction", default=None)
 """The transaction that calls in this context are part of."""
@@ -214,6 +219,27 @@ class Store:
         with self.transaction() as session:
             found = session.scalars(select(OperationRow.document).where(~OperationRow.done))
             return [OperationDocument.model_validate(document) for document in found]
+
+    def add_events(self, happened: Sequence[tuple[Kind, Document]]) -> list[int]:
+        """Keep what happened, and forget what is too old; each gets the next number."""
+        rows = [EventRow(event=kind, data=data.model_dump(mode="json")) for kind, data in happened]
+        with self.transaction() as session:
+            session.add_all(rows)
+            session.flush()
+            numbers = [row.id for row in rows]
+            session.execute(delete(EventRow).where(EventRow.id <= max(numbers) - KEPT_EVENTS))
+            return numbers
+
+    def newest_event(self) -> int:
+        """The highest number of an event, 0 where there is none."""
+        with self.transaction() as session:
+            return session.scalar(select(func.max(EventRow.id))) or 0
+
+    def events(self, after: int, limit: int) -> list[Event]:
+        """Events behind a number, oldest first."""
+        wanted = select(EventRow).where(EventRow.id > after).order_by(EventRow.id).limit(limit)
+        with self.transaction() as session:
+            return [Event.model_validate(row) for row in session.scalars(wanted)]
 
     def append_journal(self, switch_id: str, phase: str, detail: str) -> None:
         """Add one line to a switch's journal."""

@@ -74,6 +74,16 @@ class JournalRow(Base):
     at_s: Mapped[float] = mapped_column(default=time.time)
 
 
+class EventRow(Base):
+    """Something that happened; its id is what ``Last-Event-ID`` names."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    event: Mapped[str]
+    data: Mapped[Json]
+    at_s: Mapped[float] = mapped_column(default=time.time)
+
+
 class GenerationRow(Base):
     """A topology that ran; its id is the generation plans refer to."""
 

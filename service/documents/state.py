@@ -10,6 +10,9 @@ from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import TopologyDocument
 
+Kind = Literal["operation", "topology"]
+"""What an event is about."""
+
 
 class TokenCounts(Document):
     """What the ledger saw."""
@@ -68,8 +71,8 @@ class Health(Document):
 
 
 class Event(Document):
-    """One thing that happened; ids rise by one from 1."""
+    """One thing that happened. Ids rise, across restarts too; progress within a phase has none and is not kept."""
 
-    event: Literal["operation", "topology"]
-    id: int
+    event: Kind
+    id: int | None
     data: OperationDocument | StateDocument

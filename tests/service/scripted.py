@@ -181,9 +181,9 @@ class ScriptedService:
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
         store = stack.enter_context(closing(Store.open(self._folder)))
-        close_unfinished(store)
-        events, servings = EventBus(), {}
-        stack.callback(events.close)
+        events = await stack.enter_async_context(EventBus(store))
+        close_unfinished(store, events)
+        servings = {}
         for model in deployment.models:
             beginning = begin(store, deployment, model)
             engine = ScriptedEngine(

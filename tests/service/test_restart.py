@@ -13,6 +13,7 @@ import pytest
 from runtime.models import Phase
 from service.deployment import load
 from service.documents.operations import OperationDocument
+from service.events import EventBus
 from service.restart import begin, close_unfinished
 from service.store import Store
 from tests.runtime.scripted import Script
@@ -102,7 +103,7 @@ def test_a_switch_that_had_not_committed_is_closed_as_given_up(store, caplog, jo
     store.claim_plan("plan-1", operation())
     for phase in journaled:
         store.append_journal("op-1", phase, "")
-    close_unfinished(store)
+    close_unfinished(store, EventBus(store))
 
     closed = store.operation("op-1")
     assert closed.done
@@ -116,7 +117,7 @@ def test_a_switch_that_had_committed_is_closed_as_done(store):
     store.claim_plan("plan-1", operation())
     for phase in ("warming", "cutting", "committed"):
         store.append_journal("op-1", phase, "")
-    close_unfinished(store)
+    close_unfinished(store, EventBus(store))
 
     closed = store.operation("op-1")
     assert (closed.error, closed.phase) == (None, Phase.DONE)
@@ -140,7 +141,7 @@ def killed_while(folder: Path, phase: Phase, call: str):
     """The data of a service that was killed in a phase of a switch, and the switch's id."""
     with (
         ScriptedService(folder / "first", script=Script(silent_while=phase)) as service,
-        httpx.Client(base_url=service.url) as http,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
     ):
         switch = apply(http)
         service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
@@ -168,12 +169,13 @@ def test_a_service_that_was_killed_serves_what_had_committed(tmp_path, phase, ca
     with (
         killed_while(tmp_path, phase, call) as (folder, switch),
         ScriptedService(folder) as service,
-        httpx.Client(base_url=service.url) as http,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
     ):
         assert service.engine.topology.shape == shape
         ended = OperationDocument.model_validate(http.get(f"/v1/operations/{switch}").json())
         assert ended.done
         assert ended.phase is end
+        assert end_of(http, switch)["phase"] == end.value  # told to those who ask what they missed
         state = http.get("/v1/topology").json()
         assert state["topology"]["shape"] == shape
         assert ("the last that a switch committed" in state["origin"]) == (shape == "TP2")
@@ -223,7 +225,10 @@ def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_p
 @pytest.mark.slow
 def test_each_model_serves_its_own_and_an_operation_is_the_origin_until_the_restart(tmp_path):
     for _ in range(2):
-        with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        with (
+            ScriptedService(tmp_path) as service,
+            httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+        ):
             if service.engine.topology.shape == "PP2":
                 switch = apply(http)
                 service.call(service.parts.servings["counting"].settled())

@@ -35,7 +35,10 @@ def switched(service: ScriptedService, http: httpx.Client) -> str:
 
 @pytest.mark.slow
 def test_a_commit_that_could_not_be_written_is_written_after_the_switch(tmp_path, monkeypatch):
-    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+    with (
+        ScriptedService(tmp_path) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         store = service.parts.store
         monkeypatch.setattr(store, "commit", failing(store.commit, times=1))
         operation = switched(service, http)
@@ -51,7 +54,10 @@ def test_a_commit_that_could_not_be_written_is_written_after_the_switch(tmp_path
 
 @pytest.mark.slow
 def test_a_store_that_takes_nothing_down_ends_no_service(tmp_path, monkeypatch, caplog):
-    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+    with (
+        ScriptedService(tmp_path) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         store = service.parts.store
         monkeypatch.setattr(store, "commit", failing(store.commit, times=2))
         monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=1))
@@ -80,7 +86,7 @@ async def stopped(service: ScriptedService) -> None:
 def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_path, phase, call, outcome):
     with (
         ScriptedService(tmp_path, script=Script(silent_while=phase)) as service,
-        httpx.Client(base_url=service.url) as http,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
     ):
         plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
         switch = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]

@@ -108,14 +108,20 @@ def test_what_the_deployment_does_not_allow_is_refused_by_name(http, target, sai
 
 def test_what_the_engine_does_not_run_is_refused_by_name(tmp_path):
     text = DEPLOYMENT.replace("allowed_precisions: [fp32]", "allowed_precisions: [fp32, bf16]")
-    with ScriptedService(tmp_path, text) as service, httpx.Client(base_url=service.url) as http:
+    with (
+        ScriptedService(tmp_path, text) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         problem = planned(http, "CPU[0]@bf16").json()
     assert (problem["code"], "the engine runs precision fp32" in problem["detail"]) == ("infeasible", True)
 
 
 def test_what_memory_does_not_hold_is_refused_by_name(tmp_path):
     text = DEPLOYMENT.replace("concurrency: 8", "concurrency: 800")
-    with ScriptedService(tmp_path, text) as service, httpx.Client(base_url=service.url) as http:
+    with (
+        ScriptedService(tmp_path, text) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         problem = planned(http, "1x1").json()
     assert (problem["code"], "of the 800 requests in flight" in problem["detail"]) == ("infeasible", True)
 
@@ -134,7 +140,10 @@ def test_the_window_that_is_named_says_which_load_is_planned_for(http):
 
 @pytest.mark.slow
 def test_a_plan_to_what_is_named_is_applied_like_any_other(tmp_path):
-    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+    with (
+        ScriptedService(tmp_path) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         for target in ("tp2", UNEVEN):
             plan = planned(http, target).json()["plan"]
             assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
