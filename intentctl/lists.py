@@ -17,18 +17,19 @@ KINDS = ("intents", "plans", "operations")
 SHOWN = 20
 
 
-def show(service: "Operator", kind: str, form: Form) -> None:
+def show(service: "Operator", kind: str, form: Form, limit: int = SHOWN) -> None:
     """List the newest of a kind; ``-o json`` has all that the service says of each."""
     match kind:
         case "intents":
-            intents = service.intents(PageRequest(limit=SHOWN))
+            intents = service.intents(PageRequest(limit=limit))
             render.emit(intents, form, [_intent(one) for one in intents.intents])
         case "plans":
-            plans = service.plans(PlansRequest(limit=SHOWN))
+            plans = service.plans(PlansRequest(limit=limit))
             render.emit(plans, form, [_plan(one) for one in plans.plans])
         case _:
-            operations = service.operations(OperationsRequest(limit=SHOWN))
-            render.emit(operations, form, [_operation(one) for one in operations.operations])
+            operations = service.operations(OperationsRequest(limit=limit))
+            rows = [_operation(one) for one in operations.operations]
+            render.emit(operations, form, rows or [(kind, "nothing was applied yet")])
 
 
 def _intent(version: "VersionDocument") -> "Row":
@@ -44,5 +45,9 @@ def _plan(plan: "AppliedPlan") -> "Row":
 
 
 def _operation(operation: "OperationDocument") -> "Row":
+    who = f"  {operation.applied_by}:" if operation.applied_by else " "
+    way = (
+        f" {operation.source or '?'} to {operation.target};" if operation.target else f" {operation.plan_id};"
+    )
     ended = operation.error.detail if operation.error else operation.phase.value
-    return operation.id, f"{render.moment(operation.phases[0].at)}  {operation.plan_id}: {ended}"
+    return operation.id, f"{render.moment(operation.phases[0].at)}{who}{way} {ended}"

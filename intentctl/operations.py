@@ -1,6 +1,5 @@
 """`intentctl cancel`, `undo` and `history`: what is done to the running service, called off, taken back, or told."""
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,10 +9,7 @@ from intentctl.options import NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from intentctl.render import Row
-    from service.documents.access import EntryDocument
     from service.documents.preflight import PreflightDocument
     from service.operator import Operator
 
@@ -53,58 +49,32 @@ def _last(service: "Operator") -> str:
     """The operation that led to what runs.
 
     Raises:
-        CommandError: there is none, or one for each of several models.
+        CommandError: there is none that can be undone, or one for each of several models.
     """
-    origins = {state.model: state.origin for state in service.models().models}
-    found = [made[1] for origin in origins.values() if (made := re.fullmatch(r"operation (\S+)", origin))]
+    from service.documents.lists import OperationsRequest
+
+    ended = service.operations(OperationsRequest(done=True, limit=200)).operations
+    last = {one.model: one.id for one in reversed(ended) if one.result}
+    undoable = [service.undoable(one) for one in last.values()]
+    found = [one.operation_id for one in undoable if one.possible]
     if len(found) == 1:
         return found[0]
     if found:
         raise failure("error", f"say which operation to undo; what runs came by {', '.join(found)}")
-    said = "; ".join(f"{model}: {origin}" for model, origin in origins.items())
-    raise failure(
-        "error",
-        f"no operation since the start to undo ({said}); to go elsewhere: intentctl plan --target TOPOLOGY",
-    )
+    why = "; ".join(f"{one.why}; {one.instead}" for one in undoable)
+    raise failure("error", f"there is nothing to undo: {why or 'nothing was applied yet'}")
 
 
 @spread
 def history(
     where: Where,
-    limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=500)] = 20,
+    limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=200)] = 20,
     output: Output = Form.TABLE,
 ) -> None:
     """Show what was done to the running service, newest first: by whom, from where to where, and how it ended."""
-    from intentctl import commands, render
-    from service.documents.access import AuditPage
+    from intentctl import commands, lists
 
-    service = commands.service(where)
-    begun = service.audit(AuditPage(act="plan.apply", limit=limit)).entries
-    ends = service.audit(AuditPage(act="switch.end", limit=500)).entries
-    outcomes = {end.subject: end.after.get("outcome") for end in ends}
-    switches = [_switch(entry, outcomes.get(str(entry.after.get("operation")))) for entry in begun]
-    rows = [
-        (
-            f"{one['operation']}",
-            f"{render.moment(entry.at_s)} {one['by']}: {one['from']} to {one['to']}; {one['outcome']}",
-        )
-        for entry, one in zip(begun, switches, strict=True)
-    ]
-    render.emit({"switches": switches}, output, rows or [("history", "nothing was applied yet")])
-
-
-def _switch(entry: "EntryDocument", outcome: "JsonValue") -> "dict[str, JsonValue]":
-    """A switch as the audit has it."""
-    return {
-        "operation": entry.after.get("operation"),
-        "plan": entry.subject,
-        "at_s": entry.at_s,
-        "by": entry.who,
-        "approved_by": entry.after.get("approved_by"),
-        "from": entry.before.get("topology"),
-        "to": entry.after.get("topology"),
-        "outcome": outcome or "under way, or its end was not kept",
-    }
+    lists.show(commands.service(where), "operations", output, limit)
 
 
 def preflight(service: "Operator", plan_id: str, output: Form) -> None:

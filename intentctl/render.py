@@ -357,9 +357,18 @@ def operation_rows(operation: OperationDocument) -> list[Row]:
     """How far a switch is, or what it did."""
     model = f" for {operation.model}" if operation.model else ""
     rows = [("operation", f"{operation.id} of {operation.plan_id}{model}"), ("phase", operation.phase.value)]
-    if result := operation.result:
-        rows.append(("from", result.source))
-        rows.append(("to", result.target))
+    if operation.applied_by:
+        rows.append(("applied by", f"{operation.applied_by}, approved by {operation.approved_by}"))
+    result = operation.result
+    rows += [
+        (name, text)
+        for name, text in (
+            ("from", result.source if result else operation.source),
+            ("to", result.target if result else operation.target),
+        )
+        if text
+    ]
+    if result:
         rows += report_rows(result)
     if error := operation.error:
         rows.append(("error", error.detail))

@@ -141,7 +141,9 @@ class Serving:
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
                 )
                 raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
-            operation = OperationDocument.planned(new_id("op"), plan, time.time())
+            operation = OperationDocument.planned(
+                new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=consent.by
+            )
             if not await asyncio.to_thread(self._claim, plan, operation, consent, acts):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
                 raise RefusedError(Code.ALREADY_APPLIED, message)

@@ -55,6 +55,12 @@ class OperationDocument(Document):
     id: str
     plan_id: str
     model: str | None = Field(default=None, description="null in records of versions that served one")
+    source: str | None = Field(default=None, description="the topology it leaves, as text")
+    target: str | None = Field(default=None, description="the topology it leads to, as text")
+    applied_by: str | None = Field(default=None, description="whose key applied the plan")
+    approved_by: str | None = Field(
+        default=None, description="who said yes to the plan; `policy`: the deployment"
+    )
     progress: ProgressDocument = ProgressDocument()
     phases: tuple[PhaseDocument, ...]
     result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
@@ -64,10 +70,26 @@ class OperationDocument(Document):
     )
 
     @classmethod
-    def planned(cls, operation_id: str, plan: PlanDocument, at_s: float) -> "OperationDocument":
+    def planned(
+        cls,
+        operation_id: str,
+        plan: PlanDocument,
+        at_s: float,
+        *,
+        applied_by: str | None = None,
+        approved_by: str | None = None,
+    ) -> "OperationDocument":
         """An operation before its first step."""
-        first = PhaseDocument(phase=Phase.PLANNED, at=at_s)
-        return cls(id=operation_id, plan_id=plan.id, model=plan.model, phases=(first,))
+        return cls(
+            id=operation_id,
+            plan_id=plan.id,
+            model=plan.model,
+            source=plan.now.text if plan.now else None,
+            target=plan.target.text,
+            applied_by=applied_by,
+            approved_by=approved_by,
+            phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),),
+        )
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
     @property

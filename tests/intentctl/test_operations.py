@@ -43,7 +43,7 @@ def test_cancel_of_what_nobody_knows_says_so(run, shared):
 @pytest.mark.slow
 def test_undo_goes_back_to_where_the_last_operation_came_from(run, at, service):
     code, _, err = run("undo", *at)
-    assert (code, "no operation since the start to undo" in err) == (1, True)
+    assert (code, "there is nothing to undo: nothing was applied yet" in err) == (1, True)
     code, out, _ = run("plan", "--target", "CPU[2]:0-6 > CPU[3]:6-8", "-o", "json", *at)
     plan = json.loads(out)["plan"]
     assert (code, plan["target"]["text"]) == (0, "CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32")
@@ -104,13 +104,13 @@ def test_history_tells_what_was_done_and_how_it_ended(run, at):
     assert run("run it with tp=2", "--yes", *at)[0] == 0
     assert run("undo", "--yes", *at)[0] == 0
     code, out, _ = run("history", "-o", "json", *at)
-    newest, oldest = json.loads(out)["switches"]
-    assert (code, newest["outcome"], oldest["outcome"]) == (0, "done", "done")
-    assert (newest["from"], newest["to"]) == (oldest["to"], oldest["from"])
-    assert newest["by"] == "anybody"
+    newest, oldest = json.loads(out)["operations"]
+    assert (code, newest["phase"], oldest["phase"]) == (0, "done", "done")
+    assert (newest["source"], newest["target"]) == (oldest["target"], oldest["source"])
+    assert (newest["applied_by"], newest["approved_by"]) == ("anybody", "anybody")
     code, out, _ = run("history", "--limit", "1", *at)
-    assert newest["operation"] in out
-    assert oldest["operation"] not in out
+    assert newest["id"] in out
+    assert oldest["id"] not in out
 
 
 def test_a_shell_completes_commands():
