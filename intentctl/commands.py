@@ -375,7 +375,7 @@ def serve(deployment: Path | None, **overrides: object) -> None:
 
     def announce(url: str) -> None:
         key = settings.folder / ADMIN_KEY_FILE
-        if key.is_file():
+        if key.is_file() and settings.log_format == "text":  # among JSON lines nothing else may stand
             render.talk(
                 f"an administrator's key is in {key}: intentctl --key-file, or Authorization: Bearer KEY"
             )
