@@ -346,6 +346,9 @@ def apply(
     yes: Yes = False,
     no_input: NoInput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; touch nothing.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Apply it although its window does not hold now.")
+    ] = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
     """Switch the running service to a plan's target."""
@@ -355,7 +358,8 @@ def apply(
     if dry_run:
         operations.preflight(service, plan_id, output)
         return
-    commands.apply(service, plan_id, output, commands.Consent(yes, no_input), timeout)
+    seen = frozenset({"outside_window"} if now else ())
+    commands.apply(service, plan_id, output, commands.Consent(yes, no_input, seen), timeout)
 
 
 @app.command()

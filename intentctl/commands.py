@@ -37,6 +37,8 @@ class Consent:
 
     given: bool
     never_ask: bool
+    to: frozenset[str] = frozenset()
+    """Codes of refusals that this is said in spite of."""
 
 
 def service(place: Place) -> Client:
@@ -251,7 +253,7 @@ def _switch(
         source.apply(plans[0].id)  # says that there is none to apply it, before anybody is asked
     agreed = []
     for plan in plans:
-        agreed.append((plan.id, _acknowledged(plan, consent)))
+        agreed.append((plan.id, [*_acknowledged(plan, consent), *sorted(consent.to)]))
         _ask(plan, consent)
     operations: list[OperationDocument] = []
     try:

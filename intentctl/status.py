@@ -40,6 +40,7 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "unauthenticated": Exit.FORBIDDEN,
     "forbidden": Exit.FORBIDDEN,
     "finding_not_acknowledged": Exit.NOT_APPROVED,
+    "outside_window": Exit.NOT_APPROVED,
     "unreachable": Exit.UNREACHABLE,
     "stopping": Exit.UNREACHABLE,
     "timed_out": Exit.TIMED_OUT,

@@ -17,7 +17,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from intent.models import DAYS, NAMED_WINDOWS, Catalogue, RecurringWindow, Window
-from intent.windows import in_force
+from intent.windows import holds, in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
@@ -106,6 +106,10 @@ class Deployment:
     def window_in_force(self, now: datetime) -> str:
         """The name of the window that holds now."""
         return in_force(self.windows, now)
+
+    def is_in_force(self, window: str, now: datetime) -> bool:
+        """Whether a window of this deployment holds now, alone or beside others; ``always`` does."""
+        return holds(self.windows.get(window, window), now)
 
     def refuse_unless_served(self) -> None:
         """Refuse what one service cannot run.

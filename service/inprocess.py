@@ -112,7 +112,11 @@ class FromFile:
         intent_id = asked.intent_id or usecases.new_id("intent")
         models = usecases.concerned(intent, self._deployment, asked.model)
         seen = usecases.to_acknowledge(intent)
-        facts = {"intent_version": version if self.serves else None, "to_acknowledge": seen}
+        facts = {
+            "intent_version": version if self.serves else None,
+            "to_acknowledge": seen,
+            "kind": usecases.kind_of(intent),
+        }
         made = [self._plan(intent, model, asked, intent_id) for model in models]
         plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
@@ -241,7 +245,7 @@ class FromFile:
     def _plan_to(self, target: Topology, words: str, place: targets.Place, when: When) -> PlanAnswer:
         """The plan to a topology that is named, kept."""
         intent, made = targets.planned(target, words, place, when)
-        facts = {"intent_version": 1 if self.serves else None}
+        facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
         plan = PlanDocument.model_validate(made).model_copy(update=facts).sealed()
         self._save(intent, plan)
         return PlanAnswer(outcome="ok", intent=intent, plans=(plan,))

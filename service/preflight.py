@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, weight_bytes
 from runtime.models import Topology
@@ -78,10 +79,14 @@ def _refusals(
     if isinstance(consent, RefusedError):
         yield consent
     yield from usecases.staleness(plan, standing.applied_by, place.situation)
-    try:
-        usecases.refuse_unacknowledged(plan, has_seen)
-    except RefusedError as refusal:
-        yield refusal
+    for refuse in (
+        partial(usecases.refuse_unacknowledged, plan, has_seen),
+        partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
+    ):
+        try:
+            refuse()
+        except RefusedError as refusal:
+            yield refusal
     if standing.operation is not None:
         message = f"operation {standing.operation} is switching; wait for its end, then make a new plan"
         yield RefusedError(Code.SWITCH_IN_PROGRESS, message)

@@ -112,6 +112,7 @@ APPLYING = (
     Code.STALE_PLAN,
     Code.NO_CHANGE,
     Code.FINDING_NOT_ACKNOWLEDGED,
+    Code.OUTSIDE_WINDOW,
     Code.SWITCH_IN_PROGRESS,
     Code.UNSUPPORTED,
     Code.ENGINE_LOST,
@@ -287,7 +288,8 @@ def apply(
 ) -> OperationDocument:
     """Start the switch to a plan's target; its progress is at the Location answered.
 
-    A plan whose `to_acknowledge` names findings is refused (409 `finding_not_acknowledged`) until `acknowledge` has their codes.
+    A plan whose `to_acknowledge` names findings is refused (409 `finding_not_acknowledged`) until `acknowledge` has their codes,
+    and a promise for a window that does not hold now (409 `outside_window`) until it has that code.
     """
     operation = operator.apply(plan_id, body.acknowledge if body else ())
     response.headers["Location"] = f"/v1/operations/{operation.id}"

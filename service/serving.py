@@ -25,7 +25,7 @@ from service.events import EventBus
 from service.metrics import Metrics
 from service.models import ServedModel
 from service.store import Store
-from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged
+from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged, refuse_untimely
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +136,7 @@ class Serving:
             plan, applied_by = await self._saved(plan_id)
             refuse_stale(plan, applied_by, self.situation())
             refuse_unacknowledged(plan, consent.acknowledged)
+            refuse_untimely(plan, self._deployment, consent.acknowledged)
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"

@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
+from zoneinfo import ZoneInfo
 
 from intent.document import pointer_to, to_document
 from intent.fold import is_chinese
@@ -301,6 +303,30 @@ def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situatio
     """
     for refusal in staleness(plan, applied_by, situation):
         raise refusal
+
+
+def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Collection[str]) -> None:
+    """Refuse a promise for a window that does not hold now: what runs would be reshaped for a load that is not there.
+
+    Raises:
+        RefusedError: nobody has said that it is meant for now all the same.
+    """
+    now = datetime.now(UTC)
+    is_timely = plan.kind == "act" or deployment.is_in_force(plan.window, now)
+    if is_timely or Code.OUTSIDE_WINDOW.value in acknowledged:
+        return
+    local = now.astimezone(ZoneInfo(deployment.timezone))
+    message = (
+        f"{plan.id} is for {plan.window}, and at {local:%a %H:%M} ({deployment.timezone}) that does not hold; "
+        f"apply it then, or now all the same: intentctl apply {plan.id} --now "
+        f'(acknowledge: ["{Code.OUTSIDE_WINDOW.value}"])'
+    )
+    raise RefusedError(Code.OUTSIDE_WINDOW, message)
+
+
+def kind_of(intent: Intent) -> Literal["act", "promise"]:
+    """An act names a configuration and nothing else; everything else is a promise, from now on."""
+    return "act" if all(isinstance(goal, Config) for goal in intent.goals) else "promise"
 
 
 def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) -> Iterator[RefusedError]:

@@ -104,6 +104,10 @@ class PlanDocument(Document):
     generation: int = Field(description="apply refuses the plan when another generation runs")
     model: str
     window: str
+    kind: Literal["act", "promise"] = Field(
+        default="promise",
+        description="`act`: names a configuration alone, at any time; `promise`: what must hold",
+    )
     now: TopologyDocument | None
     target: TopologyDocument
     replicas: tuple[TopologyDocument, ...] = Field(

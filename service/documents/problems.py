@@ -28,6 +28,7 @@ class Code(StrEnum):
     ALREADY_APPLIED = "already_applied"
     ALREADY_DECIDED = "already_decided"
     FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
+    OUTSIDE_WINDOW = "outside_window"
     SWITCH_IN_PROGRESS = "switch_in_progress"
     TOO_LATE = "too_late"
     ALREADY_ENDED = "already_ended"
@@ -76,6 +77,7 @@ STATUS: Mapping[Code, int] = {
     Code.ALREADY_APPLIED: 409,
     Code.ALREADY_DECIDED: 409,
     Code.FINDING_NOT_ACKNOWLEDGED: 409,
+    Code.OUTSIDE_WINDOW: 409,
     Code.SWITCH_IN_PROGRESS: 409,
     Code.TOO_LATE: 409,
     Code.ALREADY_ENDED: 409,

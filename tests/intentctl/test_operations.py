@@ -10,7 +10,7 @@ import pytest
 
 from runtime.models import Phase
 from tests.runtime.scripted import Script
-from tests.service.scripted import ScriptedService
+from tests.service.scripted import DEPLOYMENT, ScriptedService, elsewhen
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 
@@ -111,6 +111,18 @@ def test_history_tells_what_was_done_and_how_it_ended(run, at):
     code, out, _ = run("history", "--limit", "1", *at)
     assert newest["id"] in out
     assert oldest["id"] not in out
+
+
+@pytest.mark.slow
+def test_a_plan_for_another_time_is_applied_when_that_is_said(run, tmp_path):
+    with ScriptedService(tmp_path, DEPLOYMENT.replace("{peak: always}", elsewhen())) as service:
+        at = ("--server", service.url)
+        code, _, err = run("run it with tp=2 and keep P99 TTFT < 2s at peak", "--yes", *at)
+        assert (code, "is for peak, and at" in err) == (6, True)
+        plan = next(word for word in err.split() if word.startswith("plan-"))
+        assert run("apply", plan, "--yes", *at)[0] == 6
+        assert run("apply", plan, "--yes", "--now", *at)[0] == 0
+        assert service.engine.topology.shape == "TP2"
 
 
 def test_a_shell_completes_commands():

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self, TypeVar
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
-from intent.models import LlmSettings
+from intent.models import DAYS, LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
@@ -71,6 +72,12 @@ workload:
   always: {rate_rps: 0.8, input_tokens: 20, output_tokens: 900, concurrency: 8}
 limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32]}
 """
+
+
+def elsewhen() -> str:
+    """Windows of a deployment whose peak is on a day that is neither today nor beside it."""
+    day = DAYS[(datetime.now(UTC) + timedelta(days=3)).weekday()]
+    return f"{{peak: {{days: [{day}], start: '09:00', end: '18:00'}}}}"
 
 
 def write_deployment(folder: Path, text: str = DEPLOYMENT) -> Path:

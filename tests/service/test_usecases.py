@@ -4,7 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from intent.models import DatedWindow, Finding, Intent, Objective, Outcome, RecurringWindow, TranslatorInfo
+from intent.models import (
+    DatedWindow,
+    Finding,
+    Intent,
+    Objective,
+    Outcome,
+    RecurringWindow,
+    TranslatorInfo,
+)
 from runtime.models import Topology
 from selector.performance.calibrate import fit_cpu
 from service import usecases
@@ -14,7 +22,7 @@ from service.documents.problems import Code
 from service.errors import RefusedError
 from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model
-from tests.service.scripted import DEPLOYMENT, SAMPLES, write_deployment
+from tests.service.scripted import DEPLOYMENT, SAMPLES, elsewhen, write_deployment
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}
@@ -187,3 +195,28 @@ def test_an_intent_is_checked_at_its_moment(deployment):
 
 def evening(start):
     return RecurringWindow(("mon",), start, "20:00", "UTC")
+
+
+def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant(tmp_path):
+    windows = elsewhen().removesuffix("}") + ", beside: always}"
+    shut = load(write_deployment(tmp_path, DEPLOYMENT.replace("{peak: always}", windows)))
+    with pytest.raises(RefusedError, match=r"is for peak, and at .* does not hold.*--now") as refused:
+        usecases.refuse_untimely(document(window="peak"), shut, ())
+    assert refused.value.code is Code.OUTSIDE_WINDOW
+    usecases.refuse_untimely(document(window="peak"), shut, ("outside_window",))
+    usecases.refuse_untimely(document(window="peak", kind="act"), shut, ())
+    usecases.refuse_untimely(document(window="beside"), shut, ())
+    usecases.refuse_untimely(document(window="always"), shut, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("run it with tp=2", "act"),
+        ("keep P99 TTFT < 2s at peak", "promise"),
+        ("run it with tp=2 and keep P99 TTFT < 2s", "promise"),
+        ("as cheap as possible", "promise"),
+    ],
+)
+def test_what_names_a_configuration_alone_is_an_act(deployment, text, kind):
+    assert usecases.kind_of(usecases.translate(text, deployment, None, MONDAY)) == kind
