@@ -223,7 +223,7 @@ def _why_left_out(goal: Goal, problem: Problem) -> str:
 
 
 _UNWEIGHED = {
-    "reconfig_pause": "bounds the switch, not what runs; a switch that moves layers one by one is ruled out",
+    "reconfig_pause": "bounds the switch, not what runs",
     "quality_loss": "the deployment states no limits.quality_loss per precision",
     "cost": "the deployment states no usd_per_hour for {kinds}",
     "availability": "does not follow from a topology",

@@ -316,7 +316,9 @@ class Switch:
     prepare_s: float
     """To build groups and load weights, while the old one serves; streamed weights are loaded in the stop."""
     stop_s: float
-    """For which streams stand still."""
+    """For which streams stand still: from their last token on the one to their first on the other."""
+    pause_s: float
+    """The part of it beyond what they wait between two tokens anyway, on the slower side: what is measured of a switch."""
     payback_s: float | None
     """After which the devices (or the money) saved have won back those occupied twice; None where none are saved."""
 

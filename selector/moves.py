@@ -67,15 +67,17 @@ def switch(today: Candidate, target: Candidate, problem: Problem) -> Switch:
     while it is prepared, which the devices (or the money) saved have to win back.
     """
     if today.topology == target.topology:
-        return Switch("shadow", 0.0, 0.0, 0.0)
-    stop_s = today.prediction.tpot_s["mean"] + target.prediction.tpot_s["mean"]
+        return Switch("shadow", 0.0, 0.0, 0.0, 0.0)
+    passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
+    stop_s, pause_s = sum(passes_s), min(passes_s)
     prices = _prices(problem.cluster)
     if crowded(target.topology, problem):
         loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
-        return Switch("stream", BUILD_S, stop_s + loading_s, _payback_s(today, target, prices, BUILD_S))
+        payback_s = _payback_s(today, target, prices, BUILD_S)
+        return Switch("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
     lacking = _lacking(today.topology, target.topology, problem.model)
     prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
-    return Switch("shadow", prepare_s, stop_s, _payback_s(today, target, prices, prepare_s))
+    return Switch("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s))
 
 
 def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:

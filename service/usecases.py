@@ -184,10 +184,10 @@ def plan(
     )
     ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words
-    from selector.planning import planned  # here, for a service that starts need not wait for numpy
+    from selector.pauses import planned_within  # here, for a service that starts need not wait for numpy
 
     held = [goal for goal in goals if segment.holds(goal.window, now)]
-    answer = planned(held, problem, profiles, ticket)
+    answer = planned_within(held, problem, profiles, ticket)
     others = (goal for goal in goals if goal not in held)
     elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
     answer = replace(answer, left_out=(*elsewhere, *answer.left_out))

@@ -92,6 +92,10 @@ class SwitchDocument(Document):
     )
     prepare_s: Finite
     stop_s: Finite = Field(description="for which streams stand still")
+    pause_s: Finite = Field(
+        default=None,
+        description="the part of it beyond the usual time between two tokens, on the slower side",
+    )
     payback_s: Finite = Field(description="until it has paid for itself; null: never, or nothing is saved")
 
 

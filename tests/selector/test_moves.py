@@ -71,6 +71,7 @@ def test_a_switch_takes_what_the_slowest_device_has_to_load(
     half = counting.num_layers * counting.layer_parameters * 4 / 2
     assert found.prepare_s == pytest.approx(BUILD_S + half / LOAD_BYTES_S["shared-memory"])
     assert found.stop_s == pytest.approx(0.07)
+    assert found.pause_s == pytest.approx(0.02), "the rest is a gap that streams have anyway"
     assert found.payback_s is None, "it occupies more, not less"
     assert found.strategy == "shadow"
 
@@ -86,6 +87,7 @@ def test_where_only_one_copy_fits_the_loading_is_in_the_stop(
     ends = counting.embedding_parameters * 4
     assert found.strategy == "stream"
     assert found.prepare_s == BUILD_S
+    assert found.stop_s - found.pause_s == pytest.approx(0.05)
     assert found.stop_s == pytest.approx(0.07 + (half + 1.5 * ends) / LOAD_BYTES_S["shared-memory"], rel=1e-6)
 
 
@@ -102,4 +104,4 @@ def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(
 
 def test_staying_takes_nothing(topology: dict[str, Topology], problem: Problem) -> None:
     same = candidate(topology["one"])
-    assert switch(same, same, problem) == Switch("shadow", 0.0, 0.0, 0.0)
+    assert switch(same, same, problem) == Switch("shadow", 0.0, 0.0, 0.0, 0.0)

@@ -28,7 +28,7 @@ def plan(**facts: object) -> PlanDocument:
     found = PlanDocument(
         id="plan-1", intent_id="intent-1", generation=1, model="counting", window="peak", now=topology,
         target=topology.model_copy(update={"text": "other", "devices": (0, 1)}), prediction=prediction,
-        now_prediction=None, runner_up=None, reasons=(), switch=Switch("shadow", 1.0, 0.02, None),
+        now_prediction=None, runner_up=None, reasons=(), switch=Switch("shadow", 1.0, 0.02, 0.01, None),
     )  # fmt: skip
     return found.model_copy(update=facts).sealed()
 
@@ -119,7 +119,7 @@ def test_a_digest_changes_with_what_a_plan_says(change):
 
 
 def test_a_stop_without_end_is_read_as_it_was_written():
-    made = plan(switch=SwitchDocument.model_validate(Switch("shadow", 1.0, float("inf"), None)))
+    made = plan(switch=SwitchDocument.model_validate(Switch("shadow", 1.0, float("inf"), 0.01, None)))
     read = PlanDocument.model_validate_json(made.model_dump_json())
     assert read.sealed().digest == made.digest
     assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]

@@ -1,0 +1,101 @@
+"""Plans whose switch stands still no longer than somebody allows. Pure.
+
+A bound on the reconfiguration pause is about the way to a topology, not about the topology, so that no search holds it by
+itself. A pause is as long as a pass of the quicker side (``selector.moves``): where what runs is slower than the bound the target
+has to be quicker, and with that as one more goal the search finds what can be switched to, if anything can.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from intent.models import Goal, Objective, ReconfigRule
+from selector import explain
+from selector.models import Infeasible, Margin, Plan, Problem, Profile, Ticket
+from selector.planning import planned
+
+PAUSE = "reconfig_pause"
+SHORT_ENOUGH = "the pause"
+"""What stands for evidence in the goal that follows from a bound on the stop."""
+
+
+def planned_within(
+    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+) -> Plan | Infeasible:
+    """As ``planned``, with a switch that keeps the hard bounds on its stop; soft ones it may miss, and says so."""
+    bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == PAUSE and goal.value]
+    answer = planned(goals, problem, profiles, ticket)
+    hard = [bound for bound in bounds if not bound.soft]
+    if not isinstance(answer, Plan) or not _missed(hard, answer):
+        return _told(answer, bounds)
+    tightest = min(hard, key=_value)
+    too_long = _too_long(answer, tightest)
+    quicker = _quicker(tightest)
+    found = planned([*goals, quicker], problem, profiles, ticket)
+    if isinstance(found, Plan) and not _missed(hard, found):
+        return _told(_without(found, quicker), bounds, too_long)
+    stays = planned([*goals, ReconfigRule("forbid", SHORT_ENOUGH)], problem, profiles, ticket)
+    if isinstance(stays, Plan):
+        return _told(stays, bounds, too_long)
+    feasible = explain.goal_words(replace(tightest, value=_rounded_up(_pause_s(answer))))
+    return replace(
+        stays,
+        reasons=(too_long, f"without a switch: {'; '.join(stays.reasons)}"),
+        feasible_targets=(feasible,),
+    )
+
+
+def _value(bound: Objective) -> float:
+    return bound.value or 0.0
+
+
+def _pause_s(plan: Plan) -> float:
+    """The pause of a plan's switch, as predicted; 0 where it makes none."""
+    return plan.switch.pause_s if plan.switch and plan.now != plan.target else 0.0
+
+
+def _missed(bounds: Sequence[Objective], plan: Plan) -> bool:
+    return any(_pause_s(plan) > _value(bound) for bound in bounds)
+
+
+def _too_long(plan: Plan, bound: Objective) -> str:
+    where = explain.topology_words(plan.target)
+    return (
+        f"a switch to {where} would pause its streams for about {_pause_s(plan) * 1e3:.3g} ms, "
+        f"more than {explain.goal_words(bound)} allows"
+    )
+
+
+def _rounded_up(seconds: float) -> float:
+    """To a whole millisecond."""
+    return math.ceil(seconds * 1e3) / 1e3
+
+
+def _quicker(bound: Objective) -> Objective:
+    """What the target has to be where what runs is slower than the bound."""
+    return Objective("tpot", "<=", SHORT_ENOUGH, stat="mean", value=_value(bound), unit="s")
+
+
+def _without(plan: Plan, goal: Objective) -> Plan:
+    """A plan that does not speak of a goal that nobody said."""
+    words = explain.goal_words(goal)
+    return replace(plan, margins=tuple(one for one in plan.margins if one.goal != words))
+
+
+def _told(answer: Plan | Infeasible, bounds: Sequence[Objective], *reasons: str) -> Plan | Infeasible:
+    """With each bound beside the stop that is predicted, and no longer among what is not weighed."""
+    if not isinstance(answer, Plan) or not bounds:
+        return answer
+    pause_s = _pause_s(answer)
+    words = [explain.goal_words(bound) for bound in bounds]
+    margins = tuple(
+        Margin(goal, pause_s, _value(bound), "s", 1 - pause_s / _value(bound))
+        for goal, bound in zip(words, bounds, strict=True)
+    )
+    missed = [f"{explain.misses(one)}: a soft goal" for one in margins if one.margin < 0]
+    return replace(
+        answer,
+        margins=(*answer.margins, *margins),
+        reasons=(*answer.reasons, *reasons, *missed),
+        left_out=tuple(one for one in answer.left_out if one.goal not in words),
+    )
