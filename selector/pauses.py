@@ -33,16 +33,11 @@ def planned_within(
     quicker = _quicker(tightest)
     found = planned([*goals, quicker], problem, profiles, ticket)
     if isinstance(found, Plan) and not _missed(hard, found):
-        return _told(_without(found, quicker), bounds, too_long)
+        return _told(_without(found, quicker, tightest), bounds, too_long)
     stays = planned([*goals, ReconfigRule("forbid", SHORT_ENOUGH)], problem, profiles, ticket)
     if isinstance(stays, Plan):
         return _told(stays, bounds, too_long)
-    feasible = explain.goal_words(replace(tightest, value=_rounded_up(_pause_s(answer))))
-    return replace(
-        stays,
-        reasons=(too_long, f"without a switch: {'; '.join(stays.reasons)}"),
-        feasible_targets=(feasible,),
-    )
+    return _refused(stays, answer, tightest)
 
 
 def _value(bound: Objective) -> float:
@@ -76,10 +71,29 @@ def _quicker(bound: Objective) -> Objective:
     return Objective("tpot", "<=", SHORT_ENOUGH, stat="mean", value=_value(bound), unit="s")
 
 
-def _without(plan: Plan, goal: Objective) -> Plan:
-    """A plan that does not speak of a goal that nobody said."""
-    words = explain.goal_words(goal)
-    return replace(plan, margins=tuple(one for one in plan.margins if one.goal != words))
+def _refused(stays: Infeasible, switched: Plan, bound: Objective) -> Infeasible:
+    """That neither a switch nor what runs holds the goals, and what pause could be held."""
+    near = stays.nearest
+    what_runs = f"{explain.topology_words(near.topology)} {near.reason}" if near else stays.reasons[0]
+    unsaid = {explain.goal_words(bound), repr(SHORT_ENOUGH)}
+    return Infeasible(
+        reasons=(_too_long(switched, bound), what_runs),
+        nearest=near,
+        feasible_targets=(explain.goal_words(replace(bound, value=_rounded_up(_pause_s(switched)))),),
+        left_out=tuple(one for one in stays.left_out if one.goal not in unsaid),
+    )
+
+
+def _without(plan: Plan, quicker: Objective, bound: Objective) -> Plan:
+    """A plan that speaks of the bound where it means a goal that nobody said."""
+    unsaid, said = explain.goal_words(quicker), explain.goal_words(bound)
+    second = plan.runner_up
+    return replace(
+        plan,
+        margins=tuple(one for one in plan.margins if one.goal != unsaid),
+        reasons=tuple(reason.replace(unsaid, said) for reason in plan.reasons),
+        runner_up=replace(second, reason=second.reason.replace(unsaid, said)) if second else None,
+    )
 
 
 def _told(answer: Plan | Infeasible, bounds: Sequence[Objective], *reasons: str) -> Plan | Infeasible:
