@@ -16,10 +16,13 @@ from runtime.errors import EngineLostError, RuntimeFault
 from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
-from service.documents.problems import STATUS, Code, Detail, Problem
+from service.documents.problems import RETRY_AFTER_S, STATUS, Code, Detail, Problem
 from service.errors import ServiceError
+from service.idempotency import PARAMETER, REFUSALS
+from service.kept_answers import KeptAnswers
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
+from service.repeatable import SECRET, Repeats
 from service.routes import routes
 from service.served import Served
 from validator.schema import domain_schema
@@ -51,9 +54,11 @@ class ControlApi(FastAPI):
         """The OpenAPI document."""
         document = _with_intents(super().openapi())
         for path in document["paths"].values():
-            for method in path.values():
+            for name, method in path.items():
                 if RIGHT in method:
                     _ask_for_a_key(method)
+                if name == "post" and SECRET not in method:
+                    _take_an_idempotency_key(method)
                 if "requestBody" in method:
                     method["responses"]["400"] = {"description": "`invalid_request`: the body is no JSON"}
                 for status, answer in method["responses"].items():
@@ -66,9 +71,21 @@ class ControlApi(FastAPI):
 def _ask_for_a_key(operation: Tree) -> None:
     """Say of an operation that it needs a key, and how it answers without the right one."""
     operation["security"] = [{"key": []}]
-    for code in (Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.RATE_LIMITED):
+    _refuse(operation, Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.RATE_LIMITED)
+
+
+def _take_an_idempotency_key(operation: Tree) -> None:
+    """Say of an operation that it may be sent again, and how it answers to a key that cannot be."""
+    operation["parameters"] = [*operation.get("parameters", ()), PARAMETER]
+    _refuse(operation, *REFUSALS)
+
+
+def _refuse(operation: Tree, *codes: Code) -> None:
+    """Say of an operation that it may answer with these problems, beside those that it names."""
+    for code in codes:
         said = operation["responses"].setdefault(str(STATUS[code]), {"description": ""})
-        said["description"] = ", ".join(filter(None, [said["description"], f"`{code}`"]))
+        if f"`{code}`" not in said["description"]:
+            said["description"] = ", ".join(filter(None, [said["description"], f"`{code}`"]))
 
 
 def _with_intents(document: Tree) -> Tree:
@@ -110,6 +127,7 @@ def create_app(parts: Composition) -> FastAPI:
     """The app over one composition; it owns none of its parts. Made in the loop that runs them."""
     app = control_api()
     app.state.parts = parts
+    app.state.repeats = Repeats(KeptAnswers(parts.store))
     loop = asyncio.get_running_loop()
     app.state.operator_for = lambda caller: Served(parts, loop, caller)
     served = {
@@ -176,4 +194,5 @@ def _detail(place: tuple[str | int, ...], message: str, code: str) -> Detail:
 def _send(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem in ASCII: it may repeat what was sent, halves of characters included."""
     body = json.dumps(problem.model_dump()).encode()
-    return Response(body, problem.status, headers, MEDIA_TYPE)
+    later = {"Retry-After": str(RETRY_AFTER_S[problem.code])} if problem.code in RETRY_AFTER_S else {}
+    return Response(body, problem.status, {**(headers or {}), **later}, MEDIA_TYPE)

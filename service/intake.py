@@ -92,12 +92,7 @@ class Intake:
         if len(body) > BULKY_BYTES:
             async with self._bulky:  # many that come at once do not hold up the loop for the sum of them
                 await asyncio.sleep(BREATH_S)
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def replay() -> Message:
-            return whole.pop() if whole else await receive()
-
-        return replay
+        return received_again(body, receive)
 
     def _refuse_when_stopping(self, method: str, path: str) -> None:
         if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/healthz"):
@@ -135,6 +130,16 @@ class Intake:
             f"the body has {size} bytes or more, over the {self._limits.max_body_bytes} that a request may have here "
             "(clients.max_body_mb of the deployment); send less",
         )
+
+
+def received_again(body: bytes, receive: Receive) -> Receive:
+    """What an app receives from: a body that was read, then what comes later."""
+    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replay
 
 
 async def _refuse(refusal: Refusal, scope: Message, receive: Receive, send: Send) -> None:

@@ -3,14 +3,15 @@
 from fastapi import APIRouter, Response
 
 from service.access.rights import Right
-from service.bodies import BoundedRoute, needs
+from service.bodies import needs
 from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
 from service.documents.plans import PlanAnswer
 from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
+from service.repeatable import RepeatableRoute
 from service.routes import Here, refusals
 
-operation_routes = APIRouter(route_class=BoundedRoute)
+operation_routes = APIRouter(route_class=RepeatableRoute)
 
 
 @operation_routes.post(

@@ -12,7 +12,7 @@ from intent.models import Intent
 from service.access.caller import CALLER
 from service.access.chain import Head
 from service.access.rights import Right
-from service.bodies import BoundedRoute, needs
+from service.bodies import needs
 from service.composition import Composition
 from service.documents.access import (
     AuditDocument,
@@ -58,6 +58,7 @@ from service.documents.problems import STATUS, Code, Problem
 from service.documents.state import Health, ModelsDocument, ProfilesDocument, StateDocument
 from service.metrics import merged
 from service.operator import Operator
+from service.repeatable import RepeatableRoute, needs_and_tells_a_secret
 
 
 def _operator(request: Request) -> Operator:
@@ -72,7 +73,7 @@ def _parts(request: Request) -> Composition:
 Here = Annotated[Operator, Depends(_operator)]
 Parts = Annotated[Composition, Depends(_parts)]
 
-routes = APIRouter(route_class=BoundedRoute)
+routes = APIRouter(route_class=RepeatableRoute)
 
 
 class _Id(Convertor[str]):
@@ -400,10 +401,10 @@ def profiles(operator: Here) -> ProfilesDocument:
     tags=["keys"],
     status_code=201,
     responses=_refusals(*READING),
-    openapi_extra=needs(Right.KEYS),
+    openapi_extra=needs_and_tells_a_secret(Right.KEYS),
 )
 def create_key(body: KeyRequest, operator: Here) -> NewKeyDocument:
-    """Make a key. This answer alone has the whole of it; what is kept is a hash."""
+    """Make a key. This answer alone has the whole of it; what is kept is a hash. Takes no `Idempotency-Key`."""
     return operator.create_key(body)
 
 

@@ -153,3 +153,17 @@ class AuditHeadRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     seq: Mapped[int]
     hash: Mapped[str]
+
+
+class AnswerRow(Base):
+    """A request with an ``Idempotency-Key``, and its answer; see ``Answer``. Without a status it has none yet."""
+
+    __tablename__ = "answers"
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    created_s: Mapped[float] = mapped_column(index=True)
+    status: Mapped[int | None] = mapped_column(default=None)
+    content_type: Mapped[str | None] = mapped_column(default=None)
+    location: Mapped[str | None] = mapped_column(default=None)
+    body: Mapped[bytes | None] = mapped_column(default=None)

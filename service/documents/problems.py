@@ -34,6 +34,9 @@ class Code(StrEnum):
     ALREADY_ENDED = "already_ended"
     CANNOT_UNDO = "cannot_undo"
     NO_CHANGE = "no_change"
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused"
+    IDEMPOTENCY_KEY_IN_USE = "idempotency_key_in_use"
+    OUTCOME_UNKNOWN = "outcome_unknown"
     NOT_APPROVED = "not_approved"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
@@ -83,6 +86,9 @@ STATUS: Mapping[Code, int] = {
     Code.ALREADY_ENDED: 409,
     Code.CANNOT_UNDO: 409,
     Code.NO_CHANGE: 409,
+    Code.IDEMPOTENCY_KEY_REUSED: 422,
+    Code.IDEMPOTENCY_KEY_IN_USE: 409,
+    Code.OUTCOME_UNKNOWN: 409,
     Code.NOT_APPROVED: 403,
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
@@ -100,6 +106,9 @@ STATUS: Mapping[Code, int] = {
     Code.UNREACHABLE: 503,
     Code.TIMED_OUT: 504,
 }
+
+RETRY_AFTER_S: Mapping[Code, int] = {Code.IDEMPOTENCY_KEY_IN_USE: 1}
+"""Problems that are over soon, and when to ask again."""
 
 
 def _absent(value: object) -> bool:

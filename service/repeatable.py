@@ -1,0 +1,104 @@
+"""POST sent again with its ``Idempotency-Key``: acted on once, answered the same (docs/decisions/0031)."""
+
+import asyncio
+import logging
+from typing import cast
+
+from fastapi import Request, Response
+
+from service.access.rights import Right
+from service.bodies import BoundedRoute, caller_of, needs, refuse_without
+from service.errors import StoreError
+from service.idempotency import HEADER, REPLAYED, Answer, Asked, UnderWay, digest_of, key_of, refuse_secret
+from service.intake import received_again
+from service.kept_answers import KeptAnswers
+from service.logs import REQUEST_ID
+from service.refusals import Headers, Message, Receive, Send
+
+log = logging.getLogger(__name__)
+
+SECRET = "x-secret-answer"  # noqa: S105 - a name
+"""Under this name a route says in the OpenAPI document that its answer holds a secret."""
+
+
+def needs_and_tells_a_secret(right: Right) -> dict[str, str | bool]:
+    """What a route whose answer holds a secret says, as its ``openapi_extra``."""
+    return {**needs(right), SECRET: True}
+
+
+class Repeats:
+    """What a service knows of requests that have a key."""
+
+    def __init__(self, answers: KeptAnswers) -> None:
+        self.answers, self.under_way = answers, UnderWay()
+
+    async def conclude(self, asked: Asked, answer: Answer) -> None:
+        """Keep an answer, or free its key. What was done is done: it is told to the client even if it cannot be kept."""
+        try:
+            if answer.frees:
+                await asyncio.to_thread(self.answers.free, asked)
+            else:
+                await asyncio.to_thread(self.answers.keep, asked, answer)
+        except StoreError as error:
+            log.warning("the answer %d to %s %r is not kept: %s", answer.status, HEADER, asked.key, error)
+
+
+class RepeatableRoute(BoundedRoute):
+    """A route that is sent again with the same key without being acted on twice, where it is a POST."""
+
+    async def handle(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer; outside of what makes answers of refusals, which are kept too."""
+        request = Request(scope, receive)
+        sent = request.headers.getlist(HEADER)
+        if not sent or scope["method"] != "POST" or "POST" not in self.methods or self.right is None:
+            await super().handle(scope, receive, send)
+            return
+        caller = caller_of(request)
+        REQUEST_ID.set(caller.request_id)
+        refuse_without(self.right, caller)
+        key = key_of(sent)
+        if (self.openapi_extra or {}).get(SECRET):
+            refuse_secret()
+        asked = Asked(caller.key or caller.name, key, await _digest(request))
+        repeats: Repeats = request.app.state.repeats
+        with repeats.under_way.claim(asked):
+            kept = await asyncio.to_thread(repeats.answers.reserve, asked)
+            held = None if kept else await self._acted(scope, await request.body(), receive)
+            if held:
+                await repeats.conclude(asked, _answer(held))
+        if kept:
+            await _again(kept, caller.request_id)(scope, receive, send)
+        for message in held or ():
+            await send(message)
+
+    async def _acted(self, scope: Message, body: bytes, receive: Receive) -> list[Message]:
+        """Act, and hold the answer back."""
+        held = list[Message]()
+
+        async def hold(message: Message) -> None:
+            held.append(message)
+
+        await super().handle(scope, received_again(body, receive), hold)
+        return held
+
+
+async def _digest(request: Request) -> str:
+    scope = request.scope
+    path, query = str(scope["path"]).encode("utf-8", "surrogatepass"), cast("bytes", scope["query_string"])
+    return digest_of(request.method.encode(), path, query, await request.body())
+
+
+def _answer(held: list[Message]) -> Answer:
+    """What is kept of an answer that was held back."""
+    start, *pieces = held
+    headers = {name.decode(): value.decode("latin-1") for name, value in cast("Headers", start["headers"])}
+    body = b"".join(cast("bytes", piece.get("body", b"")) for piece in pieces)
+    status = cast("int", start["status"])
+    return Answer(status, headers.get("content-type"), headers.get("location"), body)
+
+
+def _again(answer: Answer, request_id: str) -> Response:
+    """An answer that was given before; the request's id is that of this time."""
+    said = {"content-type": answer.content_type, "location": answer.location, "x-request-id": request_id}
+    headers = {name: value for name, value in said.items() if value is not None}
+    return Response(answer.body, answer.status, {**headers, REPLAYED: "true"})

@@ -1,0 +1,401 @@
+"""Requests that are sent again with their ``Idempotency-Key``: acted on once, answered the same."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import httpx
+import pytest
+from sqlalchemy import func, select
+
+from service.access.rights import Role
+from service.app import control_api
+from service.bodies import BoundedRoute
+from service.errors import RefusedError, StoreError
+from service.idempotency import KEPT_S, Answer, Asked, digest_of, key_of
+from service.kept_answers import KeptAnswers
+from service.repeatable import SECRET, RepeatableRoute
+from service.served import Served
+from service.store import Store
+from service.tables import AnswerRow
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+KEYS = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 100000}")
+POSTS = [
+    route for route in control_api().routes if isinstance(route, BoundedRoute) and "POST" in route.methods
+]
+WORDS = {"text": "keep P99 TTFT < 2s at peak"}
+KEY, AGAIN = "idempotency-key", "idempotency-replayed"
+
+Post = Callable[..., httpx.Response]
+
+
+@cache
+def paths() -> dict[str, dict[str, dict]]:
+    return control_api().openapi()["paths"]
+
+
+def described(route: BoundedRoute) -> dict:
+    """What the OpenAPI document says of a POST."""
+    return paths()[route.path_format]["post"]
+
+
+# --- what a key is, and which requests are the same ---
+
+
+@pytest.mark.parametrize("key", ["a", "deploy 2026-11-23", "~" * 255, '"6f1e"'])
+def test_a_key_is_printable(key):
+    assert key_of([key]) == key
+
+
+@pytest.mark.parametrize("sent", [[""], [" a"], ["a "], ["~" * 256], ["\xfc"], ["a\tb"], ["a\n"], ["a", "a"]])
+def test_another_form_of_a_key_is_refused(sent):
+    with pytest.raises(RefusedError, match="Idempotency-Key") as caught:
+        key_of(sent)
+    assert caught.value.errors[0].pointer == "/header/idempotency-key"
+
+
+def test_any_part_makes_another_request():
+    parts = [b"POST", b"/v1/plans", b"", b"{}"]
+    others = [[*parts[:place], part + b"x", *parts[place + 1 :]] for place, part in enumerate(parts)]
+    moved = [b"POST", b"/v1/plan", b"s", b"{}"]
+    assert len({digest_of(*one) for one in [parts, moved, *others]}) == 6
+
+
+# --- what is kept ---
+
+FIRST = Asked("k3v90ab2", "key", "digest")
+TOLD = Answer(201, "application/json", "/v1/plans/plan-1", b"\x00{}")
+
+
+@pytest.fixture
+def answers(store: Store) -> KeptAnswers:
+    return KeptAnswers(store)
+
+
+def test_an_answer_is_kept_to_the_byte_and_the_first_one_stays(answers):
+    assert answers.reserve(FIRST) is None
+    answers.keep(FIRST, TOLD)
+    answers.keep(FIRST, Answer(404, None, None, b""))
+    answers.free(FIRST)
+    assert answers.reserve(FIRST) == TOLD
+
+
+def test_keys_of_two_callers_are_apart(answers):
+    assert answers.reserve(FIRST) is None
+    assert answers.reserve(Asked("another0", "key", "digest")) is None
+
+
+def test_another_request_and_one_without_an_answer_are_refused(answers):
+    answers.reserve(FIRST)
+    with pytest.raises(RefusedError, match="another method, path, query or body"):
+        answers.reserve(Asked(FIRST.owner, FIRST.key, "other"))
+    with pytest.raises(RefusedError, match="has no answer here"):
+        answers.reserve(FIRST)
+
+
+def test_what_was_freed_may_be_sent_again(answers):
+    answers.reserve(FIRST)
+    answers.free(FIRST)
+    assert answers.reserve(FIRST) is None
+
+
+def test_answers_are_forgotten_after_a_day(answers):
+    other = Asked("k3v90ab2", "other", "digest")
+    for asked in (FIRST, other):
+        answers.reserve(asked, 1000.0)
+        answers.keep(asked, TOLD)
+    assert answers.reserve(FIRST, 1000.0 + KEPT_S) == TOLD
+    assert answers.reserve(FIRST, 1001.0 + KEPT_S) is None
+    assert num_kept(answers) == 1
+
+
+def test_a_clock_that_jumps_breaks_nothing(answers):
+    answers.reserve(FIRST, 1e9)
+    answers.keep(FIRST, TOLD)
+    assert answers.reserve(FIRST, 0.0) == TOLD
+    forgetting = Asked("k3v90ab2", "later", "digest")
+    assert answers.reserve(forgetting, 2e9) is None
+    answers.keep(FIRST, TOLD)  # it is forgotten
+    answers.free(FIRST)
+    assert num_kept(answers) == 1
+
+
+def test_of_several_services_on_a_database_one_may_act(tmp_path, database):
+    stores = [Store.open(tmp_path, database) for _ in range(4)]
+    start = threading.Barrier(len(stores))
+
+    def reserve(store: Store) -> bool:
+        start.wait()
+        try:
+            return KeptAnswers(store).reserve(FIRST) is None
+        except RefusedError:
+            return False
+
+    with ThreadPoolExecutor(len(stores)) as threads:
+        assert sorted(threads.map(reserve, stores)) == [False, False, False, True]
+    for store in stores:
+        store.close()
+
+
+def num_kept(answers: KeptAnswers) -> int:
+    with answers._store.transaction() as session:  # there is no other use for a count
+        return session.scalar(select(func.count()).select_from(AnswerRow)) or 0
+
+
+# --- over HTTP ---
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[ScriptedService]:
+    with ScriptedService(tmp_path_factory.mktemp("service"), KEYS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service) -> Iterator[httpx.Client]:
+    with client(service, (service.deployment_file.parent / "admin.key").read_text().strip()) as found:
+        yield found
+
+
+@pytest.fixture
+def post(admin, request) -> Post:
+    """POSTs of words to be kept, with a key of this test alone."""
+
+    def sent(path: str = "/v1/intents", body: object = WORDS, key: str = "") -> httpx.Response:
+        headers = {KEY: f"{request.node.name}{key}", "Connection": "close"}  # a fault ends its connection
+        return admin.post(path, json=body, headers=headers)
+
+    return sent
+
+
+def client(service: ScriptedService, key: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=service.url, headers=headers, timeout=30, trust_env=False)
+
+
+def with_role(service: ScriptedService, role: Role) -> httpx.Client:
+    return client(service, service.parts.access.keys.create(role, role, None, "test")[0])
+
+
+def num_acts(service: ScriptedService) -> int:
+    """All acts that have been done."""
+    return service.parts.access.audit.head().seq
+
+
+def same(first: httpx.Response, second: httpx.Response) -> None:
+    """The second is the first once more."""
+    assert AGAIN not in first.headers
+    assert second.headers.get(AGAIN) == "true", second.text
+    assert (first.status_code, first.content) == (second.status_code, second.content)
+    for name in ("content-type", "location"):
+        assert first.headers.get(name) == second.headers.get(name)
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert AGAIN not in answer.headers
+
+
+def test_what_was_made_is_answered_again_and_not_made_again(service, post):
+    before = num_acts(service)
+    first, second = post(), post()
+    same(first, second)
+    assert (first.status_code, first.headers["location"]) == (
+        201,
+        f"/v1/intents/{first.json()['id']}?version=1",
+    )
+    assert num_acts(service) == before + 1
+    assert second.headers["x-request-id"] != first.headers["x-request-id"]
+    assert post(key="another").json()["id"] != first.json()["id"]
+
+
+def test_a_switch_that_was_started_is_answered_again(service, post):
+    plan = post("/v1/plans", {"text": "run it with tp=2"}, "plan").json()["plan"]["id"]
+    first, second = (post(f"/v1/plans/{plan}:apply", {}) for _ in range(2))
+    same(first, second)
+    assert (first.status_code, first.headers["location"]) == (202, f"/v1/operations/{first.json()['id']}")
+    refused(post(f"/v1/plans/{plan}:apply", {}, "another"), 409, "already_applied")
+
+
+@pytest.mark.parametrize("route", POSTS, ids=lambda route: route.path)
+def test_every_post_takes_a_key_and_answers_a_refusal_again(admin, route):
+    said = described(route)
+    headers = [one["name"] for one in said.get("parameters", ()) if one["in"] == "header"]
+    assert isinstance(route, RepeatableRoute)
+    place = route.path_format.replace("{", "no-").replace("}", "")
+    first, second = (
+        admin.post(place, content=b"{", headers={KEY: route.path, "Content-Type": "application/json"})
+        for _ in range(2)
+    )
+    if SECRET in said:
+        assert (route.path, headers) == ("/v1/keys", [])
+        return
+    same(first, second)
+    assert first.status_code in {404, 422}
+    assert headers == ["Idempotency-Key"]
+    for status, code in [
+        (422, "idempotency_key_reused"),
+        (409, "idempotency_key_in_use"),
+        (409, "outcome_unknown"),
+    ]:
+        assert f"`{code}`" in said["responses"][str(status)]["description"]
+
+
+def test_no_post_streams():
+    """A stream would be held back to its end."""
+    said = [described(route) for route in POSTS]
+    kept = {
+        kind
+        for one in said
+        for status in one["responses"]
+        for kind in one["responses"][status].get("content", {})
+    }
+    assert kept == {"application/json", "application/problem+json"}
+
+
+def test_the_answer_with_a_secret_is_never_kept(service, admin):
+    before = num_acts(service)
+    answer = admin.post("/v1/keys", json={"name": "x", "role": "viewer"}, headers={KEY: "secret"})
+    refused(answer, 422, "invalid_request")
+    assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
+    assert (num_acts(service), kept_of(service, "secret")) == (before, 0)
+
+
+def kept_of(service: ScriptedService, key: str) -> int:
+    with service.parts.store.transaction() as session:
+        return len(session.scalars(select(AnswerRow.owner).where(AnswerRow.key == key)).all())
+
+
+def test_another_body_with_the_key_is_refused(service, post):
+    first, before = post(), num_acts(service)
+    refused(post(body={"text": "as cheap as possible"}), 422, "idempotency_key_reused")
+    refused(post("/v1/intents:translate"), 422, "idempotency_key_reused")
+    refused(post("/v1/intents?a=b"), 422, "idempotency_key_reused")
+    assert num_acts(service) == before
+    same(first, post())
+
+
+@pytest.mark.parametrize("key", [b"", b"~" * 256, "\xfc".encode("latin-1")])
+def test_a_key_that_cannot_be_is_refused(service, admin, key):
+    before = num_acts(service)
+    answer = admin.post("/v1/intents", json=WORDS, headers=[(KEY.encode(), key)])
+    refused(answer, 422, "invalid_request")
+    assert "Idempotency-Key" in answer.json()["detail"]
+    twice = admin.post("/v1/intents", json=WORDS, headers=[(KEY, "a"), (KEY, "b")])
+    assert "2 of them" in twice.json()["detail"]
+    assert num_acts(service) == before
+
+
+def test_the_right_comes_before_the_key(service):
+    with with_role(service, Role.VIEWER) as viewer, with_role(service, Role.OPERATOR) as operator:
+        for key in ("theirs", "~" * 256):
+            refused(viewer.post("/v1/intents", json=WORDS, headers={KEY: key}), 403, "forbidden")
+        assert kept_of(service, "theirs") == 0
+        refused(operator.post("/v1/keys", json={}, headers={KEY: "theirs"}), 403, "forbidden")
+        headers = {KEY: "theirs", "Authorization": "Bearer nonsense"}
+        refused(operator.post("/v1/intents", json=WORDS, headers=headers), 401, "unauthenticated")
+        assert kept_of(service, "theirs") == 0
+
+
+def test_callers_do_not_see_each_others_answers(service):
+    with with_role(service, Role.OPERATOR) as one, with_role(service, Role.OPERATOR) as other:
+        first, second = (who.post("/v1/intents", json=WORDS, headers={KEY: "shared"}) for who in (one, other))
+        assert AGAIN not in second.headers
+        assert first.json()["id"] != second.json()["id"]
+        same(first, one.post("/v1/intents", json=WORDS, headers={KEY: "shared"}))
+
+
+def test_a_get_and_the_inference_api_take_no_notice(service, admin):
+    for _ in range(2):
+        assert AGAIN not in admin.get("/v1/models", headers={KEY: "any"}).headers
+        body = {"model": "counting", "prompt": "hi", "max_tokens": 2}
+        answer = admin.post("/openai/v1/completions", json=body, headers={KEY: "any"})
+        assert (answer.status_code, AGAIN in answer.headers) == (200, False)
+
+
+def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(service, post, monkeypatch):
+    acts, go_on = threading.Semaphore(0), threading.Event()
+    keep, before = Served.keep, num_acts(service)
+
+    def held(self: Served, text: str, now: str | None = None) -> object:
+        acts.release()
+        assert go_on.wait(timeout=30)
+        return keep(self, text, now)
+
+    monkeypatch.setattr(Served, "keep", held)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(post)
+        assert acts.acquire(timeout=30)
+        others = list(threads.map(lambda _: post(), range(6)))
+        other_body = post(body={"text": "as cheap as possible"})
+        go_on.set()
+    for answer in others:
+        refused(answer, 409, "idempotency_key_in_use")
+        assert answer.headers["retry-after"] == "1"
+    refused(other_body, 422, "idempotency_key_reused")
+    same(first.result(), post())
+    assert num_acts(service) == before + 1
+    assert not acts.acquire(blocking=False)
+
+
+def failing(error: Exception) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
+
+
+def test_what_was_not_done_for_want_of_the_store_may_be_sent_again(service, post, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(service.parts.access.audit, "add", failing(StoreError("the disk is full")))
+        refused(post(), 503, "store")
+    first = post()
+    assert first.status_code == 201
+    same(first, post())
+
+
+def test_without_a_row_nothing_is_done(service, post, monkeypatch):
+    before = num_acts(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptAnswers, "reserve", failing(StoreError("the disk is full")))
+        refused(post(), 503, "store")
+    assert num_acts(service) == before
+    assert post().status_code == 201
+
+
+def test_what_was_done_is_told_even_if_the_answer_cannot_be_kept(service, post, monkeypatch):
+    before = num_acts(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptAnswers, "keep", failing(StoreError("the disk is full")))
+        assert post().status_code == 201
+    refused(post(), 409, "outcome_unknown")
+    assert num_acts(service) == before + 1
+
+
+def test_after_a_fault_nobody_knows_and_nothing_is_done_again(service, post, monkeypatch):
+    before = num_acts(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(Served, "keep", failing(KeyError("a bug")))
+        refused(post(), 500, "internal")
+    refused(post(), 409, "outcome_unknown")
+    assert num_acts(service) == before
+
+
+def test_a_restart_knows_what_was_answered_and_what_was_not(tmp_path, monkeypatch):
+    def sent(service: ScriptedService, key: str) -> httpx.Response:
+        return httpx.post(
+            f"{service.url}/v1/intents", json=WORDS, headers={KEY: key}, timeout=30, trust_env=False
+        )
+
+    with ScriptedService(tmp_path) as before:
+        first = sent(before, "answered")
+        monkeypatch.setattr(KeptAnswers, "keep", lambda *_: None)  # as if it ended here
+        sent(before, "cut off")
+        monkeypatch.undo()
+    with ScriptedService(tmp_path) as after:
+        same(first, sent(after, "answered"))
+        refused(sent(after, "cut off"), 409, "outcome_unknown")
+        assert num_acts(after) == 2
