@@ -125,7 +125,10 @@ class ScriptedService:
         script: Script | None = None,
         template: str = PLAIN,
         max_tokens: int = 12_100,
+        database: str | None = None,
     ) -> None:
+        """``database``: its URL; None: a file in the folder."""
+        self._database = database
         self._folder, self._script, self._template = folder, script, template
         self._max_tokens = max_tokens
         self.deployment_file = write_deployment(folder, text)
@@ -187,7 +190,7 @@ class ScriptedService:
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
-        store = stack.enter_context(closing(Store.open(self._folder)))
+        store = stack.enter_context(closing(Store.open(self._folder, self._database)))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
         servings = {}

@@ -1,0 +1,97 @@
+"""The database fails under a service that serves and is asked to switch: clear answers, nothing half done, no stream notices."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from sqlalchemy import event
+
+from service.store import Store
+from tests.service.scripted import ScriptedService
+
+CHAT = {"model": "counting", "messages": [{"role": "user", "content": "count"}], "max_tokens": 300}
+
+
+@contextmanager
+def full(store: Store) -> Iterator[None]:
+    """No page more for any connection."""
+    engine = store._engine
+
+    def shut(connection, _) -> None:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    event.listen(engine, "connect", shut)
+    engine.dispose()
+    try:
+        yield
+    finally:
+        event.remove(engine, "connect", shut)
+        engine.dispose()
+
+
+@contextmanager
+def gone(postgres) -> Iterator[None]:
+    postgres.stop()
+    try:
+        yield
+    finally:
+        postgres.start()
+
+
+@pytest.fixture(params=["a full disk", "a server that is gone"])
+def failing(request, tmp_path) -> Iterator[tuple[ScriptedService, object]]:
+    """A service, and what makes its database fail."""
+    if request.param == "a full disk":
+        with ScriptedService(tmp_path) as service:
+            yield service, lambda: full(service.parts.store)
+        return
+    postgres = request.getfixturevalue("postgres")
+    with ScriptedService(tmp_path, database=postgres.new_database()) as service:
+        yield service, lambda: gone(postgres)
+
+
+async def hold(service: ScriptedService) -> None:
+    service.engine.hold()
+
+
+async def resume(service: ScriptedService) -> None:
+    service.engine.resume()
+
+
+def refused(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (503, "store"), answer.text
+    assert "the store cannot be used" in answer.json()["detail"]
+
+
+@pytest.mark.slow
+def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(failing):
+    service, outage = failing
+    with (
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+        ThreadPoolExecutor() as pool,
+    ):
+        alone = http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"]
+        plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]["id"]
+        service.call(hold(service))
+        begun = pool.submit(http.post, "/openai/v1/chat/completions", json=CHAT)
+        service.call(service.engine.until(lambda: bool(service.engine.requests)))
+        with outage():
+            for _ in range(2):  # a second time, with connections that are known to be broken
+                refused(http.post(f"/v1/plans/{plan}:apply"))
+                refused(http.post("/v1/plans", json={"text": "run it with pp=4"}))
+            service.call(resume(service))
+            assert begun.result().json()["choices"] == alone
+            assert http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"] == alone
+            assert http.get("/healthz").status_code == 200
+            assert http.get("/v1/topology").json()["operation"] is None
+            assert service.engine.calls == []
+        applied = http.post(f"/v1/plans/{plan}:apply")
+        assert applied.status_code == 202, applied.text
+        service.call(service.parts.servings["counting"].settled())
+        assert http.get(f"/v1/operations/{applied.json()['id']}").json()["phase"] == "done"
+        assert http.get("/v1/audit/verdict").json()["is_whole"] is True
+        counts = service.parts.servings["counting"].router.counts
+        assert (counts.lost, counts.duplicates) == (0, 0)
