@@ -344,7 +344,7 @@ def operation(operation_id: str, operator: Here) -> OperationDocument:
     openapi_extra=needs(Right.LOOK),
 )
 async def events(
-    parts: Parts, last_event_id: Annotated[int | None, Header()] = None
+    parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
 ) -> AsyncIterator[ServerSentEvent]:
     """What happens from now on, or after ``Last-Event-ID``, restarts included: events ``operation`` and ``topology``."""
     async for event in parts.events.subscribe(last_event_id):

@@ -74,7 +74,7 @@ class EntryDocument(Document):
 class AuditPage(Request):
     """Which entries are wanted."""
 
-    before: int | None = Field(default=None, ge=1, description="entries with a lower number")
+    before: int | None = Field(default=None, ge=1, le=2**53, description="entries with a lower number")
     limit: int = Field(default=50, ge=1, le=500)
     act: str | None = None
 

@@ -13,25 +13,30 @@ from benchmarks.words.properties import (
 from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
 from service.deployment import load as load_deployment
 
-COUNT = 2_000
 DEPLOYMENT_READ = load_deployment(DEPLOYMENT)
 
-
-@pytest.mark.slow
-def test_goals_that_are_read_back_are_the_same_goals():
-    assert lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), COUNT, random.Random(1)) == []
+counts = pytest.mark.parametrize("count", [500, pytest.param(2_000, marks=pytest.mark.exhaustive)])
+"""Of texts."""
 
 
 @pytest.mark.slow
-def test_no_string_raises_or_gains_a_number():
+@counts
+def test_goals_that_are_read_back_are_the_same_goals(count):
+    assert lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), count, random.Random(1)) == []
+
+
+@pytest.mark.slow
+@counts
+def test_no_string_raises_or_gains_a_number(count):
     texts = [one.text for one in load(own_files())]
-    found = hostile_strings(DEPLOYMENT_READ, texts, COUNT, random.Random(1))
+    found = hostile_strings(DEPLOYMENT_READ, texts, count, random.Random(1))
     assert (found.raised, found.invented) == ([], [])
 
 
 @pytest.mark.slow
-def test_no_qualifier_is_dropped():
-    assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), COUNT, random.Random(1)) == []
+@counts
+def test_no_qualifier_is_dropped(count):
+    assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), count, random.Random(1)) == []
 
 
 def test_a_wish_that_is_accepted_with_its_qualifier_is_told(monkeypatch):

@@ -29,7 +29,16 @@ def theirs(folder: Path, vocab_size: int) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+@pytest.mark.parametrize(
+    ("tp", "pp"),
+    [
+        (1, 1),
+        (2, 2),
+        (4, 1),
+        pytest.param(2, 1, marks=pytest.mark.exhaustive),
+        pytest.param(1, 2, marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.parametrize("kind", ["llama-untied", "llama3-rope", "qwen2-tied", "qwen3-tied"])
 def test_logits_equal_transformers(
     checkpoints: dict[str, Path], tmp_path: Path, kind: str, tp: int, pp: int

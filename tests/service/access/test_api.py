@@ -361,6 +361,15 @@ def test_the_audit_is_read_by_pages(admin):
     assert numbers == sorted(numbers, reverse=True) == list(range(numbers[0], numbers[0] - 4, -1))
 
 
+@pytest.mark.parametrize("number", [0, 2**53 + 1, 30264714522204663808])
+def test_a_number_that_no_database_has_is_refused(admin, number):
+    assert admin.get("/v1/audit", params={"before": number}).status_code == 422
+    if number:
+        assert admin.get("/v1/events", headers={"Last-Event-ID": str(number)}).status_code == 422
+        head = admin.get("/v1/audit/verdict", params={"head": f"{number}:{'0' * 64}"})
+        assert (head.status_code, head.json().get("is_whole")) in {(200, False), (422, None)}
+
+
 def test_a_head_that_was_kept_is_verified(admin):
     head = admin.get("/v1/audit/head").json()["head"]
     admin.post("/v1/intents", json={"text": "as cheap as possible"})
