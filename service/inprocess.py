@@ -117,7 +117,8 @@ class FromFile:
             "to_acknowledge": seen,
             "kind": usecases.kind_of(intent),
         }
-        made = [self._plan(intent, model, asked, intent_id) for model in models]
+        said = self._said(asked, intent)
+        made = [self._plan(intent, model, asked, intent_id, said) for model in models]
         plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
             self._save(intent, plan)
@@ -236,9 +237,17 @@ class FromFile:
         """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
 
-    def _plan(self, intent: Intent, model: ServedModel, asked: PlanRequest, intent_id: str) -> PlanDocument:
+    def _plan(
+        self,
+        intent: Intent,
+        model: ServedModel,
+        asked: PlanRequest,
+        intent_id: str,
+        said: Sequence[datetime],
+    ) -> PlanDocument:
+        place = self._placed(model)
         made = usecases.plan(
-            intent, self._deployment, model, self._situation(model), self._profiles(model), asked, intent_id
+            intent, self._deployment, model, place.situation, place.profiles, asked, intent_id, said
         )
         return PlanDocument.model_validate(made)
 
@@ -279,6 +288,10 @@ class FromFile:
     def _settled(self, intent_id: str) -> VersionDocument:
         """The version of an intent that is kept which can be planned for."""
         return self.intent(intent_id)
+
+    def _said(self, asked: PlanRequest, intent: Intent) -> Sequence[datetime]:
+        """When each goal was said; nothing: just now."""
+        return ()
 
     def _situation(self, model: ServedModel) -> usecases.Situation:
         return usecases.Situation(model.start, 0, engines.capabilities(model))

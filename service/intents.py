@@ -1,15 +1,15 @@
 """Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from intent.followups.amend import amend as amend_intent
 from intent.followups.talk import NO_CHANGE
 from intent.followups.versions import Amendment
-from intent.models import Intent, LlmSettings, Outcome
+from intent.models import Goal, Intent, LlmSettings, Outcome
 from intent.readback import render
 from service.deployment import Deployment
 from service.documents.intents import AmendmentDocument, FollowUp, VersionDocument, VersionedFollowUp
@@ -96,6 +96,17 @@ def settled(store: "Store", intent_id: str) -> VersionDocument:
         if found.intent.outcome is not Outcome.CLARIFY:
             return found
     return latest
+
+
+def first_said(store: "Store", intent_id: str, goals: Sequence[Goal]) -> list[datetime]:
+    """When each goal of an intent that is kept was said first: a time from then on is not begun anew by what is said later."""
+    latest = version_of(store, intent_id, None)
+    versions = [version_of(store, intent_id, number) for number in range(1, latest.version)]
+
+    def said_s(goal: Goal) -> float:
+        return next((one.created_s for one in versions if goal in one.intent.goals), latest.created_s)
+
+    return [datetime.fromtimestamp(said_s(goal), UTC) for goal in goals]
 
 
 def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: datetime) -> VersionDocument:

@@ -45,6 +45,7 @@ from service.documents.operations import OperationDocument, UndoDocument
 from service.documents.plans import (
     PlanAnswer,
     PlanDocument,
+    PlanRequest,
     When,
 )
 from service.documents.preflight import PreflightDocument
@@ -256,6 +257,9 @@ class Served(FromFile):
 
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)
+
+    def _said(self, asked: PlanRequest, intent: Intent) -> Sequence[datetime]:
+        return intents.first_said(self._store, asked.intent_id, intent.goals) if asked.intent_id else ()
 
     def _situation(self, model: ServedModel) -> usecases.Situation:
         return self._parts.servings[model.name].situation()

@@ -164,15 +164,18 @@ def plan(
     profiles: Mapping[str, Profile],
     when: When,
     intent_id: str | None = None,
+    said: Sequence[datetime] = (),
 ) -> Plan:
-    """The best topology of a model for a checked intent; one that is kept has an id.
+    """The best topology of a model for a checked intent; one that is kept has an id, and ``said``: when, for each of its goals.
 
     Raises:
         RefusedError: the intent's outcome is not ok, nothing holds its goals, or the time to plan for is none.
     """
     refuse_unless_ok(intent)
     now = clock(when.now, deployment)
-    goals = [goal for goal in intent.goals if _model_of(goal) in {None, model.name}]
+    moments = zip(intent.goals, said or [now] * len(intent.goals), strict=True)
+    begun = [(goal, at) for goal, at in moments if _model_of(goal) in {None, model.name}]
+    goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
     problem = Problem(
         cluster=model.cluster,
@@ -186,7 +189,7 @@ def plan(
     from selector.explain import goal_words
     from selector.pauses import planned_within  # here, for a service that starts need not wait for numpy
 
-    held = [goal for goal in goals if segment.holds(goal.window, now)]
+    held = [goal for goal, at in begun if segment.holds(goal.window, at)]
     answer = planned_within(held, problem, profiles, ticket)
     others = (goal for goal in goals if goal not in held)
     elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
@@ -226,13 +229,17 @@ class Segment:
 def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: datetime) -> Segment:
     """What was asked for; else the window in force if a goal speaks of it or none names one, else the first one named.
 
+    Of several in force at once it is the one that is declared first, or the first that a goal speaks of.
+
     Raises:
         RefusedError: the moment is none, or nobody knows the window.
     """
     at = now if when.at is None else clock(when.at, deployment, "at")
     in_force = deployment.window_in_force(at)
     named = [goal.window for goal in goals if isinstance(goal.window, str) and goal.window != "always"]
-    window = in_force if when.at or in_force in named or not named else named[0]
+    timely = [name for name in named if deployment.is_in_force(name, at)]
+    usual = in_force if when.at or not named else named[0]
+    window = in_force if in_force in timely else next(iter(timely), usual)
     if when.window is not None:
         known = dict.fromkeys(("always", *deployment.windows, *named))
         if when.window not in known:
@@ -241,8 +248,8 @@ def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: dat
             )
             raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/window", message, "unknown_window")])
         window = when.window
-    moment = at if window == in_force else None
-    return Segment(window, moment, deployment.windows, is_now=when.at is None)
+    is_then = window == in_force or (window != "always" and deployment.is_in_force(window, at))
+    return Segment(window, at if is_then else None, deployment.windows, is_now=when.at is None)
 
 
 def window_of(deployment: Deployment, when: When) -> str:

@@ -4,19 +4,24 @@ import json
 
 import httpx
 import pytest
+from sqlalchemy import update
 
+from service.tables import IntentRow
 from tests.service.scripted import ScriptedService
 
 TEXT = "keep P99 TTFT < 2s at peak"
 
 
 @pytest.fixture(scope="module")
-def http(tmp_path_factory):
+def service(tmp_path_factory):
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service):
     """A client of one service; every test has intents of its own."""
-    with (
-        ScriptedService(tmp_path_factory.mktemp("service")) as running,
-        httpx.Client(base_url=running.url, trust_env=False) as client,
-    ):
+    with httpx.Client(base_url=service.url, timeout=60, trust_env=False) as client:
         yield client
 
 
@@ -281,3 +286,26 @@ def test_a_key_that_is_half_a_character_is_refused_like_any_other(http):
     answer = http.post("/v1/intents", content='{"text": "x", "\\ud800": 1}', headers=headers)
 
     problem(answer, 422, "invalid_request")
+
+
+def test_a_time_from_now_ends_and_is_not_begun_anew_by_what_is_said_later(http, service):
+    first = created(http, "run it with tp=2 for the next 90 minutes")
+    assert [goal["window"]["duration_s"] for goal in first["intent"]["goals"]] == [5400]
+    assert amended(http, first["id"], "and minimise cost").status_code == 201
+
+    def plan() -> dict:
+        return http.post("/v1/plans", json={"intent_id": first["id"]}).json()["plan"]
+
+    assert plan()["target"]["shape"] == "TP2"
+    earlier(service.parts.store, first["id"], 5500)
+    later = plan()
+    assert [one["reason"] for one in later["left_out"]] == ["holds for 90 min from when it was said, not now"]
+    assert later["target"]["shape"] != "TP2"
+
+
+def earlier(store, intent_id: str, seconds: float) -> None:
+    """As if it had been said so long ago."""
+    with store.transaction() as session:
+        session.execute(
+            update(IntentRow).where(IntentRow.id == intent_id).values(created_s=IntentRow.created_s - seconds)
+        )

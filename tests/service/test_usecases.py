@@ -220,3 +220,11 @@ def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant
 )
 def test_what_names_a_configuration_alone_is_an_act(deployment, text, kind):
     assert usecases.kind_of(usecases.translate(text, deployment, None, MONDAY)) == kind
+
+
+def test_of_two_windows_in_force_the_one_that_is_spoken_of_is_planned_for(deployment):
+    both = {"business_hours": RecurringWindow(("mon",), "08:00", "17:00", "UTC"), **deployment.windows}
+    plan = made(replace(deployment, windows=both), "run it with tp=2 at peak, and pp=1 from 11am to 1pm")
+
+    assert plan.window == "peak"
+    assert plan.left_out == (), "those hours hold now, too"
