@@ -246,15 +246,6 @@ class Served(FromFile):
         shapes = tuple(ModelHealth(model=name, shape=one.engine.topology.shape) for name, one in servings)
         return Health(status="ok", models=shapes)
 
-    def _checked(self, intent: Intent, now: datetime) -> Intent:
-        """A document from outside, checked again: what it says of itself counts for nothing.
-
-        Raises:
-            RefusedError: it has another form than the domain schema allows.
-        """
-        usecases.refuse_outside_schema(intent)
-        return usecases.check(intent, self._deployment, now)
-
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sqlite3
 import stat
 import string
 from collections.abc import Iterator, Mapping
@@ -268,6 +269,23 @@ def test_the_first_entry_is_the_administrators_key(admin, folder):
     file = folder / "admin.key"
     assert (first["act"], first["after"]["file"]) == ("key.create", str(file))
     assert file.read_text().startswith(f"ictl_{first['subject']}_")
+
+
+@pytest.mark.slow
+def test_an_administrators_key_that_was_lost_is_replaced_as_the_docs_say(tmp_path):
+    with ScriptedService(tmp_path, KEYS) as first:
+        lost = (tmp_path / "admin.key").read_text().strip()
+        with client(first, lost) as theirs:
+            viewer = new_key(theirs, role="viewer")["key"]
+    with sqlite3.connect(tmp_path / "intentctl.sqlite") as database:
+        database.execute("DELETE FROM keys WHERE role = 'admin'")
+    with ScriptedService(tmp_path, KEYS) as second:
+        found = (tmp_path / "admin.key").read_text().strip()
+        codes = []
+        for key in (lost, viewer, found):
+            with client(second, key) as theirs:
+                codes.append(theirs.get("/v1/keys").status_code)
+        assert codes == [401, 403, 200]
 
 
 @pytest.mark.parametrize("act", ["intent.create", "intent.amend", "plan.create", "key.create"])
