@@ -157,7 +157,10 @@ def full(add: Callable[..., object]) -> Callable[..., object]:
 
 @pytest.mark.slow
 def test_an_operation_that_nobody_knows_is_not_found(tmp_path):
-    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url, trust_env=False) as http:
+    with (
+        ScriptedService(tmp_path) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
         answer = http.post("/v1/operations/op-nobody:cancel")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 

@@ -89,8 +89,8 @@ async def waiting(service) -> AsyncIterator[AsyncOpenAI]:
 
 @pytest.fixture
 async def model(service) -> AsyncIterator[ChatOpenAI]:
-    async with httpx.AsyncClient(trust_env=False) as later:
-        with httpx.Client(trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as later:
+        with httpx.Client(timeout=60, trust_env=False) as http:
             yield ChatOpenAI(
                 model="counting",
                 base_url=f"{service.url}/openai/v1",

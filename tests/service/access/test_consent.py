@@ -135,7 +135,11 @@ def person(service: ScriptedService, name: str, role: str) -> httpx.Client:
     admin = (service.deployment_file.parent / "admin.key").read_text().strip()
     asked = {"name": name, "role": role}
     made = httpx.post(
-        f"{service.url}/v1/keys", json=asked, headers={"Authorization": f"Bearer {admin}"}, trust_env=False
+        f"{service.url}/v1/keys",
+        json=asked,
+        headers={"Authorization": f"Bearer {admin}"},
+        timeout=60,
+        trust_env=False,
     )
     key = made.json()["key"]
     return httpx.Client(
