@@ -322,6 +322,7 @@ def switch(switch: SwitchDocument) -> str:
     parts = {
         "to prepare": switch.prepare_s,
         "of standing still": switch.stop_s,
+        "of that beyond the usual gap between tokens": switch.pause_s,
         "until it has paid for itself": switch.payback_s,
     }
     figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
