@@ -78,6 +78,10 @@ class Observers(Protocol):
 class Observer(Protocol):
     """Is told of one tenant's requests. Called on the hot path: it must be quick and never fail."""
 
+    def arrived(self, prompt_tokens: int) -> None:
+        """A request came."""
+        ...
+
     def first_token(self, ttft_s: float) -> None:
         """Arrival at the router to first token."""
         ...
@@ -115,6 +119,7 @@ class _Stream:
     num_prompt_tokens: int
     arrived_s: float
     text: TextStream
+    tenant: str = ""
     observer: Observer | None = None
     ttft_s: float = 0.0
     e2e_s: float = 0.0
@@ -229,6 +234,13 @@ class Router:
         return len(self._ledger)
 
     @property
+    def waits_s(self) -> list[tuple[str, float]]:
+        """Tenant and age of each request that has no token yet."""
+        now_s = self._clock()
+        waiting = (stream for stream in self._streams.values() if not stream.e2e_s)
+        return [(stream.tenant, now_s - stream.arrived_s) for stream in waiting]
+
+    @property
     def epoch(self) -> int:
         """The epoch of new streams."""
         return self._ledger.epoch
@@ -264,11 +276,13 @@ class Router:
         (token_ids,) = await self.encoder.prompts([prompt])
         text = TextStream(self.tokenizer.decode, params.stop)
         observer = self._observers.of(params.tenant) if self._observers else None
-        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text, observer)
+        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text, params.tenant, observer)
         finish: Finish | None = None
         is_refused = False
         try:
             await self._submit(stream, token_ids, params)
+            if observer is not None:
+                observer.arrived(len(token_ids))
             while finish is None:
                 for arrival in await stream.next_arrivals():
                     delta = stream.delta(arrival)

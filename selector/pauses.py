@@ -6,7 +6,7 @@ has to be quicker, and with that as one more goal the search finds what can be s
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from intent.models import Goal, Objective, ReconfigRule
@@ -19,22 +19,29 @@ SHORT_ENOUGH = "the pause"
 """What stands for evidence in the goal that follows from a bound on the stop."""
 
 
+Search = Callable[[Sequence[Goal], Problem, Mapping[str, Profile], Ticket], Plan | Infeasible]
+
+
 def planned_within(
-    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+    goals: Sequence[Goal],
+    problem: Problem,
+    profiles: Mapping[str, Profile],
+    ticket: Ticket,
+    search: Search = planned,
 ) -> Plan | Infeasible:
-    """As ``planned``, with a switch that keeps the hard bounds on its stop; soft ones it may miss, and says so."""
+    """As ``search``, with a switch that keeps the hard bounds on its stop; soft ones it may miss, and says so."""
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == PAUSE and goal.value]
-    answer = planned(goals, problem, profiles, ticket)
+    answer = search(goals, problem, profiles, ticket)
     hard = [bound for bound in bounds if not bound.soft]
     if not isinstance(answer, Plan) or not _missed(hard, answer):
         return _told(answer, bounds)
     tightest = min(hard, key=_value)
     too_long = _too_long(answer, tightest)
     quicker = _quicker(tightest)
-    found = planned([*goals, quicker], problem, profiles, ticket)
+    found = search([*goals, quicker], problem, profiles, ticket)
     if isinstance(found, Plan) and not _missed(hard, found):
         return _told(_without(found, quicker, tightest), bounds, too_long)
-    stays = planned([*goals, ReconfigRule("forbid", SHORT_ENOUGH)], problem, profiles, ticket)
+    stays = search([*goals, ReconfigRule("forbid", SHORT_ENOUGH)], problem, profiles, ticket)
     if isinstance(stays, Plan):
         return _told(stays, bounds, too_long)
     return _refused(stays, answer, tightest)

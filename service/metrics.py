@@ -173,6 +173,9 @@ class TenantMetrics:
         self._requests = {finish: families.requests.labels(*labels, finish) for finish in Finish}
         self._tokens = {kind: families.tokens.labels(*labels, kind) for kind in ("prompt", "completion")}
 
+    def arrived(self, prompt_tokens: int) -> None:
+        """A request came; it is counted when it ends."""
+
     def first_token(self, ttft_s: float) -> None:
         """A request's first token came."""
         self._ttft_s.observe(ttft_s)

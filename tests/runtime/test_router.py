@@ -276,11 +276,16 @@ class Seen:
     times_s: list[tuple[float, float | None]] = field(default_factory=list)
     """From arrival to the last token, and between tokens."""
     refusals: int = 0
+    prompts: list[int] = field(default_factory=list)
+    """Tokens of those that came."""
     tenants: list[str] = field(default_factory=list)
 
     def of(self, tenant: str) -> "Seen":
         self.tenants.append(tenant)
         return self
+
+    def arrived(self, prompt_tokens: int) -> None:
+        self.prompts.append(prompt_tokens)
 
     def first_token(self, ttft_s: float) -> None:
         self.ttft_s.append(ttft_s)
@@ -327,6 +332,7 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
             await collect(router, "ab", max_tokens=10_000)
     assert [finish for finish, _ in seen.ends] == [Finish.CANCELLED]
     assert seen.refusals == 1
+    assert seen.prompts == [2]
 
 
 async def test_a_stream_with_much_to_say_lets_others_speak(router: Router, engine: ScriptedEngine) -> None:

@@ -1,0 +1,257 @@
+"""Promises: what is active, the time ahead, the controller, and what came of it."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, computed_field
+
+from service.documents.forms import Document, Finite, GoalForm, Moment, Request
+from service.documents.plans import (
+    InfeasibleDocument,
+    MarginDocument,
+    PredictionDocument,
+    SwitchDocument,
+    WishRequest,
+)
+from service.documents.plans import TopologyDocument as Topology
+
+State = Literal["active", "superseded", "retired", "expired"]
+Mode = Literal["observe", "recommend", "act"]
+Cause = Literal["window", "rescue", "return", "saving", "roll_back", "person"]
+"""Why: a window begins, a goal is missed, that is over, too much is taken, it made things worse, or somebody applied a plan."""
+Verdict = Literal["recovered", "not_recovered", "worse", "unknown"]
+
+
+class GoalDocument(Document):
+    """A goal that is promised."""
+
+    intent_id: str
+    words: str = Field(examples=["P99 TTFT <= 2 s"])
+    window: str = Field(description="when it holds, in words")
+    goal: GoalForm
+    said: datetime = Field(description="a time from now on begins then")
+
+
+class PromiseDocument(Document):
+    """An intent that was activated."""
+
+    intent_id: str
+    version: int
+    text: str
+    state: State
+    goals: tuple[GoalDocument, ...]
+    left_out: tuple[str, ...] = Field(default=(), description="what nothing here measures or holds, in words")
+    activated_by: str
+    activated_s: float = Field(description="unix seconds")
+    ended_s: float | None = None
+    why: str = Field(default="", description="how it ended")
+
+
+class PromisesDocument(Document):
+    """Intents that were activated, newest first."""
+
+    promises: tuple[PromiseDocument, ...]
+
+
+class ActivateRequest(Request):
+    """What goes with an activation."""
+
+    replace: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[], description="active intents that this one takes the place of"
+    )
+    acknowledge: Annotated[list[str], Field(max_length=16)] = Field(
+        default=[], description="codes of the findings that somebody has seen"
+    )
+
+
+class AgendaRequest(WishRequest):
+    """A wish, to be seen beside what is active; and how far ahead."""
+
+    hours: float = Field(default=24, gt=0, le=24 * 8)
+    now: Moment = None
+
+
+class AgendaQuery(Request):
+    """How far ahead."""
+
+    hours: float = Field(default=24, gt=0, le=24 * 8)
+
+
+class LoadDocument(Document):
+    """A load: declared, or measured."""
+
+    rate_rps: float
+    input_tokens: float
+    output_tokens: float
+    concurrency: float
+
+
+class SegmentDocument(Document):
+    """A time in which the same goals hold, and what is to serve it."""
+
+    model: str
+    begins: datetime
+    ends: datetime
+    windows: tuple[str, ...]
+    goals: tuple[GoalDocument, ...]
+    load: LoadDocument
+    load_is: Literal["declared", "measured"]
+    topology: Topology | None = Field(
+        description="null: what ran before goes on, for nothing holds the goals"
+    )
+    replicas: tuple[Topology, ...] = ()
+    prediction: PredictionDocument | None = None
+    margins: tuple[MarginDocument, ...] = ()
+    predicted_by: Literal["simulation", "closed_forms"]
+    switch: SwitchDocument | None = Field(description="into it, in seconds; null: nothing changes")
+    switch_begins: datetime | None = Field(
+        default=None, description="before the segment where its target holds what is promised until then, too"
+    )
+    infeasible: InfeasibleDocument | None = None
+    notes: tuple[str, ...] = ()
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
+    @property
+    def changes(self) -> bool:
+        """Whether a switch leads into it."""
+        return self.switch_begins is not None
+
+
+class AgendaDocument(Document):
+    """The time ahead, model by model."""
+
+    timezone: str
+    segments: tuple[SegmentDocument, ...]
+
+
+class OverrideDocument(Document):
+    """What somebody applied beside what is promised; the controller leaves it alone."""
+
+    operation: str
+    topology: str
+    by: str | None
+    until: datetime | None = Field(description="the next window's beginning; null: until `resume`")
+
+
+class DecisionDocument(Document):
+    """What the controller decided, and why."""
+
+    model: str
+    kind: Literal["wait", "hold", "switch"]
+    reason: str
+    cause: Cause | None = None
+    target: str | None = None
+    plan_id: str | None = Field(
+        default=None, description="to be applied by somebody, where the mode is `recommend`"
+    )
+    at_s: float = 0.0
+
+
+class ControlDocument(Document):
+    """How the controller stands to what it is to do."""
+
+    mode: Mode
+    paused: bool
+    overrides: tuple[OverrideDocument, ...] = ()
+    decisions: tuple[DecisionDocument, ...] = Field(default=(), description="the last one of each model")
+
+
+class ControlRequest(Request):
+    """What is to change of the controller; null: nothing."""
+
+    mode: Mode | None = None
+    paused: bool | None = Field(default=None, description="false ends overrides, too")
+
+
+class LatencyDocument(Document):
+    """Of requests that ended, in seconds; null where there is none."""
+
+    p50: Finite = None
+    p95: Finite = None
+    p99: Finite = None
+
+
+class TenantLoadDocument(LoadDocument):
+    """What was asked, and how it was served."""
+
+    tenant: str = Field(description="empty: of everybody")
+    requests: int = Field(description="that ended")
+    failed: int
+    waiting: int = Field(description="without a first token, now")
+    ttft_s: LatencyDocument
+    tpot_s: LatencyDocument
+    e2e_s: LatencyDocument
+
+
+class ObservedDocument(Document):
+    """What one model was asked in the last seconds."""
+
+    model: str
+    seconds: float = Field(description="that are looked back on")
+    tenants: tuple[TenantLoadDocument, ...]
+    gpu_util: Finite = Field(description="the work served by what the topology sustains, by its profile")
+    kv_in_use: Finite = Field(description="share of the KV blocks")
+
+
+class LoadsDocument(Document):
+    """What is asked now, for each model."""
+
+    models: tuple[ObservedDocument, ...]
+
+
+class AttainmentDocument(Document):
+    """How far a goal was kept."""
+
+    model: str
+    intent_id: str
+    words: str
+    window: str
+    counted: Literal["requests", "ticks"] = Field(
+        description="what is counted: requests, or looks at the service"
+    )
+    met: int
+    total: int
+    needed: float = Field(description="the share that keeps the goal")
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
+    @property
+    def share(self) -> float | None:
+        """That met it; null where nothing was counted."""
+        return self.met / self.total if self.total else None
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def budget_left(self) -> float | None:
+        """Of what may miss it, the share that is left; below 0 it is spent."""
+        if not self.total or self.needed >= 1:
+            return None
+        return 1 - (1 - self.met / self.total) / (1 - self.needed)
+
+
+class OutcomeDocument(Document):
+    """A switch, and what it was good for."""
+
+    operation: str
+    model: str
+    cause: Cause
+    reason: str
+    source: str
+    target: str
+    at_s: float
+    prepare_s: float | None = None
+    stop_ms: float | None = Field(default=None, description="as the engine measured it")
+    stop_bound_ms: float | None = Field(default=None, description="what is promised of it")
+    ended: str = Field(default="", description="done, or why it was given up")
+    verdict: Verdict | None = Field(default=None, description="null: not yet")
+    why: str = Field(default="", description="of the verdict")
+
+
+class ReportDocument(Document):
+    """What came of the promises since a moment."""
+
+    since: datetime
+    until: datetime
+    attainment: tuple[AttainmentDocument, ...]
+    switches: tuple[OutcomeDocument, ...]
+    device_hours: float
+    usd: float | None = Field(description="null: no device has a price")

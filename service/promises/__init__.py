@@ -1,0 +1,1 @@
+"""Promises that are kept: agenda, observation, decisions, verdicts (docs/promises.md)."""

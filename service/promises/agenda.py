@@ -1,0 +1,137 @@
+"""The time ahead, cut where what was promised or the load that is expected changes. Pure: the time comes in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+from intent.models import DatedWindow, FromNowWindow, Goal, RecurringWindow, Window
+from intent.windows import clock_moment, holds, minutes
+
+HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """A goal of an active intent."""
+
+    intent_id: str
+    goal: Goal
+    said: datetime
+    """A time from now on begins then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A time in which the same goals hold and the same load is expected."""
+
+    begins: datetime
+    ends: datetime
+    """Excluded."""
+    windows: tuple[str, ...]
+    """The deployment's that are in force, as they are declared."""
+    promised: tuple[Promised, ...]
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """What has to hold."""
+        return tuple(one.goal for one in self.promised)
+
+
+def cut(
+    promised: Sequence[Promised], windows: Mapping[str, Window], begins: datetime, ends: datetime
+) -> list[Segment]:
+    """The segments from ``begins`` to ``ends`` (both aware), in order and without a gap.
+
+    A window begins and ends as clocks on the wall show it: also where they are put forward or back.
+    """
+    begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
+    said = {(one.goal.window, one.said) for one in promised if not isinstance(one.goal.window, str)}
+    named = {(window, begins) for window in windows.values()}
+    moments = {at for window, said_at in said | named for at in _moments(window, said_at, begins, ends)}
+    cuts = [begins, *sorted(at for at in moments if begins < at < ends), ends]
+    segments = list[Segment]()
+    for first, last in pairwise(cuts):
+        segment = _segment(promised, windows, first, last)
+        if segments and _alike(segments[-1], segment):
+            before = segments.pop()
+            segment = Segment(before.begins, last, segment.windows, segment.promised)
+        segments.append(segment)
+    return segments
+
+
+def in_force(promised: Sequence[Promised], windows: Mapping[str, Window], now: datetime) -> list[Promised]:
+    """The goals that hold at a moment."""
+    return [one for one in promised if _holds(one, windows, now)]
+
+
+def _segment(
+    promised: Sequence[Promised], windows: Mapping[str, Window], begins: datetime, ends: datetime
+) -> Segment:
+    named = tuple(name for name, window in windows.items() if holds(window, begins))
+    return Segment(begins, ends, named, tuple(in_force(promised, windows, begins)))
+
+
+def _holds(one: Promised, windows: Mapping[str, Window], now: datetime) -> bool:
+    window = one.goal.window
+    defined = windows.get(window, window) if isinstance(window, str) else window
+    if isinstance(defined, FromNowWindow):  # its last moment is the first of what comes after
+        return one.said <= now < one.said + timedelta(seconds=defined.duration_s)
+    return holds(defined, now)
+
+
+def _alike(one: Segment, other: Segment) -> bool:
+    return (one.windows, one.promised) == (other.windows, other.promised)
+
+
+def _moments(window: Window, said: datetime, begins: datetime, ends: datetime) -> Iterator[datetime]:
+    """When a window may begin or end between two moments, and some more."""
+    match window:
+        case str():
+            return
+        case FromNowWindow(duration_s):
+            yield said
+            yield said + timedelta(seconds=min(duration_s, (ends - said).total_seconds() + 1))
+        case _:
+            zone = ZoneInfo(window.tz)
+            yield from _changes(zone, begins, ends)
+            for day in _days(window, zone, begins, ends):
+                for minute in minutes(window.start, window.end):
+                    yield from _both(day, minute, zone)
+
+
+def _days(
+    window: RecurringWindow | DatedWindow, zone: ZoneInfo, begins: datetime, ends: datetime
+) -> Iterator[date]:
+    """The days on which it may begin."""
+    if isinstance(window, DatedWindow):
+        yield date.fromisoformat(window.date)
+        return
+    day, last = begins.astimezone(zone).date() - DAY, ends.astimezone(zone).date()
+    while day <= last:
+        yield day
+        day += DAY
+
+
+def _both(day: date, minute: int, zone: ZoneInfo) -> Iterator[datetime]:
+    """When a clock shows that, and when it shows it again on a night on which it is put back."""
+    first = clock_moment(day, minute, zone)
+    yield first
+    yield first.astimezone(zone).replace(fold=1).astimezone(UTC)
+
+
+def _changes(zone: ZoneInfo, begins: datetime, ends: datetime) -> Iterator[datetime]:
+    """When clocks of a zone are put forward or back between two moments, to the minute."""
+    at = begins.replace(minute=0, second=0, microsecond=0)
+    while at < ends:
+        if _offset(at, zone) != _offset(at + HOUR, zone):
+            minute = at
+            while _offset(minute, zone) == _offset(at, zone):
+                minute += MINUTE
+            yield minute
+        at += HOUR
+
+
+def _offset(at: datetime, zone: ZoneInfo) -> timedelta | None:
+    return at.astimezone(zone).utcoffset()

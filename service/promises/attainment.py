@@ -1,0 +1,145 @@
+"""Which requests, or which looks at the service, met a goal. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from intent.models import HOURS_OF_COST, LATENCIES, Goal, Objective, TenantException
+
+FEWEST = 5
+"""Requests from which on something can be said."""
+CERTAINTY = 1.645
+"""Of a share, in standard deviations: nine of ten times it is not called missed by chance, and more."""
+Counted = Literal["requests", "ticks"]
+Kind = Literal["ttft", "tpot", "e2e", "error_rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured of one request."""
+
+    kind: Kind
+    tenant: str
+    at_s: float
+    value: float
+    """Seconds; for ``error_rate`` 1 where it failed, 0 where not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of the service at one tick, over the last seconds."""
+
+    devices: int
+    gpu_util: float | None
+    """The work answered by what the topology sustains; None where nobody can tell."""
+    usd_per_hour: float | None
+    rate_rps: float
+    """Answered."""
+    rate_tok_s: float
+    waiting: int
+    """Requests without a first token."""
+    means: Mapping[str, float] = field(default_factory=dict)
+    """Of ttft, tpot and e2e, where there were requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many of how many met a goal."""
+
+    met: int = 0
+    total: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.met + other.met, self.total + other.total)
+
+    @property
+    def share(self) -> float:
+        """That met it; all where nothing was counted."""
+        return self.met / self.total if self.total else 1.0
+
+    def falls_short(self, needed: float) -> bool:
+        """Whether the share that meets the goal is below the one that is needed, and not by chance (Wilson's interval)."""
+        if self.total < FEWEST:
+            return False
+        n, z2 = self.total, CERTAINTY**2
+        middle = self.share + z2 / (2 * n)
+        half = CERTAINTY * math.sqrt(self.share * (1 - self.share) / n + z2 / (4 * n * n))
+        return (middle + half) / (1 + z2 / n) < needed
+
+
+def counted(goal: Goal) -> Counted | None:
+    """What is counted for a goal; None: nothing that is measured here tells."""
+    if not isinstance(goal, Objective) or goal.value is None or goal.op in {"minimize", "maximize"}:
+        return None
+    if goal.metric == "error_rate" and goal.op == "<=":
+        return "requests"
+    if goal.metric in LATENCIES:
+        if goal.op != "<=":
+            return None
+        return "ticks" if goal.stat in {None, "mean"} else "requests"
+    known = {"gpu_util", "gpu_count", "cost", "throughput_tok", "throughput_req"}
+    if goal.unit == "USD/Mtok":
+        return None
+    return "ticks" if goal.metric in known and goal.tenant is None else None
+
+
+def needed(goal: Objective) -> float:
+    """The share of what is counted that keeps a goal: of requests its percentile, of looks all."""
+    if counted(goal) == "ticks":
+        return 1.0
+    if goal.metric == "error_rate":
+        return 1.0 - (goal.value or 0.0)
+    return float((goal.stat or "p100")[1:]) / 100
+
+
+def requests(goal: Objective, samples: Sequence[Sample], exceptions: Sequence[TenantException] = ()) -> Tally:
+    """The requests that met a goal, of those that it is about; an exception relaxes it for its tenant."""
+    bound = _bound(goal)
+    relaxed = {one.tenant: _relaxed(goal, one) for one in exceptions if one.metric == goal.metric}
+    if goal.tenant is not None:
+        relaxed = {}
+    met = total = 0
+    for sample in samples:
+        if sample.kind != goal.metric or goal.tenant not in {None, sample.tenant}:
+            continue
+        own = relaxed.get(sample.tenant, bound)
+        if own < math.inf:
+            total += 1
+            met += sample.value <= own
+    return Tally(met, total)
+
+
+def look_meets(goal: Objective, look: Look) -> bool | None:
+    """Whether a look meets a goal; None: it tells nothing. A rate is also met where nobody waits: no more was asked."""
+    found = _seen(goal, look)
+    if found is None or goal.value is None:
+        return None
+    if goal.metric.startswith("throughput") and goal.op == ">=" and look.waiting == 0:
+        return True
+    if goal.op == "==":
+        return math.isclose(found, goal.value)
+    return found <= goal.value if goal.op == "<=" else found >= goal.value
+
+
+def _seen(goal: Objective, look: Look) -> float | None:
+    """What a goal is about, in its own unit."""
+    usd = look.usd_per_hour
+    return {
+        "gpu_util": look.gpu_util,
+        "gpu_count": float(look.devices),
+        "cost": None if usd is None else usd * HOURS_OF_COST.get(goal.unit or "", 1.0),
+        "throughput_req": look.rate_rps,
+        "throughput_tok": look.rate_tok_s,
+    }.get(goal.metric, look.means.get(goal.metric))
+
+
+def _bound(goal: Objective) -> float:
+    """Of one request; of an error rate half: a request failed or it did not."""
+    return 0.5 if goal.metric == "error_rate" else (goal.value or 0.0)
+
+
+def _relaxed(goal: Objective, exception: TenantException) -> float:
+    if exception.limit is not None:
+        return exception.limit
+    return (goal.value or 0.0) * exception.factor if exception.factor is not None else math.inf

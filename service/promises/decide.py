@@ -1,0 +1,275 @@
+"""What the controller does next: one decision from one look. Pure: clocks and measurements come in.
+
+Two clocks: windows go by the clock on the wall, which may jump; how long ago something was goes by one that cannot.
+Each rule answers with a decision, or leaves it to the next.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from service.documents.promises import Cause, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How patient the controller is. In seconds."""
+
+    tick_s: float = 5
+    """Between two looks."""
+    dwell_s: float = 300
+    """Between two switches that undo each other, and between two rescues."""
+    calm_s: float = 300
+    """That nothing is missed and the load is as declared before what a rescue did is taken back, or anything is saved."""
+    patience_s: float = 15
+    """That a goal is missed before it is acted on."""
+    lookback_s: float = 60
+    """Over which load and latencies are measured."""
+    probation_s: float = 120
+    """At most until a switch has its verdict."""
+    probation_requests: int = 50
+    """That are enough for a verdict."""
+    margin: float = 1.5
+    """Of the time that a switch is predicted to take, before a window begins."""
+    retry_s: float = 30
+    """After a switch that was given up; twice as long after the second, and so on."""
+    data_s: float = 20
+    """That the newest measurement may be old."""
+    tolerance: float = 0.1
+    """Share by which a load may exceed what was planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A switch that was made, or given up."""
+
+    ended_s: float
+    """By the clock that cannot jump."""
+    source: str
+    target: str
+    cause: Cause
+    is_done: bool
+    verdict: Verdict | None = None
+    """None: it is on probation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The next segment to which a switch leads."""
+
+    begins_in_s: float
+    target: str
+    takes_s: float
+    """Predicted, with its standstill."""
+    is_early: bool
+    """Its target holds what is promised until then, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that a decision depends on. Topologies are texts."""
+
+    now_s: float
+    """By the clock that cannot jump."""
+    runs: str
+    target: str | None
+    """Planned from what runs for the segment in force; None: nothing holds it."""
+    began_s: float = -1e9
+    """When the segment in force began, by the clock that cannot jump; when it was last entered, if the other one jumped."""
+    ahead: Ahead | None = None
+    rescue: str | None = None
+    """Planned from what runs for the load that is measured, where a goal is missed; None: nothing holds it."""
+    missed: str = ""
+    """The goals that are missed, in words."""
+    missed_s: float = 0.0
+    """For so long."""
+    wastes: bool = False
+    """Nothing is missed but by taking too much: devices, money, utilisation."""
+    calm_s: float = 0.0
+    """For so long nothing was missed, and the load no more than declared."""
+    data_age_s: float = 0.0
+    is_switching: bool = False
+    is_paused: bool = False
+    override: str = ""
+    """What somebody applied, and until when it is left alone."""
+    barred: str = ""
+    """The promised limit on reconfiguration that forbids a switch now."""
+    past: Sequence[Past] = ()
+    """The oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and why."""
+
+    kind: Literal["wait", "hold", "switch"]
+    reason: str
+    target: str | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    target: str
+    cause: Cause
+    reason: str
+
+
+def decide(state: State, rules: Rules) -> Decision:
+    """The one thing to do now; ``wait`` where all is well, ``hold`` where something stands against what is wished."""
+    return _stopped(state, rules) or _weighed(_wish(state, rules), state, rules)
+
+
+def _stopped(state: State, rules: Rules) -> Decision | None:
+    """What stops the controller whatever it wishes."""
+    if state.is_paused:
+        return Decision("hold", "the controller is paused; `intentctl resume` lets it go on")
+    if state.is_switching:
+        return Decision("wait", "a switch is under way")
+    if state.override:
+        return Decision("hold", state.override)
+    if state.data_age_s > rules.data_s:
+        return Decision(
+            "hold", f"nothing was measured for {state.data_age_s:.0f} s; without data nothing is changed"
+        )
+    return None
+
+
+# -- what is wished --------------------------------------------------------------------------------
+
+
+def _wish(state: State, rules: Rules) -> _Wish | None:
+    """The first of: back from what a verdict calls worse, ready for what comes, out of what is missed, as planned."""
+    if back := _back(state):
+        return back
+    ahead = state.ahead
+    if ahead and ahead.is_early and ahead.begins_in_s <= ahead.takes_s * rules.margin:
+        return _to(ahead.target, "window", f"the next window begins in {ahead.begins_in_s:.0f} s", state)
+    if state.missed and state.missed_s >= (rules.calm_s if state.wastes else rules.patience_s):
+        cause: Cause = "saving" if state.wastes else "rescue"
+        return _to(state.rescue, cause, f"{state.missed} is missed for {state.missed_s:.0f} s", state)
+    if _was_rescued(state):
+        return _to(state.target, "return", "what a rescue was for is over", state)
+    return _to(state.target, "window", "this window asks for it", state)
+
+
+def _to(target: str | None, cause: Cause, reason: str, state: State) -> _Wish | None:
+    return None if target is None or target == state.runs else _Wish(target, cause, reason)
+
+
+def _back(state: State) -> _Wish | None:
+    last = state.past[-1] if state.past else None
+    if last and last.verdict == "worse" and last.cause != "roll_back" and last.target == state.runs:
+        return _Wish(last.source, "roll_back", "the last switch made it worse")
+    return None
+
+
+def _was_rescued(state: State) -> bool:
+    """Whether what runs is there because of a rescue in this segment."""
+    since = [one for one in state.past if one.is_done and one.ended_s >= state.began_s]
+    return bool(since) and since[-1].cause == "rescue"
+
+
+# -- what stands against it ------------------------------------------------------------------------
+
+Rule = Callable[[_Wish, State, Rules], str]
+"""Why a wish has to wait; empty: this rule does not mind."""
+
+
+def _weighed(wish: _Wish | None, state: State, rules: Rules) -> Decision:
+    if wish is None:
+        return _content(state)
+    for rule in _RULES:
+        if why := rule(wish, state, rules):
+            return Decision("hold", f"{wish.reason}, but {why}", wish.target, wish.cause)
+    return Decision("switch", wish.reason, wish.target, wish.cause)
+
+
+def _content(state: State) -> Decision:
+    if state.missed:
+        return Decision("wait", f"{state.missed} is missed, and nothing better is known")
+    if state.target is None:
+        return Decision("wait", "nothing holds what is promised now; what runs goes on")
+    return Decision("wait", "what runs is what is planned")
+
+
+def _keeps_limits(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
+    """What was promised about reconfigurations binds the controller without exception."""
+    return state.barred
+
+
+def _waits_for_calm(wish: _Wish, state: State, rules: Rules) -> str:
+    """What a rescue did is taken back when it has been calm for a while."""
+    if wish.cause == "return" and state.calm_s < rules.calm_s:
+        return f"it is calm for {state.calm_s:.0f} s only, of {rules.calm_s:g}"
+    return ""
+
+
+def _rescues_seldom(wish: _Wish, state: State, rules: Rules) -> str:
+    """One rescue, one way back from it or one saving in a dwell time."""
+    unplanned = {"rescue", "return", "saving"}
+    if wish.cause not in unplanned:
+        return ""
+    lately = [one for one in state.past if one.cause in unplanned and _age_s(one, state) < rules.dwell_s]
+    return f"the last {lately[-1].cause} was {_age_s(lately[-1], state):.0f} s ago" if lately else ""
+
+
+def _undoes_nothing(wish: _Wish, state: State, rules: Rules) -> str:
+    """No switch back to where the last one came from within a dwell time, except out of what is worse."""
+    last = next((one for one in reversed(state.past) if one.is_done), None)
+    if wish.cause == "roll_back" or last is None or wish.target != last.source:
+        return ""
+    age_s = _age_s(last, state)
+    return f"it would undo what was done {age_s:.0f} s ago" if age_s < rules.dwell_s else ""
+
+
+def _learns(wish: _Wish, state: State, rules: Rules) -> str:
+    """What was rolled back from in this segment, or shortly before it, is not tried again in it."""
+    left = {one.source for one in _since(state, rules) if one.cause == "roll_back"}
+    return "it was rolled back before, in this window" if wish.target in left else ""
+
+
+def _switches_twice_at_most(wish: _Wish, state: State, rules: Rules) -> str:
+    """Into a window, and back out of what is worse: no more for its sake."""
+    made = [one for one in _since(state, rules) if one.is_done and one.cause in {"window", "roll_back"}]
+    if wish.cause == "window" and len(made) >= 2:
+        return "two switches were made for this window"
+    return ""
+
+
+def _since(state: State, rules: Rules) -> list[Past]:
+    """The switches of this segment, those that made ready for it included."""
+    return [one for one in state.past if one.ended_s >= state.began_s - rules.dwell_s]
+
+
+def _backs_off(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
+    """After switches that were given up it waits longer and longer."""
+    failures = 0
+    for one in reversed(state.past):
+        if one.is_done:
+            break
+        failures += 1
+    if not failures:
+        return ""
+    waits_s = min(rules.retry_s * 2 ** (failures - 1), max(rules.dwell_s, rules.retry_s) * 12)
+    age_s = _age_s(state.past[-1], state)
+    return (
+        f"the last switch was given up {age_s:.0f} s ago; the next try is after {waits_s:g} s"
+        if age_s < waits_s
+        else ""
+    )
+
+
+def _age_s(one: Past, state: State) -> float:
+    return state.now_s - one.ended_s
+
+
+_RULES: Sequence[Rule] = (
+    _keeps_limits,
+    _learns,
+    _switches_twice_at_most,
+    _waits_for_calm,
+    _rescues_seldom,
+    _undoes_nothing,
+    _backs_off,
+)

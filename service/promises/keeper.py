@@ -1,0 +1,430 @@
+"""One model's promises over time: what holds now, what is missed, what was done about it and what that was good for.
+
+Knows no clock and no engine: each look brings the time by both clocks and what was observed. Blocks where it has to plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from intent.models import LATENCIES, Goal, Objective, ReconfigRule, TenantException, Window
+from runtime.capabilities import Capabilities
+from runtime.models import Topology
+from selector.explain import goal_words
+from selector.models import Plan, Prediction, Workload
+from service.documents.promises import Cause
+from service.promises import limits
+from service.promises.agenda import Promised, Segment, cut
+from service.promises.attainment import Counted as Counting
+from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests
+from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
+from service.promises.planner import Outlook, tokens_s
+from service.promises.verdict import Judgement, Reading, judge
+from service.promises.watch import Observation, mean, percentile
+
+HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
+MOST_OFF = 4.0
+"""By how much a measurement may correct a prediction."""
+MOST_PAST = 64
+
+
+class Plans(Protocol):
+    """Who plans; see ``Planner``."""
+
+    def agenda(
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+    ) -> list[Outlook]:
+        """What is to serve each segment."""
+        ...
+
+    def outlook(
+        self,
+        segment: Segment,
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        workload: Workload | None = None,
+        closely: bool = True,
+    ) -> Outlook:
+        """What is to serve one of them."""
+        ...
+
+    def workload(self, segment: Segment) -> Workload:
+        """What is declared for a segment."""
+        ...
+
+    def prediction(
+        self, topology: Topology, workload: Workload, engine: Capabilities | None
+    ) -> Prediction | None:
+        """What a topology is predicted to do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at what runs."""
+
+    now: datetime
+    """By the clock on the wall."""
+    now_s: float
+    """By the one that cannot jump, which is that of the observation."""
+    runs: Topology
+    engine: Capabilities | None
+    observed: Observation
+    switched_s: Sequence[float] = ()
+    """Unix seconds of the switches of the last day, whoever made them."""
+    is_switching: bool = False
+    is_paused: bool = False
+    override: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a look adds to how far a goal was kept."""
+
+    promised: Promised
+    goal: Objective
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a look."""
+
+    decision: Decision
+    segment: Segment
+    """That the decision is for: the one in force, or the next where it makes ready for that."""
+    plan: Plan | None = None
+    """To the decision's target; None for a way back, which whoever makes it plans."""
+    counted: tuple[Counted, ...] = ()
+    judgement: Judgement | None = None
+    """On the last switch, at the look at which its probation ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Probation:
+    """A switch whose verdict is to come."""
+
+    began_s: float
+    cause: Cause
+    segment: Segment
+    before: dict[Promised, Tally]
+    left: Topology
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Keeps what was promised of one model."""
+
+    model: str
+    windows: Mapping[str, Window]
+    planner: Plans
+    rules: Rules
+    promised: tuple[Promised, ...] = ()
+    past: list[Past] = field(default_factory=list)
+    _segments: list[Segment] = field(default_factory=list)
+    _began_s: float = -1e9
+    _missed_since: dict[Promised, float] = field(default_factory=dict)
+    _uneasy_s: float = -1e9
+    _counted_s: float = -1e9
+    _probation: _Probation | None = None
+
+    def promise(self, promised: Sequence[Promised]) -> None:
+        """What is promised from now on."""
+        self.promised = tuple(
+            one for one in promised if getattr(one.goal, "model", None) in {None, self.model}
+        )
+        self._segments = []
+
+    def look(self, seen: Seen) -> Found:
+        """What to do now."""
+        segment = self._enter(seen)
+        look = self._look(segment, seen)
+        counted_now = self._count(segment, look, seen)
+        judgement = self._judge(seen)
+        if not self.promised:
+            nothing = Decision("wait", "nothing is promised")
+            return Found(nothing, segment, counted=counted_now, judgement=judgement)
+        missed = self._note_misses(segment, look, seen)
+        state, outlooks, rescue = self._state(segment, missed, seen)
+        decision = decide(state, self.rules)
+        chosen = _chosen(decision, outlooks, rescue)
+        return Found(
+            decision,
+            chosen.segment if chosen else segment,
+            chosen.plan if chosen and decision.cause != "roll_back" else None,
+            counted_now,
+            judgement,
+        )
+
+    def switched(self, past: Past, segment: Segment, left: Topology, before: Seen) -> None:
+        """A switch ended that was made for a segment; ``before`` is the last look at the topology that was ``left``."""
+        self.past = [*self.past[-MOST_PAST:], past]
+        self._missed_since.clear()
+        self._uneasy_s = past.ended_s
+        if not past.is_done:
+            return
+        samples = before.observed.since(before.now_s - self.rules.lookback_s)
+        kept = {one: _tally(goal, segment, samples) for one, goal in _counted_by(segment, "requests")}
+        wait_s = max(
+            0.0, (segment.begins - before.now.astimezone(UTC)).total_seconds() - past.ended_s + before.now_s
+        )
+        self._probation = _Probation(past.ended_s + wait_s, past.cause, segment, kept, left)
+
+    # -- the time -----------------------------------------------------------------------------------
+
+    def _enter(self, seen: Seen) -> Segment:
+        """The segment in force; it is entered where it is another than at the last look."""
+        old = self._segments[0] if self._segments else None
+        if old is not None and old.begins <= seen.now < old.ends:
+            return old
+        self._segments = cut(self.promised, self.windows, seen.now, seen.now + HORIZON)
+        new = self._segments[0]
+        if old is None:
+            self._began_s = max(self._began_s, self._since(seen))
+        elif (old.windows, old.promised) != (new.windows, new.promised):
+            self._began_s = seen.now_s
+            self._missed_since.clear()
+        return new
+
+    def _since(self, seen: Seen) -> float:
+        """When the segment in force began: whoever starts within it can tell."""
+        back = cut(self.promised, self.windows, seen.now - DAY, seen.now + SECOND)[-1]
+        return seen.now_s - (seen.now.astimezone(UTC) - back.begins).total_seconds()
+
+    # -- what is kept, and what is missed -------------------------------------------------------------
+
+    def _count(self, segment: Segment, look: Look, seen: Seen) -> tuple[Counted, ...]:
+        """What is new since the last look."""
+        samples = seen.observed.since(self._counted_s)
+        self._counted_s = seen.now_s
+        counted_now = [
+            Counted(one, goal, _tally(goal, segment, samples))
+            for one, goal in _counted_by(segment, "requests")
+        ]
+        counted_now += [
+            Counted(one, goal, Tally(int(meets), 1))
+            for one, goal in _counted_by(segment, "ticks")
+            if (meets := look_meets(goal, look)) is not None
+        ]
+        return tuple(one for one in counted_now if one.tally.total)
+
+    def _look(self, segment: Segment, seen: Seen) -> Look:
+        """What can be seen of the service at once."""
+        observed, load = seen.observed, self._measured(segment, seen) or self.planner.workload(segment)
+        predicted = self.planner.prediction(seen.runs, load, seen.engine)
+        lately = observed.since(self._fresh_s(seen))
+        return Look(
+            devices=len(seen.runs.devices),
+            gpu_util=observed.answered_tok_s / predicted.throughput_tok_s if predicted else None,
+            usd_per_hour=predicted.usd_per_hour if predicted else None,
+            rate_rps=observed.answered_rps,
+            rate_tok_s=observed.answered_tok_s,
+            waiting=len(observed.waits_s),
+            means={
+                kind: mean(values)
+                for kind in LATENCIES
+                if (values := [sample.value for sample in lately if sample.kind == kind])
+            },
+        )
+
+    def _note_misses(self, segment: Segment, look: Look, seen: Seen) -> list[Promised]:
+        """The hard goals that are missed now; since when is kept."""
+        samples = seen.observed.since(self._fresh_s(seen))
+        missed = [
+            one
+            for one, goal in _counted_by(segment, "requests")
+            if not goal.soft and self._waiting_too(goal, segment, samples, seen).falls_short(needed(goal))
+        ]
+        missed += [
+            one
+            for one, goal in _counted_by(segment, "ticks")
+            if not goal.soft and look_meets(goal, look) is False
+        ]
+        self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
+        is_beyond = self._load_by_planned(segment, seen) > 1 + self.rules.tolerance
+        if is_beyond or not all(map(_is_waste, missed)):
+            self._uneasy_s = seen.now_s
+        return missed
+
+    def _fresh_s(self, seen: Seen) -> float:
+        """From when on measurements are of what runs, in this segment."""
+        last_s = self.past[-1].ended_s if self.past else -1e9
+        return max(last_s, self._began_s, seen.now_s - self.rules.lookback_s)
+
+    def _waiting_too(self, goal: Objective, segment: Segment, samples: Sequence[Sample], seen: Seen) -> Tally:
+        """Requests that wait longer than they may have missed a goal already."""
+        waiting = [
+            Sample("ttft", tenant, seen.now_s, age_s)
+            for tenant, age_s in seen.observed.waits_s
+            if goal.metric == "ttft" and age_s > (goal.value or 0.0)
+        ]
+        return _tally(goal, segment, [*samples, *waiting])
+
+    # -- what to do -----------------------------------------------------------------------------------
+
+    def _state(
+        self, segment: Segment, missed: Sequence[Promised], seen: Seen
+    ) -> tuple[State, list[Outlook], Outlook | None]:
+        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine)
+        here, after = outlooks[0], outlooks[1] if len(outlooks) > 1 else None
+        served = [one for one in missed if not _is_waste(one)]
+        missed = served or missed
+        since_s = min((self._missed_since[one] for one in missed), default=seen.now_s)
+        patience_s = self.rules.patience_s if served else self.rules.calm_s
+        is_late = bool(missed) and seen.now_s - since_s >= patience_s
+        rescue = self._rescue(segment, missed, seen) if is_late else None
+        in_force = [one for one in segment.promised if isinstance(one.goal, ReconfigRule)]
+        state = State(
+            now_s=seen.now_s,
+            runs=str(seen.runs),
+            target=_target(here),
+            began_s=self._began_s,
+            ahead=_ahead(after, seen.now) if after else None,
+            rescue=_target(rescue) if rescue else None,
+            missed=", ".join(goal_words(one.goal) for one in missed),
+            missed_s=seen.now_s - since_s,
+            wastes=bool(missed) and not served,
+            calm_s=seen.now_s - self._uneasy_s,
+            data_age_s=seen.now_s - seen.observed.at_s,
+            is_switching=seen.is_switching,
+            is_paused=seen.is_paused,
+            override=seen.override,
+            barred=limits.barred(in_force, seen.switched_s, seen.now),
+            past=self.past,
+        )
+        return state, outlooks, rescue
+
+    def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
+        """What would hold the goals under the load that is measured, were predictions off as they are for what runs."""
+        load = self._measured(segment, seen)
+        off = {one: self._off_by(one.goal, load, seen) for one in missed}
+        promised = tuple(
+            replace(one, goal=_tightened(one.goal, off.get(one, 1.0))) for one in segment.promised
+        )
+        harder = replace(segment, promised=promised)
+        found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load)
+        return replace(found, segment=segment)
+
+    def _measured(self, segment: Segment, seen: Seen) -> Workload | None:
+        """The load that is measured; what it does not tell is as declared."""
+        load = seen.observed.load
+        if load is None or load.output_tokens:
+            return load
+        return replace(load, output_tokens=self.planner.workload(segment).output_tokens)
+
+    def _off_by(self, goal: Goal, load: Workload | None, seen: Seen) -> float:
+        """How many times slower what runs is than predicted; 1 where that is not known."""
+        if not isinstance(goal, Objective) or goal.metric not in LATENCIES or load is None:
+            return 1.0
+        measured = _statistic(goal, seen.observed.since(self._fresh_s(seen)))
+        predicted = _predicted(goal, self.planner.prediction(seen.runs, load, seen.engine))
+        if measured is None or not predicted:
+            return 1.0
+        ratio = measured / predicted
+        return round(min(ratio, MOST_OFF), 1) if ratio > 1 + self.rules.tolerance else 1.0
+
+    def _load_by_planned(self, segment: Segment, seen: Seen) -> float:
+        """Tokens asked for by those that were planned for."""
+        load, planned = self._measured(segment, seen), self.planner.workload(segment)
+        return tokens_s(load) / tokens_s(planned) if load else 0.0
+
+    # -- what it was good for -------------------------------------------------------------------------
+
+    def _judge(self, seen: Seen) -> Judgement | None:
+        """The verdict on the last switch, once there is one."""
+        probation = self._probation
+        if probation is None or seen.is_switching or seen.now_s < probation.began_s:
+            return None
+        readings = [
+            self._reading(one, goal, probation, seen)
+            for one, goal in _counted_by(probation.segment, "requests")
+        ]
+        elapsed_s = seen.now_s - probation.began_s
+        if seen.now >= probation.segment.ends:
+            elapsed_s = self.rules.probation_s
+        by_planned = self._load_by_planned(probation.segment, seen)
+        found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules)
+        if found is not None:
+            self._probation = None
+            self.past[-1] = replace(self.past[-1], verdict=found.verdict)
+        return found
+
+    def _reading(self, one: Promised, goal: Objective, probation: _Probation, seen: Seen) -> Reading:
+        samples = seen.observed.since(probation.began_s)
+        load = self.planner.workload(probation.segment)
+        left = self.planner.prediction(probation.left, load, seen.engine)
+        return Reading(
+            words=goal_words(goal),
+            needed=needed(goal),
+            before=probation.before.get(one, Tally()),
+            after=_tally(goal, probation.segment, samples),
+            measured=_statistic(goal, samples),
+            left=_predicted(goal, left),
+        )
+
+
+def _counted_by(segment: Segment, what: Counting) -> list[tuple[Promised, Objective]]:
+    """The goals of a segment that are counted in requests, or in looks."""
+    return [
+        (one, one.goal)
+        for one in segment.promised
+        if isinstance(one.goal, Objective) and counted(one.goal) == what
+    ]
+
+
+def _is_waste(one: Promised) -> bool:
+    """Whether a goal is missed by taking too much, not by serving too little."""
+    goal = one.goal
+    if not isinstance(goal, Objective):
+        return False
+    return goal.metric in {"gpu_count", "cost"} or (goal.metric == "gpu_util" and goal.op == ">=")
+
+
+def _tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally:
+    exceptions = [one.goal for one in segment.promised if isinstance(one.goal, TenantException)]
+    return requests(goal, samples, exceptions)
+
+
+def _statistic(goal: Objective, samples: Sequence[Sample]) -> float | None:
+    """What a goal is about, as it was measured."""
+    values = [one.value for one in samples if one.kind == goal.metric and goal.tenant in {None, one.tenant}]
+    return percentile(values, needed(goal)) if counted(goal) == "requests" else mean(values) or None
+
+
+def _predicted(goal: Objective, prediction: Prediction | None) -> float | None:
+    if prediction is None or goal.metric not in LATENCIES:
+        return None
+    readings: Mapping[str, float] = getattr(prediction, f"{goal.metric}_s")
+    return readings.get(goal.stat or "mean")
+
+
+def _tightened(goal: Goal, times: float) -> Goal:
+    """A bound as it has to be asked of predictions that are too low by so many times."""
+    if times == 1.0 or not isinstance(goal, Objective) or goal.value is None:
+        return goal
+    return replace(goal, value=goal.value / times)
+
+
+def _target(outlook: Outlook) -> str | None:
+    return str(outlook.plan.target) if outlook.plan else None
+
+
+def _ahead(outlook: Outlook, now: datetime) -> Ahead | None:
+    """What comes next, where a switch leads to it."""
+    if outlook.plan is None or not outlook.changes:
+        return None
+    change = outlook.plan.switch
+    takes_s = change.prepare_s + change.stop_s if change else 0.0
+    begins_in_s = (outlook.segment.begins - now.astimezone(UTC)).total_seconds()
+    return Ahead(begins_in_s, str(outlook.plan.target), takes_s, outlook.is_early)
+
+
+def _chosen(decision: Decision, outlooks: Sequence[Outlook], rescue: Outlook | None) -> Outlook | None:
+    """What a decision's target comes from."""
+    if decision.cause == "rescue":
+        return rescue
+    if decision.target is None:
+        return None
+    return next((one for one in outlooks if _target(one) == decision.target and one.changes), None)

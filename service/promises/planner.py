@@ -1,0 +1,151 @@
+"""A topology for each segment of the time ahead, each planned from the one before. Pure, but for what it remembers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from intent.models import Goal
+from runtime.capabilities import Capabilities
+from runtime.errors import TopologyError
+from runtime.models import Topology
+from selector.errors import ProfileError
+from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
+from selector.pauses import planned_within
+from selector.planning import planned
+from selector.prediction import candidate
+from selector.search import select
+from service.deployment import Deployment
+from service.models import ServedModel
+from service.promises.agenda import Segment
+
+REMEMBERED = 256
+"""Answers: many times those of a week."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A segment, and what is to serve it."""
+
+    segment: Segment
+    workload: Workload
+    answer: Plan | Infeasible
+    is_simulated: bool
+    """The target was held against the simulator; else closed forms alone were."""
+    is_early: bool = False
+    """The target holds what is promised before this segment, too, so that the switch to it need not wait for its beginning."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan; None where nothing holds what is promised."""
+        return self.answer if isinstance(self.answer, Plan) else None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a switch leads into it."""
+        return self.plan is not None and self.plan.target != self.plan.now
+
+
+class Planner:
+    """Plans for one model's segments; what was asked before is not searched again."""
+
+    def __init__(self, deployment: Deployment, model: ServedModel, profiles: Mapping[str, Profile]) -> None:
+        self._deployment, self._model, self._profiles = deployment, model, profiles
+        self._known: dict[tuple[object, ...], Plan | Infeasible] = {}
+        self._predicted: dict[tuple[object, ...], Prediction | None] = {}
+
+    def agenda(
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+    ) -> list[Outlook]:
+        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated."""
+        found = list[Outlook]()
+        for number, segment in enumerate(segments):
+            outlook = self.outlook(segment, now, engine, closely=number < closely)
+            if number and outlook.changes:
+                outlook = replace(outlook, is_early=self._is_early(segments[number - 1], outlook, engine))
+            found.append(outlook)
+            now = outlook.plan.target if outlook.plan else now
+        return found
+
+    def outlook(
+        self,
+        segment: Segment,
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        workload: Workload | None = None,
+        closely: bool = True,
+    ) -> Outlook:
+        """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
+        load = workload or self.workload(segment)
+        return Outlook(segment, load, self._planned(segment, load, now, engine, closely=closely), closely)
+
+    def workload(self, segment: Segment) -> Workload:
+        """What is declared for it; of several windows in force at once the busiest."""
+        declared = self._model.workload
+        known = [declared[name] for name in segment.windows if name in declared]
+        return max(known or [self._model.workload_in("always")], key=tokens_s)
+
+    def prediction(
+        self, topology: Topology, workload: Workload, engine: Capabilities | None
+    ) -> Prediction | None:
+        """What a topology is predicted to do under a load; None where nobody can tell."""
+        asked = ("prediction", topology, workload)
+        if asked not in self._predicted:
+            if len(self._predicted) >= REMEMBERED:
+                self._predicted.clear()
+            self._predicted[asked] = self._predict(topology, self._problem(workload, topology, engine))
+        return self._predicted[asked]
+
+    def _predict(self, topology: Topology, problem: Problem) -> Prediction | None:
+        try:
+            found = candidate(topology, problem, self._profiles)
+        except (KeyError, ProfileError, TopologyError):
+            return None
+        return found.prediction if found else None
+
+    def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> Problem:
+        return Problem(
+            cluster=self._model.cluster,
+            model=self._model.spec,
+            workload=workload,
+            now=now,
+            limits=self._deployment.limits,
+            capabilities=engine,
+        )
+
+    def _is_early(self, before: Segment, outlook: Outlook, engine: Capabilities | None) -> bool:
+        target = outlook.plan.target if outlook.plan else None
+        stays = self.outlook(before, target, engine, closely=False).plan
+        return stays is not None and stays.target == target
+
+    def _planned(
+        self,
+        segment: Segment,
+        workload: Workload,
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        closely: bool,
+    ) -> Plan | Infeasible:
+        goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
+        asked = (goals, segment.windows, workload, now, closely)
+        if asked not in self._known:
+            problem, search = self._problem(workload, now, engine), planned if closely else select
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            ticket = Ticket("", "", 0, called(segment))
+            self._known[asked] = planned_within(goals, problem, self._profiles, ticket, search)
+        return self._known[asked]
+
+
+def called(segment: Segment) -> str:
+    """The name of its time: of the first window in force, or ``always``."""
+    return next(iter(segment.windows), "always")
+
+
+def _is_about(goal: Goal, model: str) -> bool:
+    return getattr(goal, "model", None) in {None, model}
+
+
+def tokens_s(workload: Workload) -> float:
+    """Tokens that a load asks for in a second, in and out."""
+    return workload.rate_rps * (workload.input_tokens + workload.output_tokens)

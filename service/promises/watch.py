@@ -1,0 +1,175 @@
+"""What is asked of a model and how it is served, request by request: told by the router, read at every tick."""
+
+import math
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from runtime.engine import Finish
+from runtime.router import Observer, Observers, Usage
+from selector.models import Workload
+from service.promises.attainment import Sample
+
+KEPT_S = 900.0
+MOST = 200_000
+"""Of each kind that are kept, whatever comes."""
+Timed = TypeVar("Timed", "Asked", "Answered")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that came."""
+
+    at_s: float
+    tenant: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that ended by itself."""
+
+    at_s: float
+    tenant: str
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen over the last seconds; moments are of the watch's clock."""
+
+    at_s: float
+    load: Workload | None
+    """As plans take it, rounded to two digits, without a length of answers where none ended; None where nobody asked."""
+    answered_rps: float
+    answered_tok_s: float
+    samples: Sequence[Sample]
+    """All that are kept, the oldest first."""
+    waits_s: Sequence[tuple[str, float]] = ()
+    """Tenant and age of the requests without a first token."""
+
+    def since(self, at_s: float) -> Sequence[Sample]:
+        """Samples from a moment on."""
+        return self.samples[bisect_left(self.samples, at_s, key=_at_s) :]
+
+
+def _at_s(sample: Sample) -> float:
+    return sample.at_s
+
+
+def measured(
+    asked: Sequence[Asked], answered: Sequence[Answered], seconds: float, most: int
+) -> Workload | None:
+    """The load of requests that came and ended in so many seconds, ``most`` of them at once."""
+    if not asked:
+        return None
+    answers = [one.completion_tokens for one in answered]
+    return Workload(
+        rate_rps=rounded(len(asked) / seconds),
+        input_tokens=max(1, round(rounded(mean([one.prompt_tokens for one in asked])))),
+        output_tokens=max(1, round(rounded(mean(answers)))) if answers else 0,
+        concurrency=max(1, most),
+    )
+
+
+class Watch:
+    """The router's observers: passes everything on to the metrics, and keeps what goals are about."""
+
+    def __init__(self, metrics: Observers, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics, self._clock = metrics, clock
+        self._asked: deque[Asked] = deque(maxlen=MOST)
+        self._answered: deque[Answered] = deque(maxlen=MOST)
+        self._samples: deque[Sample] = deque(maxlen=MOST)
+        self._streams: deque[tuple[float, int]] = deque(maxlen=MOST)
+        self._tenants: dict[str, _Tenant] = {}
+
+    def of(self, tenant: str) -> "_Tenant":
+        """Who is told of a tenant's requests."""
+        if tenant not in self._tenants:
+            self._tenants[tenant] = _Tenant(self, tenant, self._metrics.of(tenant))
+        return self._tenants[tenant]
+
+    def look(self, lookback_s: float, waits_s: Sequence[tuple[str, float]], num_streams: int) -> Observation:
+        """What was seen until now; ``num_streams`` are open. Called at every tick, it forgets what is old."""
+        now_s = self._clock()
+        self._streams.append((now_s, num_streams))
+        for kept in (self._asked, self._answered, self._samples):
+            while kept and kept[0].at_s < now_s - KEPT_S:
+                kept.popleft()
+        while self._streams[0][0] < now_s - lookback_s:
+            self._streams.popleft()
+        asked = _lately(self._asked, now_s - lookback_s)
+        answered = _lately(self._answered, now_s - lookback_s)
+        return Observation(
+            at_s=now_s,
+            load=measured(asked, answered, lookback_s, max(count for _, count in self._streams)),
+            answered_rps=len(answered) / lookback_s,
+            answered_tok_s=sum(one.completion_tokens for one in answered) / lookback_s,
+            samples=tuple(self._samples),
+            waits_s=waits_s,
+        )
+
+    def _arrived(self, tenant: str, prompt_tokens: int) -> None:
+        self._asked.append(Asked(self._clock(), tenant, prompt_tokens))
+
+    def _ended(self, tenant: str, finish: Finish, usage: Usage, e2e_s: float, tpot_s: float | None) -> None:
+        if finish is Finish.CANCELLED:
+            return
+        now_s, is_whole = self._clock(), finish is not Finish.ERROR
+        self._samples.append(Sample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0))
+        if not is_whole:
+            return
+        self._answered.append(Answered(now_s, tenant, usage.completion_tokens))
+        self._samples.append(Sample("e2e", tenant, now_s, e2e_s))
+        if tpot_s is not None:
+            self._samples.append(Sample("tpot", tenant, now_s, tpot_s))
+
+    def _began(self, tenant: str, ttft_s: float) -> None:
+        self._samples.append(Sample("ttft", tenant, self._clock(), ttft_s))
+
+
+class _Tenant:
+    """An observer of one tenant's requests; tokens go to the metrics without a detour."""
+
+    def __init__(self, watch: Watch, tenant: str, metrics: Observer) -> None:
+        self._watch, self._tenant, self._metrics = watch, tenant, metrics
+        self.next_token = metrics.next_token
+        self.refused = metrics.refused
+
+    def arrived(self, prompt_tokens: int) -> None:
+        self._metrics.arrived(prompt_tokens)
+        self._watch._arrived(self._tenant, prompt_tokens)  # noqa: SLF001 - a part of it
+
+    def first_token(self, ttft_s: float) -> None:
+        self._metrics.first_token(ttft_s)
+        self._watch._began(self._tenant, ttft_s)  # noqa: SLF001
+
+    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
+        self._metrics.finished(finish, usage, e2e_s=e2e_s, tpot_s=tpot_s)
+        self._watch._ended(self._tenant, finish, usage, e2e_s, tpot_s)  # noqa: SLF001
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of values; 0 where there is none."""
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+def rounded(value: float) -> float:
+    """To two digits: loads that are alike are planned for once."""
+    return round(value, 1 - math.floor(math.log10(value))) if value > 0 else 0.0
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value that a share of them do not exceed; None where there is none."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def _lately(kept: deque[Timed], since_s: float) -> tuple[Timed, ...]:
+    return tuple(one for one in kept if one.at_s >= since_s)

@@ -1,0 +1,209 @@
+"""A keeper in virtual time: days, surprises, noise, no measurements, clocks that jump, slow topologies."""
+
+import math
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
+from service.promises.agenda import Promised
+from service.promises.decide import Rules
+from tests.service.promises.world import DECLARED, MONDAY, TTFT, UTIL, WINDOWS, World, always, topology
+
+DAY_S, HOUR_S = 86_400.0, 3600.0
+GOALS = [always(TTFT), always(UTIL)]
+ONE, TWO, FOUR = (str(topology(size)) for size in (1, 2, 4))
+
+
+def declared(now: datetime) -> float:
+    """The load of each window as the deployment has it."""
+    is_peak = now.weekday() < 5 and 9 <= now.hour < 21
+    return DECLARED["peak" if is_peak else "off_peak"]
+
+
+def causes(world: World) -> list[str]:
+    return [cause for _, cause, _ in world.switches]
+
+
+def test_a_day_is_ready_before_its_peak_and_small_after_it() -> None:
+    world = World(declared, GOALS)
+    world.run(DAY_S)
+    (up, down) = world.switches
+    assert up[1:] == ("window", FOUR)
+    assert MONDAY.replace(hour=8, minute=58) < up[0] < MONDAY.replace(hour=8, minute=59, second=20)
+    assert down[1:] == ("window", ONE)
+    assert MONDAY.replace(hour=21) <= down[0] <= MONDAY.replace(hour=21, second=10)
+    assert world.verdicts == ["recovered", "recovered"]
+
+
+def test_a_surprise_is_rescued_and_taken_back_when_it_was_calm() -> None:
+    tuesday = MONDAY + timedelta(days=1)
+    world = World(lambda now: 3.5 if now.hour == 3 else declared(now), GOALS, begins=tuesday)
+    world.run(6 * HOUR_S)
+    (rescue, back) = world.switches
+    assert rescue[1:] == ("rescue", TWO)
+    assert rescue[0] < tuesday.replace(hour=3, minute=1)
+    assert back[1] in {"return", "saving"}
+    assert back[2] == ONE
+    assert tuesday.replace(hour=4, minute=4) <= back[0] <= tuesday.replace(hour=4, minute=8)
+
+
+def test_where_nothing_is_promised_nothing_is_done() -> None:
+    world = World(lambda _now: 50.0, [])
+    world.run(2 * HOUR_S)
+    assert world.switches == []
+
+
+def test_a_load_that_nothing_holds_changes_nothing() -> None:
+    world = World(lambda _now: 50.0, GOALS)
+    world.run(2 * HOUR_S)
+    assert world.switches == []
+    assert "nothing better is known" in world.tick(5).decision.reason
+
+
+def test_no_measurements_no_change() -> None:
+    world = World(declared, GOALS)
+    world.run(7 * HOUR_S)
+    world.is_dead = True
+    world.run(5 * HOUR_S, every_s=30)
+    assert world.switches == []
+    assert "without data" in world.tick(5).decision.reason
+    world.is_dead = False
+    world.run(60)
+    assert causes(world) == ["window"]
+
+
+def test_a_freeze_holds_until_it_ends() -> None:
+    freeze = Promised(
+        "intent-2", ReconfigRule("forbid", "for 10 h", window=FromNowWindow(duration_s=36_000)), MONDAY
+    )
+    world = World(declared, [*GOALS, freeze])
+    world.run(12 * HOUR_S)
+    ((at, _, _),) = world.switches
+    assert MONDAY + timedelta(hours=10) <= at <= MONDAY + timedelta(hours=10, seconds=10)
+
+
+def test_one_switch_a_day_is_one_switch_a_day() -> None:
+    limit = Promised("intent-2", ReconfigRule("limit", "once a day", 1, "1/day"), MONDAY)
+    world = World(declared, [*GOALS, limit])
+    world.run(5 * DAY_S, every_s=60)
+    assert len(world.switches) >= 4
+    assert all(b - a >= timedelta(days=1) for (a, _, _), (b, _, _) in pairwise(world.switches))
+
+
+def test_a_topology_that_is_slower_than_predicted_is_left_and_not_tried_again() -> None:
+    """At night one device is to be enough, and is not: where it came from does better."""
+    world = World(lambda now: 1.5 if now.hour < 9 else declared(now), GOALS, speed={1: 0.4}, runs=topology(2))
+    world.keeper.promise([always(TTFT), always(replace(UTIL, window="always", value=0.5))])
+    world.run(8 * HOUR_S)
+    assert [switch[1:] for switch in world.switches] == [("window", ONE), ("roll_back", TWO)]
+    assert world.switches[1][0] - world.switches[0][0] < timedelta(seconds=300)
+    assert world.verdicts[0] == "worse"
+    assert "rolled back" in world.tick(5).decision.reason
+
+
+def test_a_prediction_that_is_off_by_two_is_corrected_by_what_is_measured() -> None:
+    """All are half as fast as predicted: the plan for peak is not enough, and the rescue knows by how much."""
+    world = World(lambda _now: 1.5, GOALS[:1], speed={1: 0.5, 2: 0.5, 4: 0.5})
+    world.run(HOUR_S)
+    assert [switch[1:] for switch in world.switches] == [("rescue", TWO)]
+    assert world.verdicts == ["recovered"]
+
+
+def test_switches_that_are_given_up_are_tried_again_later_and_later() -> None:
+    world = World(declared, GOALS, aborts=True)
+    world.run(10 * HOUR_S)
+    times = [at for at, _, _ in world.switches]
+    gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
+    assert len(times) < 10
+    assert all(later >= earlier for earlier, later in pairwise(gaps))
+    assert gaps[0] < 120
+    assert gaps[-1] > 600
+
+
+@pytest.mark.parametrize("period_s", [20, 120, 400, 900, 3600])
+def test_a_square_wave_around_the_threshold(period_s: int) -> None:
+    world = World(lambda now: 2.6 if now.timestamp() % period_s < period_s / 2 else 1.4, GOALS[:1])
+    world.run(8 * HOUR_S)
+    assert_bounded(world, boundaries=0)
+
+
+def test_noise_a_step_and_a_ramp() -> None:
+    noise = random.Random(7)
+    for rate in (
+        lambda _now: noise.uniform(1.0, 2.6),
+        lambda now: 1.0 if now.hour < 4 else 3.0,
+        lambda now: 0.5 + 3.4 * (now - MONDAY) / timedelta(hours=8),
+    ):
+        world = World(rate, [always(TTFT)])
+        world.run(8 * HOUR_S)
+        assert_bounded(world, boundaries=0)
+        assert world.ttft_s <= 2 or world.runs == topology(4)
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(days=400)])
+def test_a_clock_that_jumps(jump: timedelta) -> None:
+    """Into a window and out of it again, every minute for a quarter of an hour."""
+    world = World(declared, GOALS, begins=MONDAY + timedelta(hours=6))
+    for _ in range(15):
+        world.run(60)
+        world.wall_off = jump - world.wall_off
+    world.wall_off = timedelta(0)
+    world.run(HOUR_S)
+    assert len(world.switches) <= 2 + 15 * 60 / world.rules.dwell_s
+    world.run(10 * HOUR_S)
+    assert world.runs == topology(4)
+
+
+@pytest.mark.parametrize("begins", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])
+def test_days_on_which_clocks_change(begins: datetime) -> None:
+    night = RecurringWindow(("sat", "sun", "mon"), "01:00", "04:00", "Europe/Berlin")
+    world = World(lambda _now: 1.5, [always(replace(TTFT, window="batch"))], {"batch": night}, begins=begins)
+    world.run(4 * DAY_S, every_s=60)
+    assert world.switches == []
+
+
+def random_week(seed: int) -> World:
+    """A week of a load that follows the day, with bursts and holes."""
+    rng = random.Random(seed)
+    bursts = [(rng.uniform(0, 7 * 24), rng.uniform(0.1, 2), rng.choice([0, 0.3, 2, 3])) for _ in range(12)]
+    phase = rng.uniform(0, math.tau)
+
+    def rate(now: datetime) -> float:
+        hour = (now - MONDAY) / timedelta(hours=1)
+        factor = math.prod(times for begins, lasts, times in bursts if begins <= hour < begins + lasts)
+        return declared(now) * factor * (1 + 0.2 * math.sin(hour * 5 + phase)) * rng.uniform(0.9, 1.1)
+
+    return World(rate, GOALS)
+
+
+def assert_bounded(world: World, boundaries: int) -> None:
+    """Two switches for each boundary of a window, and one beside it in a dwell time."""
+    by_window = [at for at, cause, _ in world.switches if cause == "window"]
+    others = [at for at, cause, _ in world.switches if cause in {"rescue", "return", "saving"}]
+    assert len(by_window) + causes(world).count("roll_back") <= 2 * boundaries + len(others)
+    assert all((b - a).total_seconds() >= world.rules.dwell_s for a, b in pairwise(others))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_weeks(seed: int) -> None:
+    world = random_week(seed)
+    world.run(7 * DAY_S, every_s=300)
+    assert_bounded(world, boundaries=10)
+    assert causes(world).count("window") >= 9
+
+
+RULES_FOR_AN_HOUR = Rules(dwell_s=60, calm_s=60, probation_s=30)
+
+
+def test_every_tick_of_a_day() -> None:
+    world = replace_rules(random_week(100), RULES_FOR_AN_HOUR)
+    world.run(DAY_S / 4)
+    assert_bounded(world, boundaries=1)
+
+
+def replace_rules(world: World, rules: Rules) -> World:
+    return World(world.rate, GOALS, WINDOWS, rules)

@@ -1,0 +1,207 @@
+"""A service in virtual time: a keeper, topologies that hold so many requests a second, and a load that moves as it likes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from intent.models import Goal, Objective, RecurringWindow, Window
+from runtime.capabilities import Capabilities
+from runtime.models import LayerRange, Precision, Stage, Topology
+from selector.models import Infeasible, Plan, Prediction, Switch, Workload
+from service.promises.agenda import Promised, Segment
+from service.promises.attainment import Sample
+from service.promises.decide import Past, Rules
+from service.promises.keeper import Found, Keeper, Seen
+from service.promises.planner import Outlook
+from service.promises.watch import Observation, rounded
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+PEAK = RecurringWindow(("mon", "tue", "wed", "thu", "fri"), "09:00", "21:00", "UTC")
+NIGHT = RecurringWindow(("mon", "tue", "wed", "thu", "fri"), "21:00", "09:00", "UTC")
+WINDOWS: dict[str, Window] = {"peak": PEAK, "off_peak": NIGHT}
+DECLARED = {"peak": 7.0, "off_peak": 1.5, "always": 1.5}
+PER_DEVICE_RPS = 2.0
+TTFT = Objective("ttft", "<=", "P99 TTFT < 2s", "p99", 2.0, "s")
+UTIL = Objective("gpu_util", ">=", "utilisation over 40 %", value=0.4, unit="ratio", window="off_peak")
+PREPARE_S, STOP_S = 40.0, 0.01
+
+
+def topology(num_devices: int) -> Topology:
+    stage = Stage("CPU", tuple(range(num_devices)), LayerRange(0, 8), Precision("fp32", "fp32", "fp32"))
+    return Topology((stage,))
+
+
+SIZES = {str(topology(size)): topology(size) for size in (1, 2, 4)}
+
+
+def load(rate_rps: float) -> Workload:
+    return Workload(rate_rps, 10, 10, 4)
+
+
+@dataclass
+class Capacities:
+    """Plans as ``Planner`` makes them: P99 TTFT is 2 s where a topology is asked for all that it holds."""
+
+    declared: Mapping[str, float] = field(default_factory=lambda: DECLARED)
+
+    def agenda(
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+    ) -> list[Outlook]:
+        found = list[Outlook]()
+        for number, segment in enumerate(segments):
+            outlook = self.outlook(segment, now, engine)
+            if number and outlook.plan:
+                back = self.outlook(segments[number - 1], outlook.plan.target, engine).plan
+                outlook = replace(outlook, is_early=back is not None and back.target == outlook.plan.target)
+            found.append(outlook)
+            now = outlook.plan.target if outlook.plan else now
+        return found
+
+    def outlook(
+        self,
+        segment: Segment,
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        workload: Workload | None = None,
+        closely: bool = True,
+    ) -> Outlook:
+        asked = workload or self.workload(segment)
+        fits = [
+            one
+            for one in SIZES.values()
+            if all(self._holds(goal, one, asked, engine) for goal in segment.goals)
+        ]
+        target = now if now in fits else next(iter(fits), None)
+        if target is None:
+            return Outlook(segment, asked, Infeasible(("too much",), None), is_simulated=True)
+        return Outlook(segment, asked, self._plan(now, target, asked), is_simulated=True)
+
+    def workload(self, segment: Segment) -> Workload:
+        return load(self.declared.get(next(iter(segment.windows), "always"), 1.5))
+
+    def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction:
+        sustained = PER_DEVICE_RPS * len(topology.devices)
+        ttft_s = dict.fromkeys(("mean", "p99"), 2 * workload.rate_rps / sustained)
+        return Prediction(
+            ttft_s=ttft_s,
+            tpot_s={},
+            e2e_s={},
+            throughput_tok_s=sustained * workload.output_tokens,
+            gpu_util=min(1.0, workload.rate_rps / sustained),
+            usd_per_hour=float(len(topology.devices)),
+            batch=4,
+            quality_loss=0.0,
+            error_band=0.1,
+            source="analytic",
+            devices=len(topology.devices),
+        )
+
+    def _holds(self, goal: Goal, one: Topology, asked: Workload, engine: Capabilities | None) -> bool:
+        predicted = self.prediction(one, asked, engine)
+        if not isinstance(goal, Objective) or goal.value is None:
+            return True
+        if goal.metric == "gpu_util":
+            return predicted.gpu_util >= goal.value
+        return predicted.ttft_s["p99"] <= goal.value
+
+    def _plan(self, now: Topology | None, target: Topology, asked: Workload) -> Plan:
+        return Plan(
+            id="",
+            intent_id="",
+            generation=0,
+            model="m",
+            window="",
+            now=now,
+            target=target,
+            prediction=self.prediction(target, asked, None),
+            now_prediction=None,
+            runner_up=None,
+            reasons=(),
+            switch=Switch("shadow", PREPARE_S, STOP_S, STOP_S, None),
+        )
+
+
+@dataclass
+class World:
+    """What runs, and what is asked of it; ``speed`` is how fast a topology is by what is predicted."""
+
+    rate: Callable[[datetime], float]
+    promised: Sequence[Promised]
+    windows: Mapping[str, Window] = field(default_factory=lambda: WINDOWS)
+    rules: Rules = field(default_factory=Rules)
+    speed: Mapping[int, float] = field(default_factory=dict)
+    runs: Topology = field(default_factory=lambda: topology(1))
+    begins: datetime = MONDAY
+    switches: list[tuple[datetime, str, str]] = field(default_factory=list)
+    """When, why, and to what."""
+    verdicts: list[str] = field(default_factory=list)
+    is_dead: bool = False
+    aborts: bool = False
+    wall_off: timedelta = timedelta(0)
+    now_s: float = 0.0
+    samples: list[Sample] = field(default_factory=list)
+    missed_s: float = 0.0
+    """For so long a goal was missed, as clients measure it."""
+
+    def __post_init__(self) -> None:
+        self.keeper = Keeper("m", self.windows, Capacities(), self.rules)
+        self.keeper.promise(self.promised)
+
+    @property
+    def now(self) -> datetime:
+        return self.begins + timedelta(seconds=self.now_s) + self.wall_off
+
+    def tick(self, after_s: float) -> Found:
+        """Let so many seconds pass, then look."""
+        self.now_s += after_s
+        found = self.keeper.look(seen := self.seen(after_s))
+        if found.judgement:
+            self.verdicts.append(found.judgement.verdict)
+        if found.decision.kind == "switch":
+            self._switch(found, seen)
+        return found
+
+    def run(self, seconds: float, every_s: float = 15) -> None:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.tick(every_s)
+
+    @property
+    def ttft_s(self) -> float:
+        """Of every request now."""
+        size = len(self.runs.devices)
+        return 2 * self.rate(self.now) / (PER_DEVICE_RPS * size * self.speed.get(size, 1.0))
+
+    def seen(self, after_s: float) -> Seen:
+        rate, ttft_s = self.rate(self.now), self.ttft_s
+        if not self.is_dead:
+            times = [self.now_s - after_s * n / 12 for n in range(12)] if rate else []
+            self.samples = [one for one in self.samples if one.at_s > self.now_s - 300]
+            self.samples += [Sample("ttft", "", at_s, ttft_s) for at_s in sorted(times)]
+            self.newest_s = self.now_s
+        observed = Observation(
+            at_s=getattr(self, "newest_s", self.now_s),
+            load=load(rounded(rate)) if rate else None,
+            answered_rps=rate,
+            answered_tok_s=10 * rate,
+            samples=tuple(self.samples),
+        )
+        switched_s = [at.timestamp() for at, _, _ in self.switches]
+        return Seen(self.now, self.now_s, self.runs, None, observed, switched_s)
+
+    def _switch(self, found: Found, seen: Seen) -> None:
+        decision = found.decision
+        assert decision.target is not None
+        assert decision.cause is not None
+        if found.plan is not None:
+            assert str(found.plan.target) == decision.target
+        self.switches.append((self.now, decision.cause, decision.target))
+        left, self.runs = self.runs, self.runs if self.aborts else SIZES[decision.target]
+        self.now_s += PREPARE_S
+        past = Past(self.now_s, str(left), decision.target, decision.cause, is_done=not self.aborts)
+        self.keeper.switched(past, found.segment, left, seen)
+
+
+def always(goal: Objective, said: datetime = MONDAY) -> Promised:
+    return Promised("intent-1", goal, said)
