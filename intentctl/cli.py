@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl import access, operations
+from intentctl import access, operations, promises
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -39,6 +39,18 @@ app.add_typer(access.audit, name="audit")
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
 app.command("history")(operations.history)
+for command in (
+    promises.intents,
+    promises.activate,
+    promises.retire,
+    promises.agenda,
+    promises.load,
+    promises.report,
+    promises.pause,
+    promises.resume,
+    promises.mode,
+):
+    app.command()(command)
 
 
 def _moment(said: str | None) -> str | None:
@@ -93,11 +105,13 @@ def say(
     deployment: Deployment = None,
     yes: Yes = False,
     no_input: NoInput = False,
+    replace: promises.Replace = None,
 ) -> None:
-    """Plan for TEXT, then ask to apply."""
+    """Plan for TEXT, show the time ahead, then ask to keep it."""
     from intentctl import commands
 
-    commands.say(commands.source(where, deployment), text, output, commands.Consent(yes, no_input))
+    consent = commands.Consent(yes, no_input, replaces=tuple(replace or ()))
+    commands.say(commands.source(where, deployment), text, output, consent)
 
 
 @app.command()
@@ -337,18 +351,34 @@ def profile(
     profiling.run(commands.service(where), output, out, profiling.Asked(model, like), Design(rounds=rounds))
 
 
+@dataclass(frozen=True)
+class InSpiteOf:
+    """Refusals that somebody knows of, and applies a plan all the same."""
+
+    now: Annotated[bool, typer.Option("--now", help="Apply it although its window does not hold now.")] = (
+        False
+    )
+    override: Annotated[
+        bool, typer.Option("--override", help="Apply it although a promise forbids switches now.")
+    ] = False
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """As the service calls them."""
+        said = {"outside_window": self.now, "reconfiguration_limited": self.override}
+        return frozenset(code for code, is_said in said.items() if is_said)
+
+
 @app.command()
 @spread
 def apply(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    in_spite_of: InSpiteOf,
     output: Output = Form.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; touch nothing.")] = False,
-    now: Annotated[
-        bool, typer.Option("--now", help="Apply it although its window does not hold now.")
-    ] = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
     """Switch the running service to a plan's target."""
@@ -358,8 +388,7 @@ def apply(
     if dry_run:
         operations.preflight(service, plan_id, output)
         return
-    seen = frozenset({"outside_window"} if now else ())
-    commands.apply(service, plan_id, output, commands.Consent(yes, no_input, seen), timeout)
+    commands.apply(service, plan_id, output, commands.Consent(yes, no_input, in_spite_of.codes), timeout)
 
 
 @app.command()

@@ -56,6 +56,19 @@ from service.documents.plans import (
 )
 from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code, Problem
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    AgendaQuery,
+    AgendaRequest,
+    ControlDocument,
+    ControlRequest,
+    LoadsDocument,
+    PromiseDocument,
+    PromisesDocument,
+    ReportDocument,
+    ReportQuery,
+)
 from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 from service.errors import ServiceError
 
@@ -220,6 +233,40 @@ class Client:
     def health(self) -> Health:
         """As the protocol says."""
         return self._read(Health, "GET", "/healthz")
+
+    def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
+        """As the protocol says."""
+        if isinstance(asked, AgendaQuery):
+            return self._read(AgendaDocument, "GET", f"/v1/agenda?{_query(asked)}")
+        return self._read(AgendaDocument, "POST", "/v1/agenda:preview", asked)
+
+    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+        """As the protocol says."""
+        return self._read(PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:activate", asked)
+
+    def retire(self, intent_id: str) -> PromiseDocument:
+        """As the protocol says."""
+        return self._read(PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:retire")
+
+    def promises(self) -> PromisesDocument:
+        """As the protocol says."""
+        return self._read(PromisesDocument, "GET", "/v1/promises")
+
+    def control(self) -> ControlDocument:
+        """As the protocol says."""
+        return self._read(ControlDocument, "GET", "/v1/controller")
+
+    def set_control(self, asked: ControlRequest) -> ControlDocument:
+        """As the protocol says."""
+        return self._read(ControlDocument, "POST", "/v1/controller", asked)
+
+    def load(self) -> LoadsDocument:
+        """As the protocol says."""
+        return self._read(LoadsDocument, "GET", "/v1/load")
+
+    def report(self, asked: ReportQuery) -> ReportDocument:
+        """As the protocol says."""
+        return self._read(ReportDocument, "GET", f"/v1/report?{_query(asked)}")
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:
         """As the protocol says."""

@@ -39,6 +39,8 @@ class Consent:
     never_ask: bool
     to: frozenset[str] = frozenset()
     """Codes of refusals that this is said in spite of."""
+    replaces: tuple[str, ...] = ()
+    """Active intents that what is said takes the place of."""
 
 
 def service(place: Place) -> Client:
@@ -170,7 +172,7 @@ def make_plan(
         render.grid(render.intent_rows(intent))
     if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:
         kept = source.keep(intent.text).id
-    while intent.outcome is Outcome.CLARIFY and consent is not None and _can_ask(consent):
+    while intent.outcome is Outcome.CLARIFY and consent is not None and can_ask(consent):
         intent = _answered(source, intent, kept)
         render.grid(render.intent_rows(intent))
     if form is not Form.TABLE and intent.outcome is not Outcome.OK:
@@ -186,7 +188,8 @@ def make_plan(
     return answer
 
 
-def _can_ask(consent: Consent) -> bool:
+def can_ask(consent: Consent) -> bool:
+    """Whether there is a person to ask."""
     return not consent.never_ask and sys.stdin.isatty()
 
 
@@ -212,25 +215,34 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
 
 
 def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
-    """Plan for a text, then apply it if a person says yes.
+    """Plan for a text; if a person says yes, apply an act, or keep a promise from now on.
 
     Raises:
         CommandError: the outcome is not ok, or nobody agreed.
         ServiceError: it cannot be planned for, was refused, or the switch was given up; or no service was asked.
     """
+    from intentctl import keeping
+
     answer = make_plan(source, text, form, consent)
     if form is Form.TABLE:
         render.grid(render.plans_rows(answer.plans))
-    changing = [plan for plan in answer.plans if plan.changes]
-    operations: list[OperationDocument] = []
+    said = keeping.Said()
     try:
-        operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
+        if any(plan.kind == "promise" for plan in answer.plans):
+            keeping.keep(source, answer.plans, form, consent, said)
+        else:
+            said.operations = _switch(source, _changing(answer.plans), consent, SWITCH_TIMEOUT_S)
     finally:
+        operations = said.operations
         rows = [row for operation in operations for row in render.operation_rows(operation)]
         one = operations[0] if len(operations) == 1 else None
         document = {**answer.model_dump(mode="json"), "operation": one, "operations": operations}
-        render.emit(document, form, rows)
+        render.emit({**document, "promise": said.promise, "agenda": said.agenda}, form, rows)
     _check_operations(operations)
+
+
+def _changing(plans: Sequence[PlanDocument]) -> list[PlanDocument]:
+    return [plan for plan in plans if plan.changes]
 
 
 def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
@@ -253,17 +265,24 @@ def _switch(
         source.apply(plans[0].id)  # says that there is none to apply it, before anybody is asked
     agreed = []
     for plan in plans:
-        agreed.append((plan.id, [*_acknowledged(plan, consent), *sorted(consent.to)]))
+        agreed.append((plan.id, [*acknowledged(plan, consent), *sorted(consent.to)]))
         _ask(plan, consent)
     operations: list[OperationDocument] = []
     try:
-        for plan_id, acknowledged in agreed:
-            operations.append(source.apply(plan_id, acknowledged))
-        return [_to_its_end(source, operation, timeout_s) for operation in operations]
+        for plan_id, seen in agreed:
+            operations.append(source.apply(plan_id, seen))
+        return to_their_ends(source, operations, timeout_s)
     except (KeyboardInterrupt, ServiceError):
         for operation in operations:
             render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")
         raise
+
+
+def to_their_ends(
+    source: Operator, operations: Sequence[OperationDocument], timeout_s: float
+) -> list[OperationDocument]:
+    """Operations when they are done."""
+    return [_to_its_end(source, operation, timeout_s) for operation in operations]
 
 
 def approve(
@@ -278,7 +297,7 @@ def approve(
     plan = service.saved_plan(plan_id)
     if form is Form.TABLE:
         render.talk_rows(render.plan_rows(plan))
-    seen = _acknowledged(plan, consent)
+    seen = acknowledged(plan, consent)
     _ask(plan, consent, "Approve")
     asked = ApproveRequest(digest=plan.digest, minutes=minutes, acknowledge=seen, note=note)
     _emit_approval(service.approve(plan_id, asked), form)
@@ -357,14 +376,13 @@ def watch(service: Operator, form: Form) -> None:
     Raises:
         CommandError: ``unreachable`` when the service ends.
     """
+    from intentctl import keeping
+
     for event in service.watch():
         if form is not Form.TABLE:
             render.emit_line(event)
-        elif isinstance(event.data, OperationDocument):
-            render.line(f"{event.data.id}  {event.data.phase}  {render.copied(event.data)}")
         else:
-            state = event.data
-            render.line(f"topology  {state.model}: {state.topology.shape}, generation {state.generation}")
+            render.line(keeping.event_words(event.data))
     raise failure("unreachable", "the service has ended")
 
 
@@ -430,7 +448,7 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def _acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
+def acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
     """The codes of findings that a person has seen just now; ``--yes`` is no person.
 
     Raises:
@@ -444,7 +462,7 @@ def _acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
                 f"{plan.id} was not applied: {said} A person has to see this; --yes does not say so. "
                 f"At a terminal: intentctl apply {plan.id}",
             )
-        if not _says_yes(f"{said}\nApply what else was said? [y/N] "):
+        if not says_yes(f"{said}\nApply what else was said? [y/N] "):
             raise failure("finding_not_acknowledged", f"{plan.id} was not applied")
     return sorted({finding.code for finding in plan.to_acknowledge})
 
@@ -456,11 +474,12 @@ def _ask(plan: PlanDocument, consent: Consent, what: str = "Apply") -> None:
     if consent.never_ask or not sys.stdin.isatty():
         raise failure("not_approved", f"{plan.id} was not {done}: nobody can be asked; say yes with --yes")
     shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
-    if not _says_yes(f"{what} {plan.id} ({visible(shapes)})? [y/N] "):
+    if not says_yes(f"{what} {plan.id} ({visible(shapes)})? [y/N] "):
         later = f"intentctl {what.lower()} {plan.id}"
         raise failure("not_approved", f"{plan.id} was not {done}; later: {later}")
 
 
-def _says_yes(question: str) -> bool:
+def says_yes(question: str) -> bool:
+    """What a person answers."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -156,7 +156,7 @@ def problem_rows(infeasible: InfeasibleDocument | None) -> list[Row]:
     rows = _left_out(infeasible)
     rows += [("why", reason) for reason in infeasible.reasons]
     if nearest := infeasible.nearest:
-        rows.append(("nearest", f"{_topology(nearest.topology)}: {_prediction(nearest.prediction)}"))
+        rows.append(("nearest", f"{_topology(nearest.topology)}: {prediction(nearest.prediction)}"))
     return [*rows, *(("feasible", target) for target in infeasible.feasible_targets)]
 
 
@@ -239,9 +239,9 @@ def plan_rows(plan: PlanDocument) -> list[Row]:
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
     rows += [("could save", offer) for offer in plan.offers]
-    rows.append(("predicted", _prediction(plan.prediction)))
+    rows.append(("predicted", prediction(plan.prediction)))
     if plan.now_prediction and plan.changes:
-        rows.append(("today", _prediction(plan.now_prediction)))
+        rows.append(("today", prediction(plan.now_prediction)))
     if found := plan.simulation:
         words = f"TTFT {_latency(found.ttft_s)}, TPOT {_latency(found.tpot_s)}"
         rows.append(("simulated", f"{words} over {found.requests} requests in virtual time"))
@@ -262,7 +262,8 @@ def _topology(topology: TopologyDocument | None) -> str:
     return "nothing" if topology is None else f"{topology.shape}  {topology.text}"
 
 
-def _prediction(prediction: PredictionDocument) -> str:
+def prediction(prediction: PredictionDocument) -> str:
+    """What a topology is predicted to do, in a line."""
     parts = [
         f"TTFT {_latency(prediction.ttft_s)}",
         f"TPOT {_latency(prediction.tpot_s)}",

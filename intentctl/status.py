@@ -41,6 +41,8 @@ EXIT_OF_CODE: Mapping[str, Exit] = {
     "forbidden": Exit.FORBIDDEN,
     "finding_not_acknowledged": Exit.NOT_APPROVED,
     "outside_window": Exit.NOT_APPROVED,
+    "reconfiguration_limited": Exit.NOT_APPROVED,
+    "not_a_promise": Exit.REJECTED,
     "unreachable": Exit.UNREACHABLE,
     "stopping": Exit.UNREACHABLE,
     "timed_out": Exit.TIMED_OUT,

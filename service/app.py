@@ -22,6 +22,7 @@ from service.idempotency import PARAMETER, REFUSALS
 from service.kept_answers import KeptAnswers
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
+from service.promise_routes import promise_routes
 from service.repeatable import SECRET, Repeats
 from service.routes import routes
 from service.served import Served
@@ -119,6 +120,7 @@ def control_api() -> FastAPI:
     )
     app.include_router(routes)
     app.include_router(operation_routes)
+    app.include_router(promise_routes)
     _handle_errors(app)
     return app
 

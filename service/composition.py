@@ -17,8 +17,11 @@ from service.lock import take_lock
 from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
 from service.profiles import load_profiles
+from service.promises.active import Active
+from service.promises.office import Promises, keep_promises
+from service.promises.watch import Watch
 from service.restart import begin, close_unfinished
-from service.serving import Serving
+from service.serving import Kept, Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
 
@@ -36,6 +39,7 @@ class Composition:
     """Of each model's devices."""
     llm: LlmSettings | None
     access: Access
+    promises: Promises
     clients: ClientMetrics = field(default_factory=ClientMetrics)
 
 
@@ -60,15 +64,17 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         profiles = {
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
         }
-        servings = {}
+        kept = Kept(store, events, Active(store, deployment))
+        servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
             beginning = begin(store, deployment, model)
             engine = await engines.start(model, beginning.topology)
             stack.push_async_callback(engine.close)
-            kept = store, events
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
-            servings[model.name] = await stack.enter_async_context(served)
-        yield Composition(deployment, servings, store, events, profiles, llm, access)
+            servings[model.name], watches[model.name] = await stack.enter_async_context(served)
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access)
+        promises = await stack.enter_async_context(keeping)
+        yield Composition(deployment, servings, store, events, profiles, llm, access, promises)
 
 
 @asynccontextmanager
@@ -77,17 +83,18 @@ async def serve(
     model: ServedModel,
     engine: Engine,
     tokenizer: Tokenizer,
-    kept: tuple[Store, EventBus],
+    kept: Kept,
     origin: str,
-) -> AsyncIterator[Serving]:
+) -> AsyncIterator[tuple[Serving, Watch]]:
     """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches.
 
     ``origin`` says why the engine runs the topology that it does.
     """
     metrics = Metrics(model.name)
-    async with Router(engine, tokenizer, observers=metrics) as router:
-        serving = Serving(deployment, model, engine, router, *kept, metrics, origin)
+    watch = Watch(metrics)
+    async with Router(engine, tokenizer, observers=watch) as router:
+        serving = Serving(deployment, model, engine, router, kept, metrics, origin)
         try:
-            yield serving
+            yield serving, watch
         finally:
             await serving.close()

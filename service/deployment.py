@@ -25,9 +25,11 @@ from service.access.auth import Auth, read_auth
 from service.access.policy import Approval, read_approval
 from service.clients import ClientLimits, read_clients
 from service.documents.problems import Code, Detail
+from service.documents.promises import Mode
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, Section, read
 from service.models import ServedModel, read_models
+from service.promises.decide import Rules
 
 CPU = "CPU"
 """The kind whose figures are measured on the machine itself."""
@@ -63,6 +65,10 @@ class Deployment:
     clients: ClientLimits
     auth: Auth
     approval: Approval
+    mode: Mode
+    """Of the controller where nobody has said another."""
+    rules: Rules
+    """How patient it is."""
     llm: LlmEndpoint | None
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
@@ -152,6 +158,8 @@ def load(file: Path) -> Deployment:
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
         auth=read_auth(source),
         approval=_approval(source),
+        mode=data.get("mode", "recommend"),
+        rules=Rules(**data.get("promises", {})),
         llm=_llm(source, models),
         profiles=_profiles(source, cluster),
         timezone=timezone,

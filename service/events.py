@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
-from service.documents.operations import OperationDocument
-from service.documents.state import Event, Kind, StateDocument
+from service.documents.state import Event, Happened, Kind
 from service.errors import StoreError
 from service.store import Store
 
@@ -25,7 +24,7 @@ class _Said:
     """What waits to be told."""
 
     event: Kind
-    data: OperationDocument | StateDocument
+    data: Happened
     is_kept: bool
 
 
@@ -66,11 +65,11 @@ class EventBus:
         await self._keeper
         self.close()
 
-    def publish(self, event: Kind, data: OperationDocument | StateDocument) -> None:
+    def publish(self, event: Kind, data: Happened) -> None:
         """Keep something, then tell every subscriber. Never waits."""
         self._untold.put_nowait(_Said(event, data, is_kept=True))
 
-    def mention(self, event: Kind, data: OperationDocument | StateDocument) -> None:
+    def mention(self, event: Kind, data: Happened) -> None:
         """Tell something to those who listen now; it has no number and is not kept. Never waits."""
         self._untold.put_nowait(_Said(event, data, is_kept=False))
 

@@ -2,9 +2,9 @@
 # ruff: noqa: ARG002 - without a service some methods of the protocol can only refuse
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pydantic import JsonValue
 
@@ -53,6 +53,19 @@ from service.documents.plans import (
 )
 from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    AgendaQuery,
+    AgendaRequest,
+    ControlDocument,
+    ControlRequest,
+    LoadsDocument,
+    PromiseDocument,
+    PromisesDocument,
+    ReportDocument,
+    ReportQuery,
+)
 from service.documents.state import (
     Event,
     Health,
@@ -64,6 +77,10 @@ from service.errors import RefusedError
 from service.models import ServedModel
 from service.profiles import load_profiles
 from service.settings import llm_settings, read_settings
+
+if TYPE_CHECKING:
+    from service.promises.agenda import Promised
+    from service.promises.cases import Here
 
 T = TypeVar("T")
 
@@ -117,7 +134,7 @@ class FromFile:
             "to_acknowledge": seen,
             "kind": usecases.kind_of(intent),
         }
-        said = self._said(asked, intent)
+        said = self._first_said(asked.intent_id, intent)
         made = [self._plan(intent, model, asked, intent_id, said) for model in models]
         plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
@@ -229,6 +246,40 @@ class FromFile:
         """Needs a service."""
         self._refuse("there is no audit here")
 
+    def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
+        """As the protocol says; it starts from the deployment's ``start`` topologies."""
+        ahead = timedelta(hours=asked.hours)
+        now = self._clock(asked.now if isinstance(asked, AgendaRequest) else None)
+        return self._here().agenda(self._promised(asked, now), now, ahead)
+
+    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+        """Needs a service."""
+        self._refuse(f"{intent_id} was not activated")
+
+    def retire(self, intent_id: str) -> PromiseDocument:
+        """Needs a service."""
+        self._refuse(f"{intent_id} was not retired")
+
+    def promises(self) -> PromisesDocument:
+        """Needs a service."""
+        self._refuse("nothing is promised here")
+
+    def control(self) -> ControlDocument:
+        """Needs a service."""
+        self._refuse("there is no controller here")
+
+    def set_control(self, asked: ControlRequest) -> ControlDocument:
+        """Needs a service."""
+        self._refuse("there is no controller here")
+
+    def load(self) -> LoadsDocument:
+        """Needs a service."""
+        self._refuse("nothing runs here")
+
+    def report(self, asked: ReportQuery) -> ReportDocument:
+        """Needs a service."""
+        self._refuse("nothing is promised here")
+
     def export_openslo(self, wish: WishRequest) -> ExportDocument:
         """As the protocol says."""
         return openslo.exported(self._wished(wish, None)[0], self._deployment)
@@ -236,6 +287,31 @@ class FromFile:
     def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
         """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
+
+    def _promised(self, asked: AgendaRequest | AgendaQuery, now: datetime) -> "list[Promised]":
+        """What is promised, and a wish beside it."""
+        from service.promises.cases import seen_with  # here, for words alone need not wait for numpy
+
+        beside = self._active()
+        if isinstance(asked, AgendaQuery):
+            return beside
+        intent, _ = self._wished(asked, asked.now)
+        said = self._first_said(asked.intent_id, intent) or [now] * len(intent.goals)
+        others = [one for one in beside if one.intent_id != asked.intent_id]
+        return seen_with(asked.intent_id or "this", intent, said, others, self._here())
+
+    def _active(self) -> "list[Promised]":
+        """What is promised already."""
+        return []
+
+    def _here(self) -> "Here":
+        """What is planned for, and who plans."""
+        from service.promises.cases import Here
+        from service.promises.planner import Planner
+
+        models = self._deployment.models
+        planners = {model.name: Planner(self._deployment, model, self._profiles(model)) for model in models}
+        return Here(self._deployment, planners, {model.name: self._situation(model) for model in models})
 
     def _plan(
         self,
@@ -289,7 +365,7 @@ class FromFile:
         """The version of an intent that is kept which can be planned for."""
         return self.intent(intent_id)
 
-    def _said(self, asked: PlanRequest, intent: Intent) -> Sequence[datetime]:
+    def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
         """When each goal was said; nothing: just now."""
         return ()
 

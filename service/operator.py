@@ -43,6 +43,19 @@ from service.documents.plans import (
     WishRequest,
 )
 from service.documents.preflight import PreflightDocument
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    AgendaQuery,
+    AgendaRequest,
+    ControlDocument,
+    ControlRequest,
+    LoadsDocument,
+    PromiseDocument,
+    PromisesDocument,
+    ReportDocument,
+    ReportQuery,
+)
 from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
 
 
@@ -176,6 +189,38 @@ class Operator(Protocol):
 
     def verify_audit(self, head: str | None = None) -> VerdictDocument:
         """Whether the audit is what it was, and what it was at a head that was kept."""
+        ...
+
+    def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
+        """The time ahead with what is promised, and with a wish beside it where one is asked about. Changes nothing."""
+        ...
+
+    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+        """Keep an intent from now on, until it is superseded, retired or expired."""
+        ...
+
+    def retire(self, intent_id: str) -> PromiseDocument:
+        """Keep an intent no longer."""
+        ...
+
+    def promises(self) -> PromisesDocument:
+        """Intents that were activated, newest first."""
+        ...
+
+    def control(self) -> ControlDocument:
+        """How the controller stands to what it is to do."""
+        ...
+
+    def set_control(self, asked: ControlRequest) -> ControlDocument:
+        """Change that: its mode, or whether it is paused."""
+        ...
+
+    def load(self) -> LoadsDocument:
+        """What is asked of each model now, and how it is served."""
+        ...
+
+    def report(self, asked: ReportQuery) -> ReportDocument:
+        """What came of the promises."""
         ...
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:

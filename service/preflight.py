@@ -35,6 +35,8 @@ class Standing:
     streams: int
     num_blocks: int
     """KV blocks of what runs."""
+    barred: str
+    """Why what is promised forbids a switch now."""
 
 
 def preflight(plan: PlanDocument, place: targets.Place, standing: Standing) -> PreflightDocument:
@@ -79,9 +81,11 @@ def _refusals(
     if isinstance(consent, RefusedError):
         yield consent
     yield from usecases.staleness(plan, standing.applied_by, place.situation)
+    said = consents.Consent("nobody", frozenset(has_seen)) if isinstance(consent, RefusedError) else consent
     for refuse in (
         partial(usecases.refuse_unacknowledged, plan, has_seen),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
+        partial(consents.refuse_barred, plan, standing.barred, said),
     ):
         try:
             refuse()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from intent.models import Intent
@@ -45,11 +45,20 @@ from service.documents.operations import OperationDocument, UndoDocument
 from service.documents.plans import (
     PlanAnswer,
     PlanDocument,
-    PlanRequest,
     When,
 )
 from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
+from service.documents.promises import (
+    ActivateRequest,
+    ControlDocument,
+    ControlRequest,
+    LoadsDocument,
+    PromiseDocument,
+    PromisesDocument,
+    ReportDocument,
+    ReportQuery,
+)
 from service.documents.state import (
     Event,
     Health,
@@ -60,6 +69,9 @@ from service.documents.state import (
 from service.errors import RefusedError
 from service.inprocess import FromFile
 from service.models import ServedModel
+from service.promises import cases as promise_cases
+from service.promises.agenda import Promised
+from service.promises.cases import Here
 
 if TYPE_CHECKING:
     from service.composition import Composition
@@ -126,6 +138,7 @@ class Served(FromFile):
             operation=serving.operation.id if serving.operation else None,
             streams=serving.router.num_streams,
             num_blocks=self._in_loop(serving.engine.stats()).total_blocks,
+            barred=serving.barred(),
         )
         return preflights.preflight(plan, self._placed(serving.model), standing)
 
@@ -214,6 +227,60 @@ class Served(FromFile):
         """As the protocol says."""
         return cases.verify_audit(self._parts.access, head)
 
+    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+        """As the protocol says."""
+        promises = self._parts.promises
+        made = promise_cases.activate(
+            self._settled(intent_id), asked, promises.active, self._here(), self._acts, self._store
+        )
+        self._promised_anew(made)
+        return made
+
+    def retire(self, intent_id: str) -> PromiseDocument:
+        """As the protocol says."""
+        ended = promise_cases.retire(intent_id, self._parts.promises.active, self._acts, self._store)
+        self._promised_anew(ended)
+        return ended
+
+    def promises(self) -> PromisesDocument:
+        """As the protocol says."""
+        return PromisesDocument(promises=tuple(self._parts.promises.active.book.promises(active=False)))
+
+    def control(self) -> ControlDocument:
+        """As the protocol says."""
+        return self._parts.promises.control()
+
+    def set_control(self, asked: ControlRequest) -> ControlDocument:
+        """As the protocol says."""
+        promises = self._parts.promises
+        promises.refuse_mode(asked.mode)
+        with self._store.transaction():
+            promises.active.set_control(mode=asked.mode, paused=asked.paused)
+            self._acts.note(
+                "control.set", "controller", after=asked.model_dump(mode="json", exclude_none=True)
+            )
+        self._loop.call_soon_threadsafe(promises.wake)
+        stands = promises.control()
+        self._loop.call_soon_threadsafe(self._parts.events.publish, "control", stands)
+        return stands
+
+    def load(self) -> LoadsDocument:
+        """As the protocol says."""
+        promises = self._parts.promises
+        return LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
+
+    def report(self, asked: ReportQuery) -> ReportDocument:
+        """As the protocol says."""
+        promises, since = self._parts.promises, datetime.now(UTC) - timedelta(hours=asked.hours)
+        for runner in promises.runners.values():
+            runner.book()
+        return promise_cases.report(promises.active, self._here(), self._store, since)
+
+    def _promised_anew(self, promise: PromiseDocument) -> None:
+        """Tell of a promise, and have the loops look."""
+        self._loop.call_soon_threadsafe(self._parts.promises.wake)
+        self._loop.call_soon_threadsafe(self._parts.events.publish, "promise", promise)
+
     def intents(self, asked: PageRequest) -> IntentsDocument:
         """As the protocol says."""
         found = self._store.intents(asked.page)
@@ -249,8 +316,14 @@ class Served(FromFile):
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)
 
-    def _said(self, asked: PlanRequest, intent: Intent) -> Sequence[datetime]:
-        return intents.first_said(self._store, asked.intent_id, intent.goals) if asked.intent_id else ()
+    def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
+        return intents.first_said(self._store, intent_id, intent.goals) if intent_id else ()
+
+    def _active(self) -> list[Promised]:
+        return list(self._parts.promises.active.promised)
+
+    def _here(self) -> Here:
+        return self._parts.promises.here()
 
     def _situation(self, model: ServedModel) -> usecases.Situation:
         return self._parts.servings[model.name].situation()

@@ -3,6 +3,9 @@
 import asyncio
 import logging
 import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -11,7 +14,7 @@ from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
-from service.access.consent import Consent
+from service.access.consent import Consent, refuse_barred
 from service.access.office import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
@@ -24,6 +27,7 @@ from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
 from service.models import ServedModel
+from service.promises.active import Active
 from service.store import Store
 from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged, refuse_untimely
 
@@ -71,6 +75,15 @@ class StoreJournal:
             log.warning("a restart will not know what %s runs: %s", self._model, error)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What outlives a model's switches."""
+
+    store: Store
+    events: EventBus
+    active: Active
+
+
 class Serving:
     """What runs now; switches it from plan to plan, one at a time."""
 
@@ -80,8 +93,7 @@ class Serving:
         model: ServedModel,
         engine: Engine,
         router: Router,
-        store: Store,
-        events: EventBus,
+        kept: Kept,
         metrics: Metrics,
         origin: str,
     ) -> None:
@@ -90,22 +102,33 @@ class Serving:
         self.router = router
         self.metrics = metrics
         self._deployment = deployment
-        self._store = store
-        self._events = events
+        self._store = store = kept.store
+        self._events, self._active = kept.events, kept.active
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self._operation: OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
+        self._over = deque[OperationDocument](maxlen=64)
 
     def situation(self) -> Situation:
         """What a plan starts from."""
         return Situation(self.engine.topology, self._journal.generation, self.engine.capabilities)
 
+    def barred(self) -> str:
+        """Why what is promised forbids a switch now; empty: it does not. Blocks."""
+        return self._active.barred(self.model.name, datetime.now(UTC))
+
     @property
     def operation(self) -> OperationDocument | None:
         """The switch under way."""
         return self._operation
+
+    def take_ended(self) -> list[OperationDocument]:
+        """The operations that ended since the last call."""
+        ended = list(self._over)
+        self._over.clear()
+        return ended
 
     @property
     def state(self) -> StateDocument:
@@ -137,6 +160,7 @@ class Serving:
             refuse_stale(plan, applied_by, self.situation())
             refuse_unacknowledged(plan, consent.acknowledged)
             refuse_untimely(plan, self._deployment, consent.acknowledged)
+            refuse_barred(plan, await asyncio.to_thread(self.barred), consent)
             if self._operation is not None:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
@@ -262,6 +286,7 @@ class Serving:
             )
         finally:
             self._operation = None
+            self._over.append(operation)
             self._events.publish("operation", operation)
 
     async def _conclude(self, report: CutoverReport) -> None:

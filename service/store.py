@@ -116,6 +116,12 @@ class Store:
         with self.transaction() as session:
             return session.scalars(made.order_by(GenerationRow.id.desc()).limit(1)).first()
 
+    def generations(self, model: str) -> list[tuple[float, str]]:
+        """When each topology of a model began to run (unix seconds) and its text, oldest first."""
+        made = select(GenerationRow).where(GenerationRow.model == model).order_by(GenerationRow.id)
+        with self.transaction() as session:
+            return [(row.at_s, row.topology) for row in session.scalars(made)]
+
     def save_intent(self, intent_id: str, intent: Intent) -> None:
         """Keep an intent as version 1."""
         with self.transaction() as session:

@@ -167,3 +167,48 @@ class AnswerRow(Base):
     content_type: Mapped[str | None] = mapped_column(default=None)
     location: Mapped[str | None] = mapped_column(default=None)
     body: Mapped[bytes | None] = mapped_column(default=None)
+
+
+class PromiseRow(Base):
+    """An intent that was activated; its document is a ``PromiseDocument``."""
+
+    __tablename__ = "promises"
+    intent_id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    document: Mapped[Json]
+    activated_s: Mapped[float]
+
+
+class ControlRow(Base):
+    """How the controller stands to what it is to do: one row."""
+
+    __tablename__ = "control"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    mode: Mapped[str]
+    paused: Mapped[bool]
+    resumed_s: Mapped[float]
+    """What was applied by somebody until then is no override any more."""
+
+
+class OutcomeRow(Base):
+    """A switch and what it was good for; its document is an ``OutcomeDocument``."""
+
+    __tablename__ = "outcomes"
+    operation_id: Mapped[str] = mapped_column(primary_key=True)
+    at_s: Mapped[float] = mapped_column(index=True)
+    document: Mapped[Json]
+
+
+class AttainmentRow(Base):
+    """How often a goal was met in an hour."""
+
+    __tablename__ = "attainments"
+    model: Mapped[str] = mapped_column(primary_key=True)
+    intent_id: Mapped[str] = mapped_column(primary_key=True)
+    words: Mapped[str] = mapped_column(primary_key=True)
+    window: Mapped[str] = mapped_column(primary_key=True)
+    hour_s: Mapped[float] = mapped_column(primary_key=True)
+    counted: Mapped[str]
+    needed: Mapped[float]
+    met: Mapped[int]
+    total: Mapped[int]

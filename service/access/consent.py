@@ -116,6 +116,22 @@ def refuse_nobody(rule: Approval) -> None:
         raise _not_approved("this deployment's policy (approval.by) lets nobody apply a plan")
 
 
+def refuse_barred(plan: PlanDocument, barred: str, consent: Consent) -> None:
+    """Refuse a switch that a promise forbids now, unless whoever approves plans says that it is meant.
+
+    Raises:
+        RefusedError: nobody has said so, or only one who may not.
+    """
+    code = Code.RECONFIGURATION_LIMITED
+    if not barred or (code.value in consent.acknowledged and consent.by != POLICY):
+        return
+    message = (
+        f"{plan.id} was not applied: {barred}; wait, retire that intent, or override it, which stands in the audit: "
+        f'intentctl apply {plan.id} --override (acknowledge: ["{code.value}"])'
+    )
+    raise RefusedError(code, message)
+
+
 def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     approvals = acts.access.approvals
     with acts.access.store.transaction():

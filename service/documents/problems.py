@@ -29,6 +29,9 @@ class Code(StrEnum):
     ALREADY_DECIDED = "already_decided"
     FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
     OUTSIDE_WINDOW = "outside_window"
+    RECONFIGURATION_LIMITED = "reconfiguration_limited"
+    NOT_A_PROMISE = "not_a_promise"
+    NOT_ACTIVE = "not_active"
     SWITCH_IN_PROGRESS = "switch_in_progress"
     TOO_LATE = "too_late"
     ALREADY_ENDED = "already_ended"
@@ -81,6 +84,9 @@ STATUS: Mapping[Code, int] = {
     Code.ALREADY_DECIDED: 409,
     Code.FINDING_NOT_ACKNOWLEDGED: 409,
     Code.OUTSIDE_WINDOW: 409,
+    Code.RECONFIGURATION_LIMITED: 409,
+    Code.NOT_A_PROMISE: 422,
+    Code.NOT_ACTIVE: 409,
     Code.SWITCH_IN_PROGRESS: 409,
     Code.TOO_LATE: 409,
     Code.ALREADY_ENDED: 409,

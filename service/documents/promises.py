@@ -19,6 +19,7 @@ State = Literal["active", "superseded", "retired", "expired"]
 Mode = Literal["observe", "recommend", "act"]
 Cause = Literal["window", "rescue", "return", "saving", "roll_back", "person"]
 """Why: a window begins, a goal is missed, that is over, too much is taken, it made things worse, or somebody applied a plan."""
+Counting = Literal["requests", "ticks"]
 Verdict = Literal["recovered", "not_recovered", "worse", "unknown"]
 
 
@@ -71,6 +72,12 @@ class AgendaRequest(WishRequest):
     now: Moment = None
 
 
+class ReportQuery(Request):
+    """How far back."""
+
+    hours: float = Field(default=24, gt=0, le=24 * 366)
+
+
 class AgendaQuery(Request):
     """How far ahead."""
 
@@ -83,7 +90,7 @@ class LoadDocument(Document):
     rate_rps: float
     input_tokens: float
     output_tokens: float
-    concurrency: float
+    concurrency: float | None = Field(description="requests at once; null: not told apart")
 
 
 class SegmentDocument(Document):
@@ -206,9 +213,7 @@ class AttainmentDocument(Document):
     intent_id: str
     words: str
     window: str
-    counted: Literal["requests", "ticks"] = Field(
-        description="what is counted: requests, or looks at the service"
-    )
+    counted: Counting = Field(description="what is counted: requests, or looks at the service")
     met: int
     total: int
     needed: float = Field(description="the share that keeps the goal")

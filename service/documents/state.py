@@ -1,16 +1,18 @@
 """What runs now, on what, and what predictions of it are made from."""
 
+from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from runtime.models import Gpu, ModelSpec
 from selector.models import Profile
 from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import TopologyDocument
+from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 
-Kind = Literal["operation", "topology"]
+Kind = Literal["operation", "topology", "promise", "control", "decision", "verdict"]
 """What an event is about."""
 
 
@@ -70,9 +72,32 @@ class Health(Document):
     models: tuple[ModelHealth, ...]
 
 
+Happened = (
+    OperationDocument | StateDocument | PromiseDocument | ControlDocument | DecisionDocument | OutcomeDocument
+)
+"""What an event tells."""
+
+
 class Event(Document):
     """One thing that happened. Ids rise, across restarts too; progress within a phase has none and is not kept."""
 
     event: Kind
     id: int | None
-    data: OperationDocument | StateDocument
+    data: Happened
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _of_its_kind(cls, data: object, info: ValidationInfo) -> object:
+        kind = KINDS.get(info.data.get("event", ""))
+        return kind.model_validate(data) if kind and isinstance(data, dict) else data
+
+
+KINDS: Mapping[Kind, type[Document]] = {
+    "operation": OperationDocument,
+    "topology": StateDocument,
+    "promise": PromiseDocument,
+    "control": ControlDocument,
+    "decision": DecisionDocument,
+    "verdict": OutcomeDocument,
+}
+"""What the data of an event is."""

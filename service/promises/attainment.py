@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from intent.models import HOURS_OF_COST, LATENCIES, Goal, Objective, TenantException
+from service.documents.promises import Counting
 
 FEWEST = 5
 """Requests from which on something can be said."""
 CERTAINTY = 1.645
 """Of a share, in standard deviations: nine of ten times it is not called missed by chance, and more."""
-Counted = Literal["requests", "ticks"]
 Kind = Literal["ttft", "tpot", "e2e", "error_rate"]
 
 
@@ -68,7 +68,7 @@ class Tally:
         return (middle + half) / (1 + z2 / n) < needed
 
 
-def counted(goal: Goal) -> Counted | None:
+def counted(goal: Goal) -> Counting | None:
     """What is counted for a goal; None: nothing that is measured here tells."""
     if not isinstance(goal, Objective) or goal.value is None or goal.op in {"minimize", "maximize"}:
         return None

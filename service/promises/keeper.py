@@ -13,10 +13,9 @@ from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Prediction, Workload
-from service.documents.promises import Cause
+from service.documents.promises import Cause, Counting
 from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
-from service.promises.attainment import Counted as Counting
 from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests
 from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
 from service.promises.planner import Outlook, tokens_s
@@ -123,8 +122,9 @@ class Keeper:
     rules: Rules
     promised: tuple[Promised, ...] = ()
     past: list[Past] = field(default_factory=list)
+    began_s: float = -1e9
+    """When the segment in force was entered."""
     _segments: list[Segment] = field(default_factory=list)
-    _began_s: float = -1e9
     _missed_since: dict[Promised, float] = field(default_factory=dict)
     _uneasy_s: float = -1e9
     _counted_s: float = -1e9
@@ -139,13 +139,13 @@ class Keeper:
 
     def look(self, seen: Seen) -> Found:
         """What to do now."""
-        segment = self._enter(seen)
+        segment = self.enter(seen.now, seen.now_s)
+        if not self.promised:
+            self._counted_s = seen.now_s
+            return Found(Decision("wait", "nothing is promised"), segment)
         look = self._look(segment, seen)
         counted_now = self._count(segment, look, seen)
         judgement = self._judge(seen)
-        if not self.promised:
-            nothing = Decision("wait", "nothing is promised")
-            return Found(nothing, segment, counted=counted_now, judgement=judgement)
         missed = self._note_misses(segment, look, seen)
         state, outlooks, rescue = self._state(segment, missed, seen)
         decision = decide(state, self.rules)
@@ -163,7 +163,7 @@ class Keeper:
         self.past = [*self.past[-MOST_PAST:], past]
         self._missed_since.clear()
         self._uneasy_s = past.ended_s
-        if not past.is_done:
+        if not past.is_done or not self.promised:
             return
         samples = before.observed.since(before.now_s - self.rules.lookback_s)
         kept = {one: _tally(goal, segment, samples) for one, goal in _counted_by(segment, "requests")}
@@ -174,24 +174,24 @@ class Keeper:
 
     # -- the time -----------------------------------------------------------------------------------
 
-    def _enter(self, seen: Seen) -> Segment:
+    def enter(self, now: datetime, now_s: float) -> Segment:
         """The segment in force; it is entered where it is another than at the last look."""
         old = self._segments[0] if self._segments else None
-        if old is not None and old.begins <= seen.now < old.ends:
+        if old is not None and old.begins <= now < old.ends:
             return old
-        self._segments = cut(self.promised, self.windows, seen.now, seen.now + HORIZON)
+        self._segments = cut(self.promised, self.windows, now, now + HORIZON)
         new = self._segments[0]
         if old is None:
-            self._began_s = max(self._began_s, self._since(seen))
+            self.began_s = max(self.began_s, self._since(now, now_s))
         elif (old.windows, old.promised) != (new.windows, new.promised):
-            self._began_s = seen.now_s
+            self.began_s = now_s
             self._missed_since.clear()
         return new
 
-    def _since(self, seen: Seen) -> float:
+    def _since(self, now: datetime, now_s: float) -> float:
         """When the segment in force began: whoever starts within it can tell."""
-        back = cut(self.promised, self.windows, seen.now - DAY, seen.now + SECOND)[-1]
-        return seen.now_s - (seen.now.astimezone(UTC) - back.begins).total_seconds()
+        back = cut(self.promised, self.windows, now - DAY, now + SECOND)[-1]
+        return now_s - (now.astimezone(UTC) - back.begins).total_seconds()
 
     # -- what is kept, and what is missed -------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Keeper:
         )
 
     def _note_misses(self, segment: Segment, look: Look, seen: Seen) -> list[Promised]:
-        """The hard goals that are missed now; since when is kept."""
+        """The hard goals that are missed now, or soon: under a load beyond the planned one; since when is kept."""
         samples = seen.observed.since(self._fresh_s(seen))
         missed = [
             one
@@ -242,16 +242,33 @@ class Keeper:
             for one, goal in _counted_by(segment, "ticks")
             if not goal.soft and look_meets(goal, look) is False
         ]
-        self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
         is_beyond = self._load_by_planned(segment, seen) > 1 + self.rules.tolerance
+        if is_beyond:
+            missed += [one for one in self._foreseen(segment, seen) if one not in missed]
+        self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
         if is_beyond or not all(map(_is_waste, missed)):
             self._uneasy_s = seen.now_s
         return missed
 
+    def _foreseen(self, segment: Segment, seen: Seen) -> list[Promised]:
+        """The goals that what runs is predicted to miss under the load that is measured."""
+        load = self._measured(segment, seen)
+        predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
+        hard = [
+            (one, goal)
+            for one, goal in _counted_by(segment, "requests")
+            if not goal.soft and goal.metric in LATENCIES
+        ]
+        return [
+            one
+            for one, goal in hard
+            if predicted is None or (_predicted(goal, predicted) or 0.0) > (goal.value or 0.0)
+        ]
+
     def _fresh_s(self, seen: Seen) -> float:
         """From when on measurements are of what runs, in this segment."""
         last_s = self.past[-1].ended_s if self.past else -1e9
-        return max(last_s, self._began_s, seen.now_s - self.rules.lookback_s)
+        return max(last_s, self.began_s, seen.now_s - self.rules.lookback_s)
 
     def _waiting_too(self, goal: Objective, segment: Segment, samples: Sequence[Sample], seen: Seen) -> Tally:
         """Requests that wait longer than they may have missed a goal already."""
@@ -280,7 +297,7 @@ class Keeper:
             now_s=seen.now_s,
             runs=str(seen.runs),
             target=_target(here),
-            began_s=self._began_s,
+            began_s=self.began_s,
             ahead=_ahead(after, seen.now) if after else None,
             rescue=_target(rescue) if rescue else None,
             missed=", ".join(goal_words(one.goal) for one in missed),

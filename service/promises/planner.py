@@ -12,6 +12,7 @@ from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Tick
 from selector.pauses import planned_within
 from selector.planning import planned
 from selector.prediction import candidate
+from selector.relatives import absolute
 from selector.search import select
 from service.deployment import Deployment
 from service.models import ServedModel
@@ -83,6 +84,15 @@ class Planner:
         declared = self._model.workload
         known = [declared[name] for name in segment.windows if name in declared]
         return max(known or [self._model.workload_in("always")], key=tokens_s)
+
+    def settled(
+        self, goals: Sequence[Goal], window: str, now: Topology | None, engine: Capabilities | None
+    ) -> list[Goal]:
+        """The goals with those that were said beside what runs as bounds, which they keep from now on."""
+        workload = self._model.workload_in(window)
+        problem = self._problem(workload, now, engine)
+        today = candidate(now, problem, self._profiles) if now else None
+        return absolute(goals, today, workload)
 
     def prediction(
         self, topology: Topology, workload: Workload, engine: Capabilities | None

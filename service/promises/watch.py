@@ -16,7 +16,7 @@ from service.promises.attainment import Sample
 KEPT_S = 900.0
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""
-Timed = TypeVar("Timed", "Asked", "Answered")
+Timed = TypeVar("Timed", "Asked", "Answered", Sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,39 @@ def _at_s(sample: Sample) -> float:
     return sample.at_s
 
 
-def measured(
-    asked: Sequence[Asked], answered: Sequence[Answered], seconds: float, most: int
-) -> Workload | None:
-    """The load of requests that came and ended in so many seconds, ``most`` of them at once."""
-    if not asked:
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Request by request, what was seen in the last seconds."""
+
+    seconds: float
+    asked: Sequence[Asked]
+    answered: Sequence[Answered]
+    samples: Sequence[Sample]
+    waits_s: Sequence[tuple[str, float]]
+    concurrency: int
+    """Most requests at once, as the ticks saw it."""
+
+    @property
+    def tokens_s(self) -> float:
+        """Of answers that ended."""
+        return sum(one.completion_tokens for one in self.answered) / self.seconds
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Who asked or was answered."""
+        return tuple(sorted({one.tenant for one in self.asked} | {one.tenant for one in self.answered}))
+
+
+def measured(seen: Seconds) -> Workload | None:
+    """A load as plans take it, rounded to two digits; None where nobody asked."""
+    if not seen.asked:
         return None
-    answers = [one.completion_tokens for one in answered]
+    answers = [one.completion_tokens for one in seen.answered]
     return Workload(
-        rate_rps=rounded(len(asked) / seconds),
-        input_tokens=max(1, round(rounded(mean([one.prompt_tokens for one in asked])))),
+        rate_rps=rounded(len(seen.asked) / seen.seconds),
+        input_tokens=max(1, round(rounded(mean([one.prompt_tokens for one in seen.asked])))),
         output_tokens=max(1, round(rounded(mean(answers)))) if answers else 0,
-        concurrency=max(1, most),
+        concurrency=max(1, seen.concurrency),
     )
 
 
@@ -101,15 +122,26 @@ class Watch:
                 kept.popleft()
         while self._streams[0][0] < now_s - lookback_s:
             self._streams.popleft()
-        asked = _lately(self._asked, now_s - lookback_s)
-        answered = _lately(self._answered, now_s - lookback_s)
+        seen = self.seconds(lookback_s, waits_s)
         return Observation(
             at_s=now_s,
-            load=measured(asked, answered, lookback_s, max(count for _, count in self._streams)),
-            answered_rps=len(answered) / lookback_s,
-            answered_tok_s=sum(one.completion_tokens for one in answered) / lookback_s,
+            load=measured(seen),
+            answered_rps=len(seen.answered) / lookback_s,
+            answered_tok_s=seen.tokens_s,
             samples=tuple(self._samples),
             waits_s=waits_s,
+        )
+
+    def seconds(self, lookback_s: float, waits_s: Sequence[tuple[str, float]]) -> Seconds:
+        """All that was seen in the last seconds. Called in the event loop, as all of this."""
+        since_s = self._clock() - lookback_s
+        return Seconds(
+            seconds=lookback_s,
+            asked=_lately(self._asked, since_s),
+            answered=_lately(self._answered, since_s),
+            samples=_lately(self._samples, since_s),
+            waits_s=waits_s,
+            concurrency=max((count for _, count in self._streams), default=0),
         )
 
     def _arrived(self, tenant: str, prompt_tokens: int) -> None:

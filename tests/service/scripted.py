@@ -24,8 +24,12 @@ from service.access.office import open_access
 from service.composition import Composition, serve
 from service.deployment import load
 from service.events import EventBus
+from service.promises.active import Active
+from service.promises.office import keep_promises
+from service.promises.watch import Watch
 from service.restart import begin, close_unfinished
 from service.server import Server, bind
+from service.serving import Kept, Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
@@ -193,18 +197,21 @@ class ScriptedService:
         store = stack.enter_context(closing(Store.open(self._folder, self._database)))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
-        servings = {}
+        kept = Kept(store, events, Active(store, deployment))
+        servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
             beginning = begin(store, deployment, model)
             engine = ScriptedEngine(
                 beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens
             )
             stack.push_async_callback(engine.close)
-            told = character_tokenizer(self._template), (store, events), beginning.origin
+            told = character_tokenizer(self._template), kept, beginning.origin
             served = serve(deployment, model, engine, *told)
-            servings[model.name] = await stack.enter_async_context(served)
+            servings[model.name], watches[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
         access = open_access(store, deployment, self._folder)
-        self.parts = Composition(deployment, servings, store, events, profiles, llm, access)
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access)
+        promises = await stack.enter_async_context(keeping)
+        self.parts = Composition(deployment, servings, store, events, profiles, llm, access, promises)
         return self.parts

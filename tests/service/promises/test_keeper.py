@@ -51,6 +51,13 @@ def test_a_surprise_is_rescued_and_taken_back_when_it_was_calm() -> None:
     assert tuesday.replace(hour=4, minute=4) <= back[0] <= tuesday.replace(hour=4, minute=8)
 
 
+def test_a_load_that_will_break_a_goal_is_acted_on_before_it_does() -> None:
+    """Requests wait in a queue that grows; none has missed its bound yet."""
+    world = World(lambda now: 3.5 if now.hour >= 3 else 1.5, GOALS[:1], speed={1: 3.0})
+    world.run(4 * HOUR_S)
+    assert [switch[1:] for switch in world.switches] == [("rescue", TWO)]
+
+
 def test_where_nothing_is_promised_nothing_is_done() -> None:
     world = World(lambda _now: 50.0, [])
     world.run(2 * HOUR_S)

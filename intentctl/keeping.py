@@ -1,0 +1,123 @@
+"""What bare text that is a promise does: show the time ahead, ask, activate, and switch now where that is due."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from intentctl import render
+from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.commands import Consent, acknowledged, can_ask, says_yes, to_their_ends
+from intentctl.promises import agenda_rows, control_rows, decision_words, outcome_words, promise_rows
+from intentctl.status import failure
+from intentctl.visible import visible
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument
+from service.documents.problems import Code
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    AgendaRequest,
+    ControlDocument,
+    DecisionDocument,
+    OutcomeDocument,
+    PromiseDocument,
+)
+from service.documents.state import Happened
+from service.errors import ServiceError
+from service.operator import Operator
+
+
+@dataclass(slots=True)
+class Said:
+    """What came of a text, as far as it came."""
+
+    agenda: AgendaDocument | None = None
+    promise: PromiseDocument | None = None
+    operations: list[OperationDocument] = field(default_factory=list)
+
+
+def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: Consent, said: Said) -> None:
+    """Show the time ahead and, if a person says yes, keep the intent of these plans; ``said`` notes what came of it.
+
+    Raises:
+        CommandError: nobody agreed.
+        ServiceError: it was refused, a switch was given up, or no service was asked.
+    """
+    changing = [plan for plan in plans if plan.changes]
+    intent_id = plans[0].intent_id
+    if not source.serves:
+        if changing:
+            source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
+        return
+    said.agenda = source.agenda(AgendaRequest(intent_id=intent_id))
+    if form is Form.TABLE:
+        render.grid(agenda_rows(said.agenda))
+    seen = sorted({code for plan in plans for code in acknowledged(plan, consent)})
+    _ask(plans[0], changing, consent)
+    said.promise = _activated(source, intent_id, consent, seen)
+    if said.promise is not None and form is Form.TABLE:
+        render.grid(promise_rows(said.promise))
+    for plan in changing:
+        try:
+            said.operations.append(source.apply(plan.id, [*seen, *sorted(consent.to)]))
+        except ServiceError as error:
+            if said.promise is None or error.code not in {Code.OUTSIDE_WINDOW, Code.RECONFIGURATION_LIMITED}:
+                raise
+            render.talk(f"{plan.id} is not applied now: the agenda says when; the mode is `intentctl mode`")
+    said.operations = to_their_ends(source, said.operations, SWITCH_TIMEOUT_S)
+
+
+def _ask(plan: PlanDocument, changing: Sequence[PlanDocument], consent: Consent) -> None:
+    if consent.given:
+        return
+    if not can_ask(consent):
+        message = f"{plan.id} was not applied: nobody can be asked; say yes with --yes"
+        raise failure("not_approved", message)
+    shapes = [" to ".join(one.shape for one in (plan.now, plan.target) if one) for plan in changing]
+    now = f", and switch now where it is due ({visible(', '.join(shapes))})" if shapes else ""
+    if not says_yes(f"Keep {plan.intent_id} from now on{now}? [y/N] "):
+        later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"
+        raise failure("not_approved", f"{plan.id} was not applied; later: {later}")
+
+
+def _activated(
+    source: Operator, intent_id: str, consent: Consent, seen: Sequence[str]
+) -> PromiseDocument | None:
+    """The promise; None where whoever asks may apply plans and not activate intents."""
+    asked = ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
+    try:
+        return source.activate(intent_id, asked)
+    except ServiceError as error:
+        if error.code is Code.FORBIDDEN:
+            render.talk(
+                f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}"
+            )
+            return None
+        clashing = [
+            one.pointer and one.message.split(":")[0] for one in error.problem.errors if one.code == CLASH
+        ]
+        if not clashing or not can_ask(consent):
+            raise
+        render.talk(str(error))
+        if not says_yes("Put this in their place? [y/N] "):
+            raise
+        replaces = [*consent.replaces, *clashing]
+        return source.activate(intent_id, ActivateRequest(replace=replaces, acknowledge=list(seen)))
+
+
+CLASH = "contradicts_active"
+
+
+def event_words(happened: Happened) -> str:
+    """Something that happened, in a line."""
+    match happened:
+        case OperationDocument():
+            return f"{happened.id}  {happened.phase}  {render.copied(happened)}"
+        case PromiseDocument():
+            return f"promise  {happened.intent_id}: {happened.state} {happened.why}".rstrip()
+        case ControlDocument():
+            return f"controller  {control_rows(happened)[0][1]}"
+        case DecisionDocument():
+            return f"decision  {decision_words(happened)}"
+        case OutcomeDocument():
+            return f"verdict  {outcome_words(happened)}"
+    return f"topology  {happened.model}: {happened.topology.shape}, generation {happened.generation}"

@@ -1,0 +1,253 @@
+"""Commands about what is promised and how it is kept: intents, activate, retire, agenda, report, mode and others."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from intentctl.arguments import Form, spread
+from intentctl.options import Output, Where
+from intentctl.status import failure
+
+if TYPE_CHECKING:
+    from intentctl.render import Row
+    from service.documents.promises import (
+        AgendaDocument,
+        AttainmentDocument,
+        ControlDocument,
+        DecisionDocument,
+        LoadsDocument,
+        OutcomeDocument,
+        PromiseDocument,
+        ReportDocument,
+        SegmentDocument,
+        TenantLoadDocument,
+    )
+
+HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+IntentId = Annotated[str, typer.Argument(help="Id of an intent that the service keeps.")]
+Replace = Annotated[
+    list[str] | None,
+    typer.Option("--replace", metavar="INTENT", help="An active intent that this one takes the place of."),
+]
+
+
+@spread
+def intents(where: Where, output: Output = Form.TABLE) -> None:
+    """Show what is promised, and what became of what was."""
+    from intentctl import commands, render
+
+    found = commands.service(where).promises()
+    rows = [row for promise in found.promises for row in promise_rows(promise)]
+    render.emit(found, output, rows or [("promised", 'nothing yet; say what must hold: intentctl "TEXT"')])
+
+
+@spread
+def activate(where: Where, intent: IntentId, replace: Replace = None, output: Output = Form.TABLE) -> None:
+    """Keep an intent from now on, in every window that it names."""
+    from intentctl import commands, render
+    from service.documents.promises import ActivateRequest
+
+    made = commands.service(where).activate(intent, ActivateRequest(replace=replace or []))
+    render.emit(made, output, promise_rows(made))
+
+
+@spread
+def retire(where: Where, intent: IntentId, output: Output = Form.TABLE) -> None:
+    """Keep an intent no longer; what runs stays until something asks for a change."""
+    from intentctl import commands, render
+
+    ended = commands.service(where).retire(intent)
+    render.emit(ended, output, promise_rows(ended))
+
+
+@spread
+def agenda(
+    where: Where,
+    hours: Annotated[float, typer.Option("--hours", help="How far ahead.", min=0.1, max=192)] = 24,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show the time ahead: what holds when, what is to serve it, and the switches between."""
+    from intentctl import commands, render
+    from service.documents.promises import AgendaQuery
+
+    found = commands.service(where).agenda(AgendaQuery(hours=hours))
+    render.emit(found, output, agenda_rows(found))
+
+
+@spread
+def load(where: Where, output: Output = Form.TABLE) -> None:
+    """Show what is asked of the service now, and how it is served."""
+    from intentctl import commands, render
+
+    found = commands.service(where).load()
+    render.emit(found, output, _load_rows(found))
+
+
+@spread
+def report(
+    where: Where,
+    since: Annotated[str, typer.Option("--since", help="How far back, as 30m, 24h or 7d.")] = "24h",
+    output: Output = Form.TABLE,
+) -> None:
+    """Show how far each goal was kept, and each switch with its cause and its verdict."""
+    from intentctl import commands, render
+    from service.documents.promises import ReportQuery
+
+    found = commands.service(where).report(ReportQuery(hours=_hours(since)))
+    render.emit(found, output, _report_rows(found))
+
+
+def _hours(said: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", said.strip())
+    hours = float(match[1]) * HOURS[match[2]] if match else 0.0
+    if not 0 < hours <= 24 * 366:
+        raise failure("error", f"--since {said}: write 30m, 24h or 7d, a year at most")
+    return hours
+
+
+@spread
+def pause(where: Where, output: Output = Form.TABLE) -> None:
+    """Have the controller change nothing until `resume`."""
+    _set(where, output, paused=True)
+
+
+@spread
+def resume(where: Where, output: Output = Form.TABLE) -> None:
+    """Let the controller go on: ends a pause, and leaves nothing alone that was applied beside what is promised."""
+    _set(where, output, paused=False)
+
+
+@spread
+def mode(
+    where: Where,
+    name: Annotated[
+        str | None, typer.Argument(help="observe, recommend or act; shows the present one without.")
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show or change how far the controller goes: it watches, has plans wait for a person, or switches within policy."""
+    if name is not None and name not in {"observe", "recommend", "act"}:
+        raise typer.BadParameter(f"mode: {name!r} is none of observe, recommend, act")
+    _set(where, output, mode=name)
+
+
+def _set(where: Where, output: Form, *, mode: str | None = None, paused: bool | None = None) -> None:
+    from intentctl import commands, render
+    from service.documents.promises import ControlRequest
+
+    service = commands.service(where)
+    asked = ControlRequest.model_validate({"mode": mode, "paused": paused})
+    found = service.control() if asked == ControlRequest() else service.set_control(asked)
+    render.emit(found, output, control_rows(found))
+
+
+# -- what people see ---------------------------------------------------------------------------------
+
+
+def promise_rows(promise: "PromiseDocument") -> "list[Row]":
+    """An intent that was activated."""
+    from intentctl import render
+
+    since = f"{promise.state} since {render.moment(promise.activated_s)}"
+    if promise.ended_s is not None:
+        since = f"{promise.state} at {render.moment(promise.ended_s)}: {promise.why}"
+    rows = [(promise.intent_id, f"{since}: {promise.text}")]
+    rows += [("", f"{goal.words}, {goal.window}") for goal in promise.goals]
+    return rows + [("not measured", what) for what in promise.left_out]
+
+
+def agenda_rows(agenda: "AgendaDocument") -> "list[Row]":
+    """The time ahead."""
+    models = {segment.model for segment in agenda.segments}
+    return [row for segment in agenda.segments for row in _segment_rows(segment, named=len(models) > 1)]
+
+
+def _segment_rows(segment: "SegmentDocument", *, named: bool) -> "list[Row]":
+    from intentctl import render
+
+    when = f"{segment.begins:%a %H:%M} to {segment.ends:%a %H:%M}"
+    goals = "; ".join(f"{goal.words}" for goal in segment.goals) or "nothing is promised"
+    windows = ", ".join(segment.windows) or "no window"
+    about = f"{segment.model}: " if named else ""
+    rows = [(when, f"{about}{windows}: {goals}")]
+    if segment.infeasible is not None:
+        rows.append(("", f"cannot be held: {'; '.join(segment.infeasible.reasons)}"))
+        rows += [("", f"feasible would be: {one}") for one in segment.infeasible.feasible_targets]
+        return rows
+    if segment.topology is not None:
+        predicted = f", {render.prediction(segment.prediction)}" if segment.prediction else ""
+        rows.append(("", f"{segment.topology.shape} {segment.topology.text}{predicted}"))
+    if segment.switch_begins is not None:
+        takes = f": {render.switch(segment.switch)}" if segment.switch else ""
+        rows.append(("", f"switch from {segment.switch_begins:%a %H:%M:%S}{takes}"))
+    return rows + [("", f"not weighed: {note}") for note in segment.notes]
+
+
+def control_rows(control: "ControlDocument") -> "list[Row]":
+    """How the controller stands."""
+    rows = [("mode", control.mode + (", paused" if control.paused else ""))]
+    for one in control.overrides:
+        until = f"{one.until:%a %H:%M %Z}" if one.until else "`intentctl resume`"
+        rows.append(
+            ("override", f"{one.by} applied {one.topology} ({one.operation}); left alone until {until}")
+        )
+    return rows + [("now", decision_words(one)) for one in control.decisions]
+
+
+def decision_words(decision: "DecisionDocument") -> str:
+    """A decision in a line."""
+    to = f" to {decision.target}" if decision.target else ""
+    later = f"; intentctl apply {decision.plan_id}" if decision.plan_id and decision.kind == "hold" else ""
+    return f"{decision.model}: {decision.kind}{to}: {decision.reason}{later}"
+
+
+def outcome_words(outcome: "OutcomeDocument") -> str:
+    """A switch and its verdict in a line."""
+    stop = "" if outcome.stop_ms is None else f", stood still {outcome.stop_ms:.1f} ms"
+    verdict = "no verdict yet" if outcome.verdict is None else outcome.verdict.replace("_", " ")
+    why = f" ({outcome.why})" if outcome.why else ""
+    return f"{outcome.cause}: {outcome.source} to {outcome.target}: {outcome.ended}{stop}; {verdict}{why}"
+
+
+def _report_rows(report: "ReportDocument") -> "list[Row]":
+    from intentctl import render
+
+    rows = [("since", f"{report.since:%Y-%m-%d %H:%M %Z}")]
+    rows += [("goal", _attainment(one)) for one in report.attainment]
+    rows += [(render.moment(one.at_s), outcome_words(one)) for one in report.switches]
+    money = f", {report.usd:.2f} USD" if report.usd is not None else ""
+    return [*rows, ("devices", f"{report.device_hours:.2f} hours{money}")]
+
+
+def _attainment(one: "AttainmentDocument") -> str:
+    what = {"requests": "requests", "ticks": "looks"}[one.counted]
+    share = "nothing was counted" if one.share is None else f"{one.share:.2%} of {one.total} {what}"
+    budget = "" if one.budget_left is None else f", {one.budget_left:.0%} of the error budget left"
+    return f"{one.words}, {one.window}: {share} (needs {one.needed:.2%}{budget})"
+
+
+def _load_rows(loads: "LoadsDocument") -> "list[Row]":
+    rows = list["Row"]()
+    for model in loads.models:
+        for one in model.tenants:
+            who = f"{model.model}{f', {one.tenant}' if one.tenant else ''}"
+            rows.append((who, _tenant(one)))
+        if model.gpu_util is not None:
+            rows.append(("", f"utilisation {model.gpu_util:.0%} over {model.seconds:g} s"))
+        if model.kv_in_use is not None:
+            rows.append(("", f"KV {model.kv_in_use:.0%} in use"))
+    return rows
+
+
+def _tenant(one: "TenantLoadDocument") -> str:
+    def in_ms(values: Sequence[float | None]) -> str:
+        return " / ".join("-" if value is None else f"{value * 1000:.0f}" for value in values)
+
+    latencies = [
+        f"{name} {in_ms((found.p50, found.p95, found.p99))} ms"
+        for name, found in (("TTFT", one.ttft_s), ("TPOT", one.tpot_s))
+    ]
+    asked = f"{one.rate_rps:.2g} requests/s of {one.input_tokens:.0f} + {one.output_tokens:.0f} tokens"
+    return f"{asked}, {one.waiting} waiting, {one.failed} failed; P50 / P95 / P99 {', '.join(latencies)}"

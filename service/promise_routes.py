@@ -1,0 +1,114 @@
+"""Routes about promises: what is active, the time ahead, the controller, load and report."""
+
+from enum import Enum
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.access.rights import Right
+from service.bodies import needs
+from service.documents.problems import Code
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    AgendaQuery,
+    AgendaRequest,
+    ControlDocument,
+    ControlRequest,
+    LoadsDocument,
+    PromiseDocument,
+    PromisesDocument,
+    ReportDocument,
+    ReportQuery,
+)
+from service.repeatable import RepeatableRoute
+from service.routes import READING, WISHING, Here, refusals
+
+promise_routes = APIRouter(route_class=RepeatableRoute)
+
+TAGS: list[str | Enum] = ["promises"]
+
+
+@promise_routes.post(
+    "/v1/intents/{intent_id:id}:activate",
+    tags=TAGS,
+    status_code=201,
+    responses=refusals(
+        *WISHING, Code.NOT_A_PROMISE, Code.NOT_ACTIVE, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED
+    ),
+    openapi_extra=needs(Right.APPROVE),
+)
+def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None) -> PromiseDocument:
+    """Keep an intent from now on: in every window that it names, until it is superseded, retired or expired.
+
+    It is refused where it contradicts what is active (409 `conflict`: name those in `replace`), and where some window of the
+    next eight days cannot be held (422 `infeasible`, with what could be).
+    """
+    return operator.activate(intent_id, body or ActivateRequest())
+
+
+@promise_routes.post(
+    "/v1/intents/{intent_id:id}:retire",
+    tags=TAGS,
+    responses=refusals(Code.NOT_ACTIVE, Code.STORE),
+    openapi_extra=needs(Right.APPROVE),
+)
+def retire(intent_id: str, operator: Here) -> PromiseDocument:
+    """Keep an intent no longer. What runs stays until something else asks for a change."""
+    return operator.retire(intent_id)
+
+
+@promise_routes.get(
+    "/v1/promises", tags=TAGS, responses=refusals(Code.STORE), openapi_extra=needs(Right.LOOK)
+)
+def promises(operator: Here) -> PromisesDocument:
+    """Intents that were activated, newest first, with what became of each."""
+    return operator.promises()
+
+
+@promise_routes.get("/v1/agenda", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))
+def agenda(asked: Annotated[AgendaQuery, Query()], operator: Here) -> AgendaDocument:
+    """The time ahead as what is active has it: segments, what is to serve each, and the switches between them."""
+    return operator.agenda(asked)
+
+
+@promise_routes.post(
+    "/v1/agenda:preview",
+    tags=TAGS,
+    responses=refusals(*WISHING, Code.NOT_A_PROMISE),
+    openapi_extra=needs(Right.SAY),
+)
+def preview(body: AgendaRequest, operator: Here) -> AgendaDocument:
+    """The time ahead as it would be with a wish beside what is active. Keeps nothing, changes nothing."""
+    return operator.agenda(body)
+
+
+@promise_routes.get("/v1/controller", tags=TAGS, openapi_extra=needs(Right.LOOK))
+def control(operator: Here) -> ControlDocument:
+    """How the controller stands: its mode, whether it is paused, overrides, and its last decision for each model."""
+    return operator.control()
+
+
+@promise_routes.post(
+    "/v1/controller",
+    tags=TAGS,
+    responses=refusals(*READING, Code.NOT_APPROVED),
+    openapi_extra=needs(Right.APPROVE),
+)
+def set_control(body: ControlRequest, operator: Here) -> ControlDocument:
+    """Change the controller's mode, pause it or let it go on, which ends overrides."""
+    return operator.set_control(body)
+
+
+@promise_routes.get(
+    "/v1/load", tags=TAGS, responses=refusals(Code.ENGINE_LOST), openapi_extra=needs(Right.LOOK)
+)
+def load(operator: Here) -> LoadsDocument:
+    """What is asked of each model now, and how it is served: by everybody, and tenant by tenant."""
+    return operator.load()
+
+
+@promise_routes.get("/v1/report", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))
+def report(asked: Annotated[ReportQuery, Query()], operator: Here) -> ReportDocument:
+    """How far each goal was kept, and each switch with its cause and its verdict."""
+    return operator.report(asked)

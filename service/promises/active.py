@@ -1,0 +1,85 @@
+"""What is promised now: a mirror of the book in memory, read at every tick and at every switch."""
+
+import time
+from collections.abc import Sequence
+from datetime import date, datetime
+
+from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
+from intent.windows import span
+from service.deployment import Deployment
+from service.documents.promises import Mode, PromiseDocument
+from service.pages import Page
+from service.promises import limits
+from service.promises.admission import of_document
+from service.promises.agenda import Promised, in_force
+from service.promises.book import Book, Control
+from service.store import Store
+
+DAY_S = 86_400.0
+
+
+class Active:
+    """Active intents and the controller's settings; what changes is written first."""
+
+    def __init__(self, store: Store, deployment: Deployment) -> None:
+        self._store, self._deployment = store, deployment
+        self.book = Book(store)
+        self.control = self.book.control(deployment.mode)
+        self.version = 0
+        """Rises with every change of what is promised."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read again what is active."""
+        self.promises = tuple(self.book.promises(active=True))
+        self.promised: tuple[Promised, ...] = tuple(
+            goal for promise in self.promises for goal in of_document(promise)
+        )
+        self.version += 1
+
+    def set_control(self, *, mode: Mode | None, paused: bool | None) -> Control:
+        """Change how the controller stands; going on ends overrides."""
+        control = Control(
+            mode or self.control.mode,
+            self.control.paused if paused is None else paused,
+            time.time() if paused is False else self.control.resumed_s,
+        )
+        self.book.set_control(control)
+        self.control = control
+        return control
+
+    def in_force(self, now: datetime) -> list[Promised]:
+        """The goals that hold at a moment."""
+        return in_force(self.promised, self._deployment.windows, now)
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything is promised about how often the service is reshaped."""
+        return any(isinstance(one.goal, ReconfigRule) for one in self.promised)
+
+    def barred(self, model: str, now: datetime) -> str:
+        """Why what is promised forbids a switch of a model now; empty: it does not."""
+        held = [one for one in self.in_force(now) if isinstance(one.goal, ReconfigRule)]
+        return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
+
+    def switched_s(self, model: str, now_s: float) -> Sequence[float]:
+        """Unix seconds of a model's switches of the last day."""
+        found = self._store.operations(Page(200), model, done=True).items
+        return [one.phases[-1].at for one in found if one.result and one.phases[-1].at > now_s - DAY_S]
+
+    def over(self, now: datetime) -> list[PromiseDocument]:
+        """Active intents that can hold at no moment from now on."""
+        return [
+            promise
+            for promise in self.promises
+            if promise.goals and all(_is_over(one.goal.window, one.said, now) for one in promise.goals)
+        ]
+
+
+def _is_over(window: Window, said: datetime, now: datetime) -> bool:
+    match window:
+        case FromNowWindow(duration_s):
+            return (now - said).total_seconds() >= duration_s
+        case DatedWindow():
+            return span(window, date.fromisoformat(window.date))[1] <= now
+    return False

@@ -1,0 +1,251 @@
+"""What is done with promises, on behalf of somebody: activate, retire, look ahead, report. Blocks."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from intent.models import Goal, Intent, Objective, Relative
+from runtime.errors import RuntimeFault
+from runtime.notation import parse_topology
+from service import intents, usecases
+from service.access import consent as consents
+from service.access.office import Acts
+from service.deployment import Deployment
+from service.documents.intents import VersionDocument
+from service.documents.problems import Code
+from service.documents.promises import (
+    ActivateRequest,
+    AgendaDocument,
+    PromiseDocument,
+    ReportDocument,
+    SegmentDocument,
+    State,
+)
+from service.errors import RefusedError
+from service.models import ServedModel
+from service.promises import admission
+from service.promises.active import Active
+from service.promises.agenda import Promised, cut
+from service.promises.attainment import counted
+from service.promises.forms import goal_document, segment_documents, words
+from service.promises.planner import Outlook, Planner
+from service.store import Store
+from service.usecases import Situation
+
+AHEAD = timedelta(days=8)
+"""Every day of the week, whole: so far an activation looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What is planned for: models as they run, and who plans for each."""
+
+    deployment: Deployment
+    planners: Mapping[str, Planner]
+    situations: Mapping[str, Situation]
+
+    def outlooks(
+        self, model: ServedModel, promised: Sequence[Promised], now: datetime, ahead: timedelta
+    ) -> list[Outlook]:
+        """The time ahead of a model, planned."""
+        mine = [one for one in promised if getattr(one.goal, "model", None) in {None, model.name}]
+        segments = cut(mine, self.deployment.windows, now, now + ahead)
+        situation = self.situations[model.name]
+        return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities)
+
+    def agenda(self, promised: Sequence[Promised], now: datetime, ahead: timedelta) -> AgendaDocument:
+        """The time ahead of each model."""
+        found = list[SegmentDocument]()
+        zone, margin = self.deployment.timezone, self.deployment.rules.margin
+        for model in self.deployment.models:
+            outlooks = self.outlooks(model, promised, now, ahead)
+            found += segment_documents(model.name, outlooks, zone, margin, now)
+        return AgendaDocument(timezone=zone, segments=tuple(found))
+
+    def settled(self, intent: Intent, model: ServedModel) -> list[Goal]:
+        """Goals that were said beside what runs as bounds."""
+        if not any(isinstance(goal, Relative) for goal in intent.goals):
+            return list(intent.goals)
+        situation = self.situations[model.name]
+        window = next((goal.window for goal in intent.goals if isinstance(goal.window, str)), "always")
+        planner = self.planners[model.name]
+        return planner.settled(intent.goals, window, situation.topology, situation.capabilities)
+
+
+def seen_with(
+    intent_id: str, intent: Intent, said: Sequence[datetime], beside: Sequence[Promised], here: Here
+) -> list[Promised]:
+    """What would be promised with an intent beside what is.
+
+    Raises:
+        RefusedError: it is no promise, or speaks of a window that nobody has defined.
+    """
+    admission.refuse_no_promise(intent)
+    admission.refuse_undefined(intent.goals, here.deployment)
+    model = here.deployment.models[0]
+    mine = admission.promised(intent_id, intent, said, here.settled(intent, model))
+    return [*beside, *mine]
+
+
+def activate(
+    version: VersionDocument, asked: ActivateRequest, active: Active, here: Here, acts: Acts, store: Store
+) -> PromiseDocument:
+    """Keep an intent from now on, until it is superseded, retired or expired.
+
+    Raises:
+        RefusedError: it is no promise or not known, contradicts what is active, cannot be held in some window, has findings
+            that nobody has seen, or the policy lets nobody switch; nothing is changed then.
+    """
+    now, deployment = datetime.now(UTC), here.deployment
+    consents.refuse_nobody(deployment.approval)
+    _refuse_own(version.id, deployment, acts)
+    intent = usecases.check(version.intent, deployment, now)
+    others = _others(version.id, asked.replace, active)
+    beside = [goal for promise in others.values() for goal in admission.of_document(promise)]
+    said = intents.first_said(store, version.id, intent.goals)
+    promised = seen_with(version.id, intent, said, beside, here)
+    _refuse_unseen(intent, asked, version.id)
+    admission.refuse_contradiction(version.id, intent, others, deployment, now)
+    for model in deployment.models:
+        admission.refuse_unheld(here.outlooks(model, promised, now, AHEAD), deployment, model.name)
+    mine = tuple(one for one in promised if one.intent_id == version.id)
+    made = _document(version, mine, acts.caller.name)
+    with store.transaction():
+        for name in asked.replace:
+            _end(active, name, "superseded", f"{version.id} took its place", acts)
+        active.book.keep(made)
+        acts.note(
+            "intent.activate", version.id, after={"version": version.version, "replaces": list(asked.replace)}
+        )
+    active.refresh()
+    return made
+
+
+def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> PromiseDocument:
+    """Keep an intent no longer.
+
+    Raises:
+        RefusedError: it is not active.
+    """
+    with store.transaction():
+        ended = _end(active, intent_id, "retired", f"by {acts.caller.name}", acts)
+    active.refresh()
+    return ended
+
+
+def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[PromiseDocument]:
+    """End what can hold at no moment from now on."""
+    over = active.over(now)
+    if not over:
+        return []
+    with store.transaction():
+        ended = [_end(active, one.intent_id, "expired", "its time is over", acts) for one in over]
+    active.refresh()
+    return ended
+
+
+def report(active: Active, here: Here, store: Store, since: datetime) -> ReportDocument:
+    """What came of what was promised, since a moment."""
+    since_s, until_s = since.timestamp(), time.time()
+    hours, usd = 0.0, 0.0
+    for model in here.deployment.models:
+        for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s):
+            devices, price = _devices(text, model)
+            hours += devices * (ends_s - begins_s) / 3600
+            usd += price * (ends_s - begins_s) / 3600
+    return ReportDocument(
+        since=admission.local(since, here.deployment),
+        until=admission.local(datetime.fromtimestamp(until_s, UTC), here.deployment),
+        attainment=tuple(active.book.attainments(since_s)),
+        switches=tuple(active.book.outcomes(since_s)),
+        device_hours=hours,
+        usd=usd or None,
+    )
+
+
+def _ran(store: Store, model: str, since_s: float, until_s: float) -> list[tuple[float, float, str]]:
+    """From when to when each topology ran, within two moments."""
+    made = store.generations(model)
+    ends = [at_s for at_s, _ in made[1:]] + [until_s]
+    spans = [
+        (max(at_s, since_s), min(end_s, until_s), text)
+        for (at_s, text), end_s in zip(made, ends, strict=True)
+    ]
+    return [one for one in spans if one[0] < one[1]]
+
+
+def _devices(text: str, model: ServedModel) -> tuple[int, float]:
+    """How many devices a topology takes, and their USD per hour; none where it is of devices that are gone."""
+    try:
+        found = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
+    except RuntimeFault:
+        return 0, 0.0
+    return len(found.devices), sum(model.cluster.gpu(one).usd_per_hour for one in found.devices)
+
+
+def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str, PromiseDocument]:
+    """What stays active beside an intent.
+
+    Raises:
+        RefusedError: what it is to take the place of is not active.
+    """
+    known = {one.intent_id: one for one in active.promises}
+    for name in replaced:
+        if name not in known:
+            raise _not_active(name, active)
+    return {name: one for name, one in known.items() if name not in replaced and name != intent_id}
+
+
+def _end(active: Active, intent_id: str, state: State, why: str, acts: Acts) -> PromiseDocument:
+    found = next((one for one in active.promises if one.intent_id == intent_id), None)
+    if found is None:
+        raise _not_active(intent_id, active)
+    ended = found.model_copy(update={"state": state, "ended_s": time.time(), "why": why})
+    active.book.keep(ended)
+    acts.note(f"intent.{'retire' if state == 'retired' else state}", intent_id, after={"why": why})
+    return ended
+
+
+def _not_active(intent_id: str, active: Active) -> RefusedError:
+    known = ", ".join(one.intent_id for one in active.promises) or "none"
+    return RefusedError(Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
+
+
+def _document(version: VersionDocument, promised: Sequence[Promised], by: str) -> PromiseDocument:
+    unmeasured = tuple(words(one.goal) for one in promised if _is_unmeasured(one.goal))
+    return PromiseDocument(
+        intent_id=version.id,
+        version=version.version,
+        text=version.intent.text,
+        state="active",
+        goals=tuple(map(goal_document, promised)),
+        left_out=unmeasured,
+        activated_by=by,
+        activated_s=time.time(),
+    )
+
+
+def _is_unmeasured(goal: Goal) -> bool:
+    """A bound that no request and no look at the service tells of."""
+    if not isinstance(goal, Objective) or goal.value is None or goal.metric == "reconfig_pause":
+        return False
+    return counted(goal) is None
+
+
+def _refuse_unseen(intent: Intent, asked: ActivateRequest, intent_id: str) -> None:
+    missing = [one for one in usecases.to_acknowledge(intent) if one.code not in asked.acknowledge]
+    if missing:
+        said = " ".join(f"{one.message} ({one.evidence!r})" for one in missing)
+        message = f"{said} Look at {intent_id}, then activate it with acknowledge: {sorted({one.code for one in missing})}"
+        raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, findings=missing)
+
+
+def _refuse_own(intent_id: str, deployment: Deployment, acts: Acts) -> None:
+    """Where another person has to approve, whoever said an intent does not activate it."""
+    said = acts.access.audit.newest("intent.create", intent_id)
+    if deployment.approval.by == "another" and said is not None and said.who == acts.caller.name:
+        message = (
+            f"{acts.caller.name} said {intent_id}; another person has to activate it (approval.by: another)"
+        )
+        raise RefusedError(Code.NOT_APPROVED, message)

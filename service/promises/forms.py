@@ -1,0 +1,91 @@
+"""Promises as documents: goals, segments of the agenda, loads. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from intent.models import Goal, Objective
+from intent.windows import in_words
+from runtime.models import Topology
+from selector import explain
+from selector.models import Infeasible, Plan, Workload
+from service.documents.plans import (
+    InfeasibleDocument,
+    MarginDocument,
+    PredictionDocument,
+    SwitchDocument,
+    TopologyDocument,
+)
+from service.documents.promises import GoalDocument, LoadDocument, SegmentDocument
+from service.promises.agenda import Promised
+from service.promises.planner import Outlook
+
+
+def words(goal: Goal) -> str:
+    """A goal in words, with whose it is."""
+    tenant = f" of {goal.tenant}" if isinstance(goal, Objective) and goal.tenant else ""
+    return explain.goal_words(goal) + tenant
+
+
+def goal_document(one: Promised) -> GoalDocument:
+    """A goal that is promised."""
+    return GoalDocument(
+        intent_id=one.intent_id,
+        words=words(one.goal),
+        window=in_words(one.goal.window),
+        goal=one.goal,
+        said=one.said,
+    )
+
+
+def load_document(load: Workload) -> LoadDocument:
+    """A load as plans take it."""
+    return LoadDocument.model_validate(load)
+
+
+def segment_documents(
+    model: str, outlooks: Sequence[Outlook], timezone: str, margin: float, now: datetime
+) -> list[SegmentDocument]:
+    """The agenda of a model; a switch begins ``margin`` times what it takes before its segment, where it may."""
+    return [_segment(model, outlook, ZoneInfo(timezone), margin, now) for outlook in outlooks]
+
+
+def _segment(model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: datetime) -> SegmentDocument:
+    segment, plan = outlook.segment, outlook.plan
+    begins = max(segment.begins, now) if plan and outlook.changes else None
+    if begins and plan and plan.switch and outlook.is_early:
+        early = timedelta(seconds=(plan.switch.prepare_s + plan.switch.stop_s) * margin)
+        begins = max(segment.begins - early, now)
+    return SegmentDocument(
+        model=model,
+        begins=segment.begins.astimezone(zone),
+        ends=segment.ends.astimezone(zone),
+        windows=segment.windows,
+        goals=tuple(map(goal_document, segment.promised)),
+        load=load_document(outlook.workload),
+        load_is="declared",
+        topology=_topology(plan.target) if plan else None,
+        replicas=tuple(map(_topology, plan.replicas)) if plan else (),
+        prediction=PredictionDocument.model_validate(plan.prediction) if plan else None,
+        margins=tuple(map(MarginDocument.model_validate, plan.margins)) if plan else (),
+        predicted_by="simulation" if outlook.is_simulated else "closed_forms",
+        switch=SwitchDocument.model_validate(plan.switch)
+        if plan and plan.switch and outlook.changes
+        else None,
+        switch_begins=begins.astimezone(zone) if begins else None,
+        infeasible=_infeasible(outlook.answer),
+        notes=_notes(plan) if plan else (),
+    )
+
+
+def _topology(topology: Topology) -> TopologyDocument:
+    return TopologyDocument.model_validate(topology)
+
+
+def _infeasible(answer: Plan | Infeasible) -> InfeasibleDocument | None:
+    return InfeasibleDocument.model_validate(answer) if isinstance(answer, Infeasible) else None
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """What of the goals a plan does not weigh."""
+    return tuple(f"{one.goal}: {one.reason}" for one in plan.left_out)

@@ -1,0 +1,97 @@
+"""The promises of a service: what is active, a loop for each model, and what can be asked of them."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from selector.models import Profile
+from service import targets
+from service.access.office import Access
+from service.deployment import Deployment
+from service.documents.problems import Code
+from service.documents.promises import ControlDocument, Mode, ObservedDocument
+from service.errors import RefusedError
+from service.promises.active import Active
+from service.promises.cases import Here
+from service.promises.keeper import Keeper
+from service.promises.loads import observed_document
+from service.promises.planner import Planner
+from service.promises.runner import Parts, Runner
+from service.promises.watch import Watch
+from service.serving import Kept, Serving
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All of it, put together."""
+
+    deployment: Deployment
+    active: Active
+    servings: Mapping[str, Serving]
+    watches: Mapping[str, Watch]
+    planners: Mapping[str, Planner]
+    runners: Mapping[str, Runner]
+
+    def here(self) -> Here:
+        """What is planned for now."""
+        situations = {name: serving.situation() for name, serving in self.servings.items()}
+        return Here(self.deployment, self.planners, situations)
+
+    def wake(self) -> None:
+        """Have every loop look now; called in the event loop."""
+        for runner in self.runners.values():
+            runner.wake()
+
+    def control(self) -> ControlDocument:
+        """How the controller stands."""
+        runners = self.runners.values()
+        return ControlDocument(
+            mode=self.active.control.mode,
+            paused=self.active.control.paused,
+            overrides=tuple(runner.override for runner in runners if runner.override),
+            decisions=tuple(runner.decision for runner in runners),
+        )
+
+    def refuse_mode(self, mode: Mode | None) -> None:
+        """Refuse to let the controller act where the policy lets it do nothing.
+
+        Raises:
+            RefusedError: nothing may be applied without a person.
+        """
+        if mode != "act" or (self.deployment.approval.by != "nobody" and self.deployment.approval.within):
+            return
+        message = (
+            f"the controller may apply nothing without a person: {self.deployment.file.name} says under `approval` what it may, "
+            "as `approval: {by: person, within: {most_stop_ms: 50, per_hour: 4}}`; the mode stays as it is"
+        )
+        raise RefusedError(Code.NOT_APPROVED, message)
+
+    async def load(self, name: str) -> ObservedDocument:
+        """What is asked of a model now."""
+        serving = self.servings[name]
+        stats = await serving.engine.stats()
+        seen = self.watches[name].seconds(self.deployment.rules.lookback_s, serving.router.waits_s)
+        return observed_document(name, seen, self.planners[name], serving.situation(), stats)
+
+
+@asynccontextmanager
+async def keep_promises(
+    deployment: Deployment,
+    servings: Mapping[str, Serving],
+    watches: Mapping[str, Watch],
+    profiles: Mapping[str, Mapping[str, Profile]],
+    kept: Kept,
+    access: Access,
+) -> AsyncIterator[Promises]:
+    """Run a loop for each model that is served."""
+    planners = {
+        name: Planner(deployment, serving.model, profiles[name]) for name, serving in servings.items()
+    }
+    runners = dict[str, Runner]()
+    async with AsyncExitStack() as stack:
+        for name, serving in servings.items():
+            keeper = Keeper(name, deployment.windows, planners[name], deployment.rules)
+            place = targets.Place(deployment, serving.model, serving.situation(), profiles[name])
+            parts = Parts(serving, watches[name], keeper, kept.active, kept.store, access, kept.events, place)
+            runners[name] = await stack.enter_async_context(Runner(parts))
+        yield Promises(deployment, kept.active, servings, watches, planners, runners)

@@ -1,0 +1,408 @@
+"""The loop of one model: looks at every tick, and does what was decided as far as mode, policy and people let it."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Self
+
+from intent.models import Intent, Objective
+from runtime.errors import RuntimeFault
+from runtime.models import CutoverReport, Topology
+from selector.models import Plan
+from service import targets, usecases
+from service.access import consent as consents
+from service.access.caller import Caller
+from service.access.office import Access, Acts
+from service.access.rights import Role
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument, When
+from service.documents.problems import Code
+from service.documents.promises import DecisionDocument, OutcomeDocument, OverrideDocument
+from service.errors import RefusedError, ServiceError, StoreError
+from service.events import EventBus
+from service.pages import Page
+from service.promises.active import Active
+from service.promises.agenda import Segment
+from service.promises.attainment import Tally, counted, needed
+from service.promises.book import Goalpost
+from service.promises.decide import Decision, Past
+from service.promises.forms import goal_document
+from service.promises.keeper import HORIZON, Found, Keeper, Seen
+from service.promises.watch import Observation, Watch
+from service.serving import Serving
+from service.store import Store
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = Caller("the controller", Role.OPERATOR)
+"""Who acts where nobody does: it may apply, and approves nothing."""
+BOOKED_S = 60.0
+"""Between two times at which counts are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a loop works with."""
+
+    serving: Serving
+    watch: Watch
+    keeper: Keeper
+    active: Active
+    store: Store
+    access: Access
+    events: EventBus
+    place: targets.Place
+    """As it was at the start; its situation is asked for anew."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+        return self.serving.model.name
+
+    @property
+    def acts(self) -> Acts:
+        """The controller's, for the audit."""
+        return Acts(self.access, CONTROLLER)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A switch that the controller asked for, or would have."""
+
+    decision: Decision
+    segment: Segment
+    plan_id: str
+
+
+class Runner:
+    """Keeps the promises of one model. Use as an async context manager."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._rules = parts.keeper.rules
+        self._begun: deque[_Begun] = deque(maxlen=16)
+        self._counts: Counter[tuple[Goalpost, str]] = Counter()
+        self._booked_s = time.monotonic()
+        self._known = -1
+        self._last: Seen | None = None
+        self._outcome: OutcomeDocument | None = None
+        self._handled: set[str] = set()
+        self._waked = asyncio.Event()
+        self.decision = DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
+        self.override: OverrideDocument | None = None
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._remember)
+        self._task = asyncio.create_task(self._run(), name=f"promises of {self._parts.model}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        with contextlib.suppress(StoreError):
+            await asyncio.to_thread(self._book)
+
+    def wake(self) -> None:
+        """Look now: something was promised, or said to the controller."""
+        self._waked.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._tick()
+            except (ServiceError, RuntimeFault) as error:
+                log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
+            except Exception:  # a bug must not end the keeping of promises for good
+                log.exception("the promises of %s", self._parts.model)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._waked.wait(), self._rules.tick_s)
+            self._waked.clear()
+
+    async def _tick(self) -> None:
+        """One look, and what follows from it."""
+        parts = self._parts
+        router = parts.serving.router
+        observed = parts.watch.look(self._rules.lookback_s, router.waits_s, router.num_streams)
+        if router.lost is not None and self._last is not None:
+            observed = replace(
+                observed, at_s=self._last.observed.at_s
+            )  # an engine that is gone measures nothing
+        await self._ended()
+        seen, found = await asyncio.to_thread(self._look, observed)
+        self._last = seen
+        decision = await self._acted(found) if found.decision.kind == "switch" else found.decision
+        self._tell(decision)
+
+    def _look(self, observed: Observation) -> tuple[Seen, Found]:
+        """Blocks: it reads the store, and may have to plan."""
+        parts, now, now_s = self._parts, datetime.now(UTC), time.monotonic()
+        if self._known != parts.active.version:
+            self._known = parts.active.version
+            parts.keeper.promise(parts.active.promised)
+        situation = parts.serving.situation()
+        assert situation.topology is not None, "a service runs something"
+        self.override = self._overridden(now, now_s)
+        seen = Seen(
+            now=now,
+            now_s=now_s,
+            runs=situation.topology,
+            engine=situation.capabilities,
+            observed=observed,
+            switched_s=parts.active.switched_s(parts.model, now.timestamp()) if parts.active.limited else (),
+            is_switching=parts.serving.operation is not None,
+            is_paused=parts.active.control.paused,
+            override=_in_words(self.override),
+        )
+        found = parts.keeper.look(seen)
+        self._note(found)
+        return seen, found
+
+    # -- what is written ------------------------------------------------------------------------------
+
+    def _note(self, found: Found) -> None:
+        """Count what was met, and keep a verdict."""
+        for one in found.counted:
+            what = counted(one.goal)
+            assert what is not None, "it was counted"
+            document = goal_document(one.promised)
+            goal = Goalpost(
+                self._parts.model, document.intent_id, document.words, document.window, what, needed(one.goal)
+            )
+            self._counts[goal, "met"] += one.tally.met
+            self._counts[goal, "total"] += one.tally.total
+        if found.judgement and self._outcome:
+            said = {"verdict": found.judgement.verdict, "why": found.judgement.why}
+            self._outcome = self._outcome.model_copy(update=said)
+            self._parts.active.book.keep_outcome(self._outcome)
+            self._parts.events.publish("verdict", self._outcome)
+        if time.monotonic() - self._booked_s >= BOOKED_S:
+            self._book()
+
+    def _book(self) -> None:
+        tallies = {
+            goal: Tally(self._counts[goal, "met"], self._counts[goal, "total"]) for goal, _ in self._counts
+        }
+        self._parts.active.book.count(tallies, time.time())
+        self._counts.clear()
+        self._booked_s = time.monotonic()
+
+    def book(self) -> None:
+        """Write what was counted until now, for whoever asks for a report. Blocks."""
+        self._book()
+
+    def _tell(self, decision: Decision) -> None:
+        """Publish a decision that is another than the last."""
+        begun = self._begun[-1] if self._begun else None
+        is_same_wish = begun is not None and begun.decision.target == decision.target
+        said = DecisionDocument(
+            model=self._parts.model,
+            kind=decision.kind,
+            reason=decision.reason,
+            cause=decision.cause,
+            target=decision.target,
+            plan_id=begun.plan_id if begun and is_same_wish and decision.target else None,
+            at_s=time.time(),
+        )
+        before = self.decision
+        self.decision = said
+        if (said.kind, said.cause, said.target, said.plan_id) != (
+            before.kind,
+            before.cause,
+            before.target,
+            before.plan_id,
+        ):
+            log.info("%s: %s: %s", said.model, said.kind, said.reason)
+            self._parts.events.publish("decision", said)
+
+    # -- switches that ended --------------------------------------------------------------------------
+
+    async def _ended(self) -> None:
+        """Take note of switches that ended since the last look, whoever made them."""
+        for operation in self._parts.serving.take_ended():
+            await asyncio.to_thread(self._take, operation)
+
+    def _take(self, operation: OperationDocument) -> None:
+        parts, last = self._parts, self._last
+        begun = next((one for one in self._begun if one.plan_id == operation.plan_id), None)
+        cause = begun.decision.cause if begun and begun.decision.cause else "person"
+        past = Past(
+            ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
+            source=operation.source or "",
+            target=operation.target or "",
+            cause=cause,
+            is_done=operation.result is not None,
+        )
+        outcome = self._outcome_of(operation, past, begun.decision.reason if begun else "")
+        parts.active.book.keep_outcome(outcome)
+        if last is None:
+            parts.keeper.past.append(past)
+            return
+        segment = begun.segment if begun else parts.keeper.enter(last.now, last.now_s)
+        parts.keeper.switched(past, segment, last.runs, last)
+        if past.is_done:
+            self._outcome = outcome
+
+    def _outcome_of(self, operation: OperationDocument, past: Past, reason: str) -> OutcomeDocument:
+        report: CutoverReport | None = operation.result
+        stop_ms = report.timings.total_ms if report else None
+        bounds = [
+            one.goal.value * 1000
+            for one in self._parts.active.in_force(datetime.now(UTC))
+            if isinstance(one.goal, Objective) and one.goal.metric == "reconfig_pause" and one.goal.value
+        ]
+        bound_ms = min(bounds, default=None)
+        broken = stop_ms is not None and bound_ms is not None and stop_ms > bound_ms
+        return OutcomeDocument(
+            operation=operation.id,
+            model=self._parts.model,
+            cause=past.cause,
+            reason=reason or f"applied by {operation.applied_by}",
+            source=past.source,
+            target=past.target,
+            at_s=operation.phases[0].at,
+            prepare_s=report.prepare_s if report else None,
+            stop_ms=stop_ms,
+            stop_bound_ms=bound_ms,
+            ended=operation.outcome,
+            why=f"it stood still for {stop_ms:.1f} ms, and {bound_ms:g} are promised" if broken else "",
+        )
+
+    def _remember(self) -> None:
+        """What an earlier process did lately; its switches keep the clock of now."""
+        now_s, wall_s = time.monotonic(), time.time()
+        for one in self._parts.active.book.outcomes(wall_s - 86_400):
+            if one.model == self._parts.model:
+                ago_s = max(0.0, wall_s - one.at_s)
+                past = Past(
+                    now_s - ago_s,
+                    one.source,
+                    one.target,
+                    one.cause,
+                    one.ended == "done",
+                    one.verdict or "unknown",
+                )
+                self._parts.keeper.past.append(past)
+
+    def _overridden(self, now: datetime, now_s: float) -> OverrideDocument | None:
+        """The act that somebody applied in this segment, unless the controller was told to go on since."""
+        parts = self._parts
+        if not parts.active.promised:
+            return None
+        (found,) = parts.store.operations(Page(1), parts.model, done=True).items or (None,)
+        if found is None or found.result is None or found.applied_by == CONTROLLER.name:
+            return None
+        ended_s = found.phases[-1].at
+        segment = parts.keeper.enter(now, now_s)
+        began_s = now.timestamp() - (now_s - parts.keeper.began_s)
+        if ended_s <= max(parts.active.control.resumed_s, began_s) or not self._is_act(found):
+            return None
+        until = segment.ends if segment.ends < now + HORIZON else None
+        return OverrideDocument(
+            operation=found.id, topology=found.target or "", by=found.applied_by, until=until
+        )
+
+    def _is_act(self, operation: OperationDocument) -> bool:
+        saved = self._parts.store.plan(operation.plan_id)
+        return saved is not None and saved[0].kind == "act"
+
+    # -- what is done ---------------------------------------------------------------------------------
+
+    async def _acted(self, found: Found) -> Decision:
+        """Switch where mode and policy allow it, else have the plan wait for a person; says what came of it."""
+        mode = self._parts.active.control.mode
+        decision = found.decision
+        if mode == "observe":
+            return replace(decision, kind="hold", reason=f"{decision.reason}; the mode is `observe`")
+        plan = await asyncio.to_thread(self._kept, found)
+        if plan is None:
+            return replace(decision, kind="hold", reason=f"{decision.reason}, but it cannot be planned")
+        if mode == "recommend":
+            return replace(
+                decision, kind="hold", reason=f"{decision.reason}; a person has to apply {plan.id}"
+            )
+        try:
+            consent = await asyncio.to_thread(self._consent, plan)
+            await self._parts.serving.apply(plan.id, consent, self._parts.acts)
+        except RefusedError as error:
+            return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
+        return decision
+
+    def _consent(self, plan: PlanDocument) -> consents.Consent:
+        """The policy's yes.
+
+        Raises:
+            RefusedError: it has none.
+        """
+        rule, acts = self._parts.place.deployment.approval, self._parts.acts
+        consents.refuse_nobody(rule)
+        known = consents.known_of(plan, acts)
+        return consents.consent(plan, rule, known, CONTROLLER, [Code.OUTSIDE_WINDOW.value])
+
+    def _kept(self, found: Found) -> PlanDocument | None:
+        """The plan of a decision, kept; the one that waits already where it is for the same."""
+        decision, generation = found.decision, self._parts.serving.situation().generation
+        for one in self._begun:
+            same = (one.decision.target, one.decision.cause) == (decision.target, decision.cause)
+            saved = self._parts.store.plan(one.plan_id) if same else None
+            if saved and saved[1] is None and saved[0].generation == generation:
+                return saved[0]
+        made = self._made(found)
+        if made is None:
+            return None
+        intent, plan = made
+        with self._parts.store.transaction():
+            self._parts.store.save_plan(intent, plan)
+            self._parts.acts.note(
+                "plan.create", plan.id, after={"topology": plan.target.text, "cause": decision.cause}
+            )
+        self._begun.append(_Begun(decision, found.segment, plan.id))
+        return plan
+
+    def _made(self, found: Found) -> tuple[Intent, PlanDocument] | None:
+        """The plan of a decision, and the intent that it serves."""
+        if found.plan is None:
+            return self._back(found.decision)
+        intent_id = found.segment.promised[0].intent_id
+        version = self._parts.store.intent(intent_id)
+        if version is None:
+            return None
+        plan = self._stamped(found.plan, intent_id)
+        facts = {
+            "intent_version": version.version,
+            "reasons": (f"the controller: {found.decision.reason}", *plan.reasons),
+            "to_acknowledge": usecases.to_acknowledge(version.intent),
+        }
+        return version.intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+
+    def _stamped(self, plan: Plan, intent_id: str) -> Plan:
+        generation = self._parts.serving.situation().generation
+        return replace(plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
+
+    def _back(self, decision: Decision) -> tuple[Intent, PlanDocument] | None:
+        """The plan to a topology that ran before."""
+        place = replace(self._parts.place, situation=self._parts.serving.situation())
+        assert decision.target is not None, "a way back leads somewhere"
+        try:
+            target: Topology = targets.read(decision.target, place)
+            intent, plan = targets.planned(target, f"the controller: {decision.reason}", place, When())
+        except RefusedError as error:
+            log.warning("no way back to %s: %s", decision.target, error)
+            return None
+        facts = {
+            "intent_version": 1,
+            "kind": "promise",
+            "reasons": (f"the controller: {decision.reason}", *plan.reasons),
+        }
+        return intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+
+
+def _in_words(override: OverrideDocument | None) -> str:
+    if override is None:
+        return ""
+    until = "`intentctl resume`" if override.until is None else f"{override.until:%a %H:%M %Z}"
+    return f"{override.by} applied {override.topology}; it is left alone until {until}"
