@@ -121,7 +121,9 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
     if not first.startswith("-") and not first.strip().count(" "):
         if meant := MEANT.get(first.strip().lower()):
             raise MisspeltCommandError(f"{first!r} is no command; did you mean `{meant}`?")
-        close = difflib.get_close_matches(first.lower(), commands, n=1, cutoff=0.7)
+        close = difflib.get_close_matches(first.lower(), commands, n=3, cutoff=0.7)
         if close:
-            raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {close[0]}`?")
+            swapped = [one for one in close if sorted(one) == sorted(first.lower())]
+            nearest = (swapped or close)[0]
+            raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {nearest}`?")
     return [SAY, *arguments]

@@ -39,6 +39,8 @@ app.add_typer(access.audit, name="audit")
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
 app.command("history")(operations.history)
+app.command("approve")(operations.approve)
+app.command("reject")(operations.reject)
 for command in (
     promises.intents,
     promises.activate,
@@ -393,38 +395,6 @@ def apply(
 
 @app.command()
 @spread
-def approve(
-    where: Where,
-    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
-    minutes: Annotated[float, typer.Option("--minutes", help="For which the yes holds.", min=0.1)] = 60,
-    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
-    output: Output = Form.TABLE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without being asked.")] = False,
-    no_input: NoInput = False,
-) -> None:
-    """Say yes to a plan, so that somebody who may not approve can apply it."""
-    from intentctl import commands
-
-    consent = commands.Consent(yes, no_input)
-    commands.approve(commands.service(where), plan_id, output, consent, minutes=minutes, note=note)
-
-
-@app.command()
-@spread
-def reject(
-    where: Where,
-    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
-    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
-    output: Output = Form.TABLE,
-) -> None:
-    """Say no to a plan, for good."""
-    from intentctl import commands
-
-    commands.reject(commands.service(where), plan_id, output, note)
-
-
-@app.command()
-@spread
 def get(
     where: Where,
     name: Annotated[
@@ -435,12 +405,12 @@ def get(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show what changes.")] = False,
 ) -> None:
     """Show what runs, a plan, an operation, or what there was of them."""
-    from intentctl import commands
+    from intentctl import commands, watching
 
     service = commands.service(where)
     commands.get(service, name, output)
     if watch:
-        commands.watch(service, output)
+        watching.watch(service, output)
 
 
 @app.command()

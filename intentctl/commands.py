@@ -370,22 +370,6 @@ def get(service: Operator, name: str | None, form: Form) -> None:
         render.emit(plan, form, render.plan_rows(plan))
 
 
-def watch(service: Operator, form: Form) -> None:
-    """Show events until the person has seen enough.
-
-    Raises:
-        CommandError: ``unreachable`` when the service ends.
-    """
-    from intentctl import keeping
-
-    for event in service.watch():
-        if form is not Form.TABLE:
-            render.emit_line(event)
-        else:
-            render.line(keeping.event_words(event.data))
-    raise failure("unreachable", "the service has ended")
-
-
 def serve(deployment: Path | None, **overrides: object) -> None:
     """Run the service in this process until it is told to stop."""
     from service.server import run

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
 from intentctl.commands import Consent, acknowledged, can_ask, says_yes, to_their_ends
-from intentctl.promises import agenda_rows, control_rows, decision_words, outcome_words, promise_rows
+from intentctl.promises import agenda_rows, promise_rows
 from intentctl.status import failure
 from intentctl.visible import visible
 from service.documents.operations import OperationDocument
@@ -16,12 +16,8 @@ from service.documents.promises import (
     ActivateRequest,
     AgendaDocument,
     AgendaRequest,
-    ControlDocument,
-    DecisionDocument,
-    OutcomeDocument,
     PromiseDocument,
 )
-from service.documents.state import Happened
 from service.errors import ServiceError
 from service.operator import Operator
 
@@ -105,19 +101,3 @@ def _activated(
 
 
 CLASH = "contradicts_active"
-
-
-def event_words(happened: Happened) -> str:
-    """Something that happened, in a line."""
-    match happened:
-        case OperationDocument():
-            return f"{happened.id}  {happened.phase}  {render.copied(happened)}"
-        case PromiseDocument():
-            return f"promise  {happened.intent_id}: {happened.state} {happened.why}".rstrip()
-        case ControlDocument():
-            return f"controller  {control_rows(happened)[0][1]}"
-        case DecisionDocument():
-            return f"decision  {decision_words(happened)}"
-        case OutcomeDocument():
-            return f"verdict  {outcome_words(happened)}"
-    return f"topology  {happened.model}: {happened.topology.shape}, generation {happened.generation}"

@@ -1,4 +1,4 @@
-"""`intentctl cancel`, `undo` and `history`: what is done to the running service, called off, taken back, or told."""
+"""What is done to the running service: approved or rejected, called off, taken back, or told."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +75,36 @@ def history(
     from intentctl import commands, lists
 
     lists.show(commands.service(where), "operations", output, limit)
+
+
+@spread
+def approve(
+    where: Where,
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    minutes: Annotated[float, typer.Option("--minutes", help="For which the yes holds.", min=0.1)] = 60,
+    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    output: Output = Form.TABLE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without being asked.")] = False,
+    no_input: NoInput = False,
+) -> None:
+    """Say yes to a plan, so that somebody who may not approve can apply it."""
+    from intentctl import commands
+
+    consent = commands.Consent(yes, no_input)
+    commands.approve(commands.service(where), plan_id, output, consent, minutes=minutes, note=note)
+
+
+@spread
+def reject(
+    where: Where,
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """Say no to a plan, for good."""
+    from intentctl import commands
+
+    commands.reject(commands.service(where), plan_id, output, note)
 
 
 def preflight(service: "Operator", plan_id: str, output: Form) -> None:

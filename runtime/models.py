@@ -467,11 +467,6 @@ class CutTimings:
     commit_ms: float
     first_step_ms: float
 
-    @property
-    def total_ms(self) -> float:
-        """For which no stream had a token."""
-        return self.drain_ms + self.patch_ms + self.commit_ms + self.first_step_ms
-
 
 @dataclass(frozen=True, slots=True)
 class CutoverReport:

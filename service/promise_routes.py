@@ -50,7 +50,7 @@ def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None
 @promise_routes.post(
     "/v1/intents/{intent_id:id}:retire",
     tags=TAGS,
-    responses=refusals(Code.NOT_ACTIVE, Code.STORE),
+    responses=refusals(Code.NOT_FOUND, Code.NOT_ACTIVE, Code.STORE),
     openapi_extra=needs(Right.APPROVE),
 )
 def retire(intent_id: str, operator: Here) -> PromiseDocument:

@@ -208,6 +208,8 @@ def _end(active: Active, intent_id: str, state: State, why: str, acts: Acts) -> 
 
 
 def _not_active(intent_id: str, active: Active) -> RefusedError:
+    if active.book.promise(intent_id) is None:
+        return RefusedError(Code.NOT_FOUND, f"{intent_id} was never activated")
     known = ", ".join(one.intent_id for one in active.promises) or "none"
     return RefusedError(Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
 

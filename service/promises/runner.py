@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
@@ -249,7 +249,7 @@ class Runner:
 
     def _outcome_of(self, operation: OperationDocument, past: Past, reason: str) -> OutcomeDocument:
         report: CutoverReport | None = operation.result
-        stop_ms = report.timings.total_ms if report else None
+        stop_ms = sum(asdict(report.timings).values()) if report else None
         bounds = [
             one.goal.value * 1000
             for one in self._parts.active.in_force(datetime.now(UTC))

@@ -1,0 +1,40 @@
+"""`intentctl get --watch`: what happens, line by line, until the person has seen enough."""
+
+from intentctl import render
+from intentctl.arguments import Form
+from intentctl.promises import control_rows, decision_words, outcome_words
+from intentctl.status import failure
+from service.documents.operations import OperationDocument
+from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
+from service.documents.state import Happened
+from service.operator import Operator
+
+
+def watch(service: Operator, form: Form) -> None:
+    """Show events.
+
+    Raises:
+        CommandError: ``unreachable`` when the service ends.
+    """
+    for event in service.watch():
+        if form is Form.TABLE:
+            render.line(event_words(event.data))
+        else:
+            render.emit_line(event)
+    raise failure("unreachable", "the service has ended")
+
+
+def event_words(happened: Happened) -> str:
+    """Something that happened, in a line."""
+    match happened:
+        case OperationDocument():
+            return f"{happened.id}  {happened.phase}  {render.copied(happened)}"
+        case PromiseDocument():
+            return f"promise  {happened.intent_id}: {happened.state} {happened.why}".rstrip()
+        case ControlDocument():
+            return f"controller  {control_rows(happened)[0][1]}"
+        case DecisionDocument():
+            return f"decision  {decision_words(happened)}"
+        case OutcomeDocument():
+            return f"verdict  {outcome_words(happened)}"
+    return f"topology  {happened.model}: {happened.topology.shape}, generation {happened.generation}"
