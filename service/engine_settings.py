@@ -160,13 +160,11 @@ def refuse_start(
 
 def unfit(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster]) -> tuple[str, str] | None:
     """The setting of the built-in engine with which a topology cannot run, and why; None where it can."""
+    if wrong := unfit_stages(engine, start):
+        return "layers_per_slab", f"as the model starts, {wrong}"
     if engine.name != "torch":
         return None
     settings = engine.torch
-    try:
-        refuse_divided_stacks(start, settings.layers_per_slab)
-    except TopologyError as error:
-        return "layers_per_slab", f"as the model starts, {error}"
     fits = blocks(start, *place, settings.block_size)
     if settings.num_blocks is None or settings.num_blocks <= fits:
         return None
@@ -174,6 +172,18 @@ def unfit(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster
         f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
     )
     return "kv_blocks", f"{message}; lower this, or leave it out to have half of what one device holds"
+
+
+def unfit_stages(engine: EngineChoice, target: Topology) -> str:
+    """Why the built-in engine's settings keep it from running the stages of a topology; empty where they do not.
+
+    One that holds fewer KV blocks than the setting says runs with as many as it holds.
+    """
+    try:
+        refuse_divided_stacks(target, engine.torch.layers_per_slab if engine.name == "torch" else 1)
+    except TopologyError as error:
+        return str(error)
+    return ""
 
 
 def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:

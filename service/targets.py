@@ -11,7 +11,7 @@ from selector.models import Plan, Problem, Profile, Ticket
 from service.deployment import Deployment
 from service.documents.plans import When
 from service.documents.problems import Code, Detail
-from service.engine_settings import unfit
+from service.engine_settings import unfit_stages
 from service.errors import RefusedError
 from service.models import ServedModel, refuse_impossible
 from service.usecases import Situation, new_id, window_of
@@ -54,8 +54,8 @@ def why_not(target: Topology, place: Place, window: str) -> str:
         refuse_impossible(target, model.spec, model.cluster, model.engine.block_tokens)
     except TopologyError as error:
         return str(error)
-    if wrong := unfit(model.engine, target, (model.spec, model.cluster)):
-        return wrong[1]
+    if wrong := unfit_stages(model.engine, target):
+        return wrong
     why = obstacle(target, _problem(place, window), weights_of(target))
     return why and f"{target}: {why}"
 

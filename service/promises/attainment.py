@@ -68,6 +68,13 @@ class Tally:
         return (middle + half) / (1 + z2 / n) < needed
 
 
+def saves(goal: Goal) -> bool:
+    """Whether a goal is missed by taking too much, not by serving too little."""
+    if not isinstance(goal, Objective):
+        return False
+    return goal.metric in {"gpu_count", "cost"} or (goal.metric == "gpu_util" and goal.op == ">=")
+
+
 def counted(goal: Goal) -> Counting | None:
     """What is counted for a goal; None: nothing that is measured here tells."""
     if not isinstance(goal, Objective) or goal.value is None or goal.op in {"minimize", "maximize"}:

@@ -16,7 +16,7 @@ from selector.models import Plan, Prediction, Workload
 from service.documents.promises import Cause, Counting
 from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
-from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests
+from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests, saves
 from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
 from service.promises.planner import Outlook, tokens_s
 from service.promises.verdict import Judgement, Reading, judge
@@ -242,11 +242,11 @@ class Keeper:
             for one, goal in _counted_by(segment, "ticks")
             if not goal.soft and look_meets(goal, look) is False
         ]
-        is_beyond = self._load_by_planned(segment, seen) > 1 + self.rules.tolerance
+        is_beyond = self._is_beyond(segment, seen)
         if is_beyond:
             missed += [one for one in self._foreseen(segment, seen) if one not in missed]
         self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
-        if is_beyond or not all(map(_is_waste, missed)):
+        if is_beyond or not all(saves(one.goal) for one in missed):
             self._uneasy_s = seen.now_s
         return missed
 
@@ -286,7 +286,7 @@ class Keeper:
     ) -> tuple[State, list[Outlook], Outlook | None]:
         outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine)
         here, after = outlooks[0], outlooks[1] if len(outlooks) > 1 else None
-        served = [one for one in missed if not _is_waste(one)]
+        served = [one for one in missed if not saves(one.goal)]
         missed = served or missed
         since_s = min((self._missed_since[one] for one in missed), default=seen.now_s)
         patience_s = self.rules.patience_s if served else self.rules.calm_s
@@ -347,6 +347,15 @@ class Keeper:
         load, planned = self._measured(segment, seen), self.planner.workload(segment)
         return tokens_s(load) / tokens_s(planned) if load else 0.0
 
+    def _is_beyond(self, segment: Segment, seen: Seen) -> bool:
+        """Whether more is asked than was planned for: tokens, or requests at once."""
+        load, planned = self._measured(segment, seen), self.planner.workload(segment)
+        most = 1 + self.rules.tolerance
+        is_more = load is not None and load.concurrency > max(
+            planned.concurrency * most, planned.concurrency + 1
+        )
+        return is_more or self._load_by_planned(segment, seen) > most
+
     # -- what it was good for -------------------------------------------------------------------------
 
     def _judge(self, seen: Seen) -> Judgement | None:
@@ -389,14 +398,6 @@ def _counted_by(segment: Segment, what: Counting) -> list[tuple[Promised, Object
         for one in segment.promised
         if isinstance(one.goal, Objective) and counted(one.goal) == what
     ]
-
-
-def _is_waste(one: Promised) -> bool:
-    """Whether a goal is missed by taking too much, not by serving too little."""
-    goal = one.goal
-    if not isinstance(goal, Objective):
-        return False
-    return goal.metric in {"gpu_count", "cost"} or (goal.metric == "gpu_util" and goal.op == ">=")
 
 
 def _tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally:

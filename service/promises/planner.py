@@ -17,6 +17,7 @@ from selector.search import select
 from service.deployment import Deployment
 from service.models import ServedModel
 from service.promises.agenda import Segment
+from service.promises.attainment import saves
 
 REMEMBERED = 256
 """Answers: many times those of a week."""
@@ -123,8 +124,10 @@ class Planner:
         )
 
     def _is_early(self, before: Segment, outlook: Outlook, engine: Capabilities | None) -> bool:
+        """Whether a target serves well enough before its segment begins; what it takes too much until then is not asked."""
         target = outlook.plan.target if outlook.plan else None
-        stays = self.outlook(before, target, engine, closely=False).plan
+        served = tuple(one for one in before.promised if not saves(one.goal))
+        stays = self.outlook(replace(before, promised=served), target, engine, closely=False).plan
         return stays is not None and stays.target == target
 
     def _planned(

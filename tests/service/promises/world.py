@@ -9,7 +9,7 @@ from runtime.capabilities import Capabilities
 from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.models import Infeasible, Plan, Prediction, Switch, Workload
 from service.promises.agenda import Promised, Segment
-from service.promises.attainment import Sample
+from service.promises.attainment import Sample, saves
 from service.promises.decide import Past, Rules
 from service.promises.keeper import Found, Keeper, Seen
 from service.promises.planner import Outlook
@@ -51,7 +51,9 @@ class Capacities:
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine)
             if number and outlook.plan:
-                back = self.outlook(segments[number - 1], outlook.plan.target, engine).plan
+                before = segments[number - 1]
+                served = tuple(one for one in before.promised if not saves(one.goal))
+                back = self.outlook(replace(before, promised=served), outlook.plan.target, engine).plan
                 outlook = replace(outlook, is_early=back is not None and back.target == outlook.plan.target)
             found.append(outlook)
             now = outlook.plan.target if outlook.plan else now
