@@ -20,7 +20,7 @@ from selector.prediction import candidate
 from selector.priorities import Balance, Trade
 from selector.ranking import Ranking
 from selector.space import (
-    blocks_needed,
+    blocks_to_move,
     groups,
     narrowed,
     no_room,
@@ -236,7 +236,7 @@ def _beside(problem: Problem, cluster: Cluster) -> list[Cluster]:
     )
     if now is None or not whole or not set(now.devices) & {gpu.index for gpu in cluster.gpus}:
         return []
-    needed = blocks_needed(problem)
+    needed = blocks_to_move(problem)
     weights, per_block = weight_bytes(now, problem.model), block_bytes(now, problem.model, BLOCK_TOKENS)
     taken = {
         device: round((weights[device] + needed * per_block[device]) / (1 - HEADROOM))

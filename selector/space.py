@@ -201,7 +201,7 @@ def crowded(topology: Topology, problem: Problem) -> str:
     """Why a topology cannot come up beside what runs now; nothing if it can."""
     if problem.now is None or topology == problem.now:
         return ""
-    sizes = peak_bytes(problem.now, topology, problem.model, blocks_needed(problem), BLOCK_TOKENS)
+    sizes = peak_bytes(problem.now, topology, problem.model, blocks_to_move(problem), BLOCK_TOKENS)
     full = _too_full({device: sizes[device] for device in topology.devices}, problem)
     return full and f"does not fit beside what runs now: {full}"
 
@@ -211,7 +211,7 @@ def streamed(topology: Topology, problem: Problem) -> StreamPlan:
     assert problem.now is not None, "only what runs has layers to move"
     usable = dict.fromkeys(problem.now.devices, math.inf)  # goals may keep them from the target
     usable |= {gpu.index: gpu.memory_bytes * (1 - HEADROOM) for gpu in problem.cluster.gpus}
-    return plan(problem.now, topology, problem.model, KvSize(blocks_needed(problem), BLOCK_TOKENS), usable)
+    return plan(problem.now, topology, problem.model, KvSize(blocks_to_move(problem), BLOCK_TOKENS), usable)
 
 
 def _unstreamable(topology: Topology, problem: Problem) -> str:
@@ -232,6 +232,14 @@ def blocks_needed(problem: Problem) -> int:
     """KV blocks for every request in flight at its full length."""
     load = Load.of(problem.workload)
     return load.held * load.blocks
+
+
+def blocks_to_move(problem: Problem) -> int:
+    """KV blocks there may be while a target comes up: those of the load, and no more than what runs has room for."""
+    needed, known = blocks_needed(problem), {gpu.index for gpu in problem.cluster.gpus}
+    if problem.now is None or not known.issuperset(problem.now.devices):  # goals keep devices from the target
+        return needed
+    return min(needed, blocks(problem.now, problem.model, problem.cluster, BLOCK_TOKENS))
 
 
 def _listed(items: Collection[object]) -> str:

@@ -188,6 +188,10 @@ class Keeper:
             self._missed_since.clear()
         return new
 
+    def is_last(self, segment: Segment) -> bool:
+        """Whether nothing is known to come after a segment."""
+        return segment is self._segments[-1]
+
     def _since(self, now: datetime, now_s: float) -> float:
         """When the segment in force began: whoever starts within it can tell."""
         back = cut(self.promised, self.windows, now - DAY, now + SECOND)[-1]

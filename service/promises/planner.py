@@ -8,7 +8,8 @@ from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.errors import ProfileError
-from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
+from selector.models import Candidate, Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
+from selector.moves import switch
 from selector.pauses import planned_within
 from selector.planning import planned
 from selector.prediction import candidate
@@ -61,6 +62,8 @@ class Planner:
         found = list[Outlook]()
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine, closely=number < closely)
+            if number:
+                outlook = self._reached(outlook, found[-1].workload, engine)
             if number and outlook.changes:
                 outlook = replace(outlook, is_early=self._is_early(segments[number - 1], outlook, engine))
             found.append(outlook)
@@ -78,7 +81,10 @@ class Planner:
     ) -> Outlook:
         """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
         load = workload or self.workload(segment)
-        return Outlook(segment, load, self._planned(segment, load, now, engine, closely=closely), closely)
+        answer = self._planned(segment, load, now, engine, closely=closely)
+        outlook = Outlook(segment, load, answer, closely)
+        is_unknown = outlook.plan is not None and outlook.plan.switch is None
+        return self._reached(outlook, _calm(load), engine) if is_unknown else outlook
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for it; of several windows in force at once the busiest."""
@@ -107,11 +113,14 @@ class Planner:
         return self._predicted[asked]
 
     def _predict(self, topology: Topology, problem: Problem) -> Prediction | None:
+        found = self._candidate(topology, problem)
+        return found.prediction if found else None
+
+    def _candidate(self, topology: Topology, problem: Problem) -> Candidate | None:
         try:
-            found = candidate(topology, problem, self._profiles)
+            return candidate(topology, problem, self._profiles)
         except (KeyError, ProfileError, TopologyError):
             return None
-        return found.prediction if found else None
 
     def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> Problem:
         return Problem(
@@ -122,6 +131,18 @@ class Planner:
             limits=self._deployment.limits,
             capabilities=engine,
         )
+
+    def _reached(self, outlook: Outlook, load: Workload, engine: Capabilities | None) -> Outlook:
+        """With what the switch takes under the load that there is when it is made."""
+        plan = outlook.plan
+        if plan is None or plan.now is None or not outlook.changes:
+            return outlook
+        problem = self._problem(load, plan.now, engine)
+        sides = [self._candidate(one, problem) for one in (plan.now, plan.target)]
+        today, target = sides
+        if today is None or target is None:
+            return outlook
+        return replace(outlook, answer=replace(plan, switch=switch(today, target, problem)))
 
     def _is_early(self, before: Segment, outlook: Outlook, engine: Capabilities | None) -> bool:
         """Whether a target serves well enough before its segment begins; what it takes too much until then is not asked."""
@@ -148,6 +169,11 @@ class Planner:
             ticket = Ticket("", "", 0, called(segment))
             self._known[asked] = planned_within(goals, problem, self._profiles, ticket, search)
         return self._known[asked]
+
+
+def _calm(load: Workload) -> Workload:
+    """A load of the same lengths that any topology holds which holds a request."""
+    return replace(load, rate_rps=load.rate_rps / 100, concurrency=1)
 
 
 def called(segment: Segment) -> str:

@@ -22,16 +22,18 @@ from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, When
 from service.documents.problems import Code
 from service.documents.promises import DecisionDocument, OutcomeDocument, OverrideDocument
+from service.documents.state import Happened, Kind
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
 from service.pages import Page
+from service.promises import cases
 from service.promises.active import Active
 from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
 from service.promises.book import Goalpost
 from service.promises.decide import Decision, Past
 from service.promises.forms import goal_document
-from service.promises.keeper import HORIZON, Found, Keeper, Seen
+from service.promises.keeper import Found, Keeper, Seen
 from service.promises.watch import Observation, Watch
 from service.serving import Serving
 from service.store import Store
@@ -96,6 +98,7 @@ class Runner:
         self.override: OverrideDocument | None = None
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._remember)
         self._task = asyncio.create_task(self._run(), name=f"promises of {self._parts.model}")
         return self
@@ -106,6 +109,10 @@ class Runner:
             await self._task
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(self._book)
+
+    def _publish(self, kind: Kind, happened: Happened) -> None:
+        """Tell of something from whatever thread."""
+        self._loop.call_soon_threadsafe(self._parts.events.publish, kind, happened)
 
     def wake(self) -> None:
         """Look now: something was promised, or said to the controller."""
@@ -141,6 +148,8 @@ class Runner:
     def _look(self, observed: Observation) -> tuple[Seen, Found]:
         """Blocks: it reads the store, and may have to plan."""
         parts, now, now_s = self._parts, datetime.now(UTC), time.monotonic()
+        for ended in cases.expire(parts.active, parts.acts, parts.store, now):
+            self._publish("promise", ended)
         if self._known != parts.active.version:
             self._known = parts.active.version
             parts.keeper.promise(parts.active.promised)
@@ -179,7 +188,7 @@ class Runner:
             said = {"verdict": found.judgement.verdict, "why": found.judgement.why}
             self._outcome = self._outcome.model_copy(update=said)
             self._parts.active.book.keep_outcome(self._outcome)
-            self._parts.events.publish("verdict", self._outcome)
+            self._publish("verdict", self._outcome)
         if time.monotonic() - self._booked_s >= BOOKED_S:
             self._book()
 
@@ -217,7 +226,7 @@ class Runner:
             before.plan_id,
         ):
             log.info("%s: %s: %s", said.model, said.kind, said.reason)
-            self._parts.events.publish("decision", said)
+            self._publish("decision", said)
 
     # -- switches that ended --------------------------------------------------------------------------
 
@@ -301,7 +310,7 @@ class Runner:
         began_s = now.timestamp() - (now_s - parts.keeper.began_s)
         if ended_s <= max(parts.active.control.resumed_s, began_s) or not self._is_act(found):
             return None
-        until = segment.ends if segment.ends < now + HORIZON else None
+        until = None if parts.keeper.is_last(segment) else segment.ends
         return OverrideDocument(
             operation=found.id, topology=found.target or "", by=found.applied_by, until=until
         )

@@ -6,12 +6,24 @@ import pytest
 
 from intent.models import Config
 from runtime.capabilities import Capabilities, Limits
+from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, uniform
 from runtime.notation import parse_topology
 from selector.models import Problem, Profile, Workload
-from selector.pipelines.operating import StageKind
+from selector.pipelines.operating import BLOCK_TOKENS, StageKind
 from selector.pipelines.pools import pools_of
-from selector.space import groups, narrowed, no_room, obstacle, stage_counts, stage_kinds, why_never
+from selector.space import (
+    blocks_needed,
+    blocks_to_move,
+    groups,
+    narrowed,
+    no_room,
+    no_room_beside,
+    obstacle,
+    stage_counts,
+    stage_kinds,
+    why_never,
+)
 
 
 @pytest.fixture
@@ -128,3 +140,19 @@ def test_wishes_that_nothing_meets_have_a_reason(problem: Problem) -> None:
         == "the largest node has 4 devices of a kind"
     )
     assert why_never(Config("tp", "==", 2, "x"), limited, ["bf16"]) == ""
+
+
+def test_what_runs_never_holds_more_kv_than_it_has_room_for(problem: Problem) -> None:
+    """One pair of devices holds the KV of a part of the load, two pairs all of it: the way from one to two is open."""
+    pair, layers = "A100[0,1]", problem.model.num_layers
+    now, target = (
+        parse_topology(text, problem.cluster, layers, "bf16")
+        for text in (pair, f"{pair}:0-{layers // 2} > A100[2,3]:{layers // 2}-{layers}")
+    )
+    held = blocks(now, problem.model, problem.cluster, BLOCK_TOKENS)
+    busy = replace(problem.workload, concurrency=1)
+    while blocks_needed(replace(problem, workload=busy)) <= held:
+        busy = replace(busy, concurrency=busy.concurrency + 1)
+    asked = replace(problem, now=now, workload=busy)
+    assert blocks_to_move(asked) == held < blocks_needed(asked)
+    assert not no_room_beside(target, asked)
