@@ -19,7 +19,7 @@ from intentctl.arguments import (
     route,
     spread,
 )
-from intentctl.options import NoInput, Output, Timeout, Where, Yes
+from intentctl.options import Deployment, NoInput, Output, Timeout, Where, Yes, moment
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -55,29 +55,10 @@ for command in (
     app.command()(command)
 
 
-def _moment(said: str | None) -> str | None:
-    """A clock that is none is refused before anybody is asked."""
-    if said is None:
-        return None
-    from intent.windows import moment
-
-    try:
-        moment(said, "UTC")
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return said
-
-
 Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
-Deployment = Annotated[
-    Path | None,
-    typer.Option(
-        "--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"
-    ),
-]
 Now = Annotated[
     str | None,
-    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=_moment),
+    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=moment),
 ]
 
 
@@ -435,13 +416,33 @@ def demo(
     engine: Annotated[
         EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")
     ] = None,
+    day: Annotated[
+        bool,
+        typer.Option("--day", help="Live a day in minutes: the controller switches, and rescues a surprise."),
+    ] = False,
+    statics: Annotated[
+        bool, typer.Option("--statics", help="With --day: the same day on each topology alone, too.")
+    ] = False,
 ) -> None:
-    """Watch a live service switch its topology twice under eight streams, measured at the client."""
+    """Watch a live service switch its topology under streams, measured at the client."""
+    if day or statics:
+        _day(output, statics=statics, others=[deployment, engine], is_day=day)
+        return
     from intentctl.demo import example, run
 
     if deployment is not None and engine is not None:
         raise typer.BadParameter(f"--engine runs an example, but {deployment} is named; leave one of them")
     run(output, deployment or example(engine or EngineName.TORCH))
+
+
+def _day(output: Form, *, statics: bool, others: list[object], is_day: bool) -> None:
+    if not is_day or any(other is not None for other in others):
+        raise typer.BadParameter(
+            "--day is a demo of its own, and --statics goes with it; leave the others out"
+        )
+    from intentctl.day import run
+
+    run(output, statics=statics)
 
 
 @app.command()

@@ -226,7 +226,7 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
     answer = make_plan(source, text, form, consent)
     if form is Form.TABLE:
         render.grid(render.plans_rows(answer.plans))
-    said = keeping.Said()
+    said = keeping.Said(answer.intent)
     try:
         if any(plan.kind == "promise" for plan in answer.plans):
             keeping.keep(source, answer.plans, form, consent, said)

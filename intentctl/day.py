@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, Form
+from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, started_service
-from intentctl.local import EXAMPLES, EngineName
+from intentctl.local import EXAMPLES
 from intentctl.measure import difference
 from intentctl.status import failure
 from intentctl.streams import Load, Recording

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from intent.models import Intent
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
 from intentctl.commands import Consent, acknowledged, can_ask, says_yes, to_their_ends
@@ -26,6 +27,7 @@ from service.operator import Operator
 class Said:
     """What came of a text, as far as it came."""
 
+    intent: Intent
     agenda: AgendaDocument | None = None
     promise: PromiseDocument | None = None
     operations: list[OperationDocument] = field(default_factory=list)
@@ -41,6 +43,9 @@ def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: C
     changing = [plan for plan in plans if plan.changes]
     intent_id = plans[0].intent_id
     if not source.serves:
+        said.agenda = source.agenda(AgendaRequest(intent=said.intent))
+        if form is Form.TABLE:
+            render.grid(agenda_rows(said.agenda))
         if changing:
             source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from intentctl.arguments import Form, spread
-from intentctl.options import Output, Where
+from intentctl.options import Deployment, Output, Where, moment
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -65,14 +65,28 @@ def retire(where: Where, intent: IntentId, output: Output = Form.TABLE) -> None:
 @spread
 def agenda(
     where: Where,
+    text: Annotated[
+        str | None, typer.Argument(help="What would be promised beside what is, in words; or an intent's id.")
+    ] = None,
     hours: Annotated[float, typer.Option("--hours", help="How far ahead.", min=0.1, max=192)] = 24,
+    now: Annotated[
+        str | None, typer.Option("--now", help="The clock, with TEXT: ISO 8601.", callback=moment)
+    ] = None,
+    deployment: Deployment = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the time ahead: what holds when, what is to serve it, and the switches between."""
+    """Show the time ahead: what holds when, what is to serve it, and the switches between. Changes nothing."""
     from intentctl import commands, render
-    from service.documents.promises import AgendaQuery
+    from service.documents.promises import AgendaQuery, AgendaRequest
 
-    found = commands.service(where).agenda(AgendaQuery(hours=hours))
+    if text is None and (deployment or now):
+        raise typer.BadParameter("agenda: --deployment and --now go with TEXT")
+    source = commands.source(where, deployment) if text is not None else commands.service(where)
+    if text is None:
+        found = source.agenda(AgendaQuery(hours=hours))
+    else:
+        wish = {"intent_id": text} if commands.is_kept(text) and source.serves else {"text": text}
+        found = source.agenda(AgendaRequest(**wish, hours=hours, now=now))
     render.emit(found, output, agenda_rows(found))
 
 

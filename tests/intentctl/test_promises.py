@@ -1,0 +1,95 @@
+"""Commands about what is promised: said, activated, replaced, retired; agenda, report, load and the controller."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from intentctl.promises import agenda_rows
+from service.documents.promises import AgendaDocument
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
+PAPER = (
+    "keep P99 TTFT within 2 s at peak, GPU utilisation not below 40% off-peak, "
+    "and keep the reconfiguration pause under 50 ms if possible"
+)
+
+
+def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
+    code, out, _ = run(
+        "agenda",
+        PAPER,
+        "--deployment",
+        str(EXAMPLE),
+        "--now",
+        "2026-01-05T08:00",
+        "-o",
+        "json",
+        "--hours",
+        "24",
+    )
+    assert code == 0
+    found = AgendaDocument.model_validate_json(out)
+    by_window = {segment.windows: segment for segment in found.segments}
+    peak, off_peak = by_window["peak",], by_window["off_peak",]
+    assert peak.topology
+    assert off_peak.topology
+    assert len(off_peak.topology.devices) < len(peak.topology.devices)
+    assert peak.prediction
+    assert (peak.prediction.ttft_s["p99"] or 99) <= 2
+    assert off_peak.prediction
+    assert (off_peak.prediction.gpu_util or 0) >= 0.4
+    for segment in (peak, off_peak):
+        assert segment.switch
+        assert (segment.switch.pause_s or 99) <= 0.05
+    assert peak.switch_begins
+    assert peak.switch_begins < peak.begins
+    rows = dict(agenda_rows(found))
+    assert "Mon 09:00 to Mon 21:00" in rows
+
+
+@pytest.mark.slow
+def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, tmp_path):
+    with ScriptedService(tmp_path) as service:
+        at = ("--server", service.url)
+        code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", *at)
+        said = json.loads(out)
+        assert (code, said["promise"]["state"]) == (0, "active")
+        assert said["agenda"]["segments"][0]["topology"]["shape"] == "1x1"
+        assert said["operation"]["result"]["phase"] == "done"
+        assert service.engine.topology.shape == "1x1"
+
+        code, _, err = run("use at least 2 GPUs", "--yes", *at)
+        assert (code, f"--replace {said['promise']['intent_id']}" in " ".join(err.split())) == (5, True)
+        code, out, _ = run("use at least 2 GPUs", "--yes", "--replace", said["promise"]["intent_id"], *at)
+        assert code == 0
+        assert len(service.engine.topology.devices) == 2
+        code, out, _ = run("intents", "-o", "json", *at)
+        assert [one["state"] for one in json.loads(out)["promises"]] == ["active", "superseded"]
+
+
+@pytest.mark.slow
+def test_bare_text_without_a_yes_keeps_nothing(run, tmp_path):
+    with ScriptedService(tmp_path) as service:
+        code, _, err = run("use at most 1 GPU", "--no-input", "--server", service.url)
+        assert (code, "nobody can be asked" in err) == (6, True)
+        code, out, _ = run("intents", "--server", service.url)
+        assert (code, "nothing yet" in out) == (0, True)
+
+
+@pytest.mark.slow
+def test_the_controller_is_looked_at_paused_and_let_go_on(run, tmp_path):
+    text = DEPLOYMENT + "approval: {by: person, within: {per_hour: 4}}\n"
+    with ScriptedService(tmp_path, text) as service:
+        at = ("--server", service.url)
+        assert run("mode", *at)[1].split()[:2] == ["mode", "recommend"]
+        assert run("mode", "act", *at)[1].split()[:2] == ["mode", "act"]
+        assert "act, paused" in run("pause", *at)[1]
+        assert "paused" not in run("resume", *at)[1]
+        assert run("mode", "fly", *at)[0] == 2
+        assert run("retire", "intent-000000000000", *at)[0] == 1
+        for command in (("report", "--since", "7d"), ("load",), ("agenda", "--hours", "1")):
+            assert run(*command, *at)[0] == 0
+        code, _, err = run("report", "--since", "ever", *at)
+        assert (code, "write 30m, 24h or 7d" in err) == (1, True)
