@@ -185,7 +185,8 @@ class Runner:
             self._counts[goal, "met"] += one.tally.met
             self._counts[goal, "total"] += one.tally.total
         if found.judgement and self._outcome:
-            said = {"verdict": found.judgement.verdict, "why": found.judgement.why}
+            why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
+            said = {"verdict": found.judgement.verdict, "why": why}
             self._outcome = self._outcome.model_copy(update=said)
             self._parts.active.book.keep_outcome(self._outcome)
             self._publish("verdict", self._outcome)
