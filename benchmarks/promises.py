@@ -22,6 +22,7 @@ from runtime.engine import Finish
 from runtime.router import Observers, Usage
 from selector import profiles
 from service.deployment import Deployment, load
+from service.engines import capabilities
 from service.metrics import Metrics
 from service.promises.agenda import Promised, cut
 from service.promises.planner import Planner
@@ -65,7 +66,7 @@ def agenda() -> Document:
     planner = Planner(deployment, model, known)
     before_s, cpu_s = time.perf_counter(), time.process_time()
     segments = cut(promised, deployment.windows, begins, begins + timedelta(days=1))
-    outlooks = planner.agenda(segments, model.start, None)
+    outlooks = planner.agenda(segments, model.start, capabilities(model))
     return {
         "agenda_s": time.perf_counter() - before_s,
         "agenda_cpu_s": time.process_time() - cpu_s,

@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.demo import LOGPROB_TOLERANCE, started_service
+from intentctl.demo import LOGPROB_TOLERANCE, Document, started_service
 from intentctl.local import EXAMPLES
 from intentctl.measure import difference
 from intentctl.status import failure
@@ -30,8 +30,6 @@ from service.errors import ServiceError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-Document = dict[str, Any]
 
 TEXTS = (
     "keep P95 TTFT < 1 s at peak",

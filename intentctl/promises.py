@@ -85,8 +85,8 @@ def agenda(
     if text is None:
         found = source.agenda(AgendaQuery(hours=hours))
     else:
-        wish = {"intent_id": text} if commands.is_kept(text) and source.serves else {"text": text}
-        found = source.agenda(AgendaRequest(**wish, hours=hours, now=now))
+        kind = "intent_id" if commands.is_kept(text) and source.serves else "text"
+        found = source.agenda(AgendaRequest.model_validate({kind: text, "hours": hours, "now": now}))
     render.emit(found, output, agenda_rows(found))
 
 

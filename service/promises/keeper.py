@@ -32,7 +32,7 @@ class Plans(Protocol):
     """Who plans; see ``Planner``."""
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
     ) -> list[Outlook]:
         """What is to serve each segment."""
         ...
@@ -288,7 +288,7 @@ class Keeper:
     def _state(
         self, segment: Segment, missed: Sequence[Promised], seen: Seen
     ) -> tuple[State, list[Outlook], Outlook | None]:
-        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine)
+        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine, closely=2)
         here, after = outlooks[0], outlooks[1] if len(outlooks) > 1 else None
         served = [one for one in missed if not saves(one.goal)]
         missed = served or missed

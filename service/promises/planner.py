@@ -56,16 +56,14 @@ class Planner:
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
     ) -> list[Outlook]:
-        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated."""
+        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated, if not all were."""
         found = list[Outlook]()
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine, closely=number < closely)
-            if number:
-                outlook = self._reached(outlook, found[-1].workload, engine)
-            if number and outlook.changes:
-                outlook = replace(outlook, is_early=self._is_early(segments[number - 1], outlook, engine))
+            if number and outlook.changes and self._is_early(segments[number - 1], outlook, engine):
+                outlook = replace(self._reached(outlook, found[-1].workload, engine), is_early=True)
             found.append(outlook)
             now = outlook.plan.target if outlook.plan else now
         return found
@@ -161,14 +159,16 @@ class Planner:
         closely: bool,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
-        asked = (goals, segment.windows, workload, now, closely)
-        if asked not in self._known:
+        asked = (goals, segment.windows, workload, now)
+        if (*asked, True) in self._known:
+            return self._known[*asked, True]
+        if (*asked, closely) not in self._known:
             problem, search = self._problem(workload, now, engine), planned if closely else select
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             ticket = Ticket("", "", 0, called(segment))
-            self._known[asked] = planned_within(goals, problem, self._profiles, ticket, search)
-        return self._known[asked]
+            self._known[*asked, closely] = planned_within(goals, problem, self._profiles, ticket, search)
+        return self._known[*asked, closely]
 
 
 def _calm(load: Workload) -> Workload:

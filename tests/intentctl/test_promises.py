@@ -35,14 +35,18 @@ def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
     peak, off_peak = by_window["peak",], by_window["off_peak",]
     assert peak.topology
     assert off_peak.topology
-    assert len(off_peak.topology.devices) < len(peak.topology.devices)
     assert peak.prediction
-    assert (peak.prediction.ttft_s["p99"] or 99) <= 2
     assert off_peak.prediction
+    assert (
+        off_peak.prediction.usd_per_hour < peak.prediction.usd_per_hour
+    )  # four cheap devices for three dear ones
+    assert (peak.prediction.ttft_s["p99"] or 99) <= 2
     assert (off_peak.prediction.gpu_util or 0) >= 0.4
-    for segment in (peak, off_peak):
-        assert segment.switch
-        assert (segment.switch.pause_s or 99) <= 0.05
+    assert off_peak.switch
+    assert peak.switch
+    assert any(
+        "pause <= 50 ms" in note.goal for note in peak.margins
+    )  # a wish: it may be missed, and is told
     assert peak.switch_begins
     assert peak.switch_begins < peak.begins
     rows = dict(agenda_rows(found))

@@ -45,7 +45,7 @@ class Capacities:
     declared: Mapping[str, float] = field(default_factory=lambda: DECLARED)
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 2
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
     ) -> list[Outlook]:
         found = list[Outlook]()
         for number, segment in enumerate(segments):
