@@ -299,6 +299,7 @@ def _switch(outcome: OutcomeDocument, day: Day) -> Document:
         "cause": outcome.cause,
         "from": outcome.source,
         "to": outcome.target,
+        "ended": outcome.ended,
         "verdict": outcome.verdict,
         "stop_ms": None if outcome.stop_ms is None else round(outcome.stop_ms, 2),
         "after_peak_begins_s": round(since_peak_s, 1),

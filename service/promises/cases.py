@@ -203,7 +203,7 @@ def _end(active: Active, intent_id: str, state: State, why: str, acts: Acts) -> 
         raise _not_active(intent_id, active)
     ended = found.model_copy(update={"state": state, "ended_s": time.time(), "why": why})
     active.book.keep(ended)
-    acts.note(f"intent.{'retire' if state == 'retired' else state}", intent_id, after={"why": why})
+    acts.note(f"intent.{state.removesuffix('d')}", intent_id, after={"why": why})
     return ended
 
 

@@ -26,6 +26,8 @@ HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1
 MOST_OFF = 4.0
 """By how much a measurement may correct a prediction."""
 MOST_PAST = 64
+PLANNED_S = 60.0
+"""For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
 
 
 class Plans(Protocol):
@@ -112,6 +114,27 @@ class _Probation:
     left: Topology
 
 
+@dataclass(frozen=True, slots=True)
+class _Rescue:
+    """What was planned against goals that are missed; it stands while all is much the same."""
+
+    missed: tuple[Promised, ...]
+    load: Workload | None
+    runs: Topology
+    at_s: float
+    outlook: Outlook
+
+    def is_for(self, missed: Sequence[Promised], load: Workload | None, seen: Seen, tolerance: float) -> bool:
+        """Whether it answers this question, too."""
+        same = (self.missed, self.runs) == (tuple(missed), seen.runs) and seen.now_s - self.at_s < PLANNED_S
+        if not same or load is None or self.load is None:
+            return same and load is self.load
+        more = max(tokens_s(load), tokens_s(self.load)) <= (1 + tolerance) * min(
+            tokens_s(load), tokens_s(self.load)
+        )
+        return more and load.concurrency <= self.load.concurrency
+
+
 @dataclass(slots=True)
 class Keeper:
     """Keeps what was promised of one model."""
@@ -126,9 +149,12 @@ class Keeper:
     """When the segment in force was entered."""
     _segments: list[Segment] = field(default_factory=list)
     _missed_since: dict[Promised, float] = field(default_factory=dict)
+    _soon: list[Promised] = field(default_factory=list)
+    """Of what is missed, what is only foreseen to be."""
     _uneasy_s: float = -1e9
     _counted_s: float = -1e9
     _probation: _Probation | None = None
+    _rescued: _Rescue | None = None
 
     def promise(self, promised: Sequence[Promised]) -> None:
         """What is promised from now on."""
@@ -247,8 +273,8 @@ class Keeper:
             if not goal.soft and look_meets(goal, look) is False
         ]
         is_beyond = self._is_beyond(segment, seen)
-        if is_beyond:
-            missed += [one for one in self._foreseen(segment, seen) if one not in missed]
+        self._soon = [one for one in self._foreseen(segment, seen) if one not in missed] if is_beyond else []
+        missed += self._soon
         self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
         if is_beyond or not all(saves(one.goal) for one in missed):
             self._uneasy_s = seen.now_s
@@ -304,7 +330,7 @@ class Keeper:
             began_s=self.began_s,
             ahead=_ahead(after, seen.now) if after else None,
             rescue=_target(rescue) if rescue else None,
-            missed=", ".join(goal_words(one.goal) for one in missed),
+            missed=", ".join(goal_words(one.goal) + " (soon)" * (one in self._soon) for one in missed),
             missed_s=seen.now_s - since_s,
             wastes=bool(missed) and not served,
             calm_s=seen.now_s - self._uneasy_s,
@@ -320,13 +346,16 @@ class Keeper:
     def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
         """What would hold the goals under the load that is measured, were predictions off as they are for what runs."""
         load = self._measured(segment, seen)
+        if self._rescued and self._rescued.is_for(missed, load, seen, self.rules.tolerance):
+            return self._rescued.outlook
         off = {one: self._off_by(one.goal, load, seen) for one in missed}
         promised = tuple(
             replace(one, goal=_tightened(one.goal, off.get(one, 1.0))) for one in segment.promised
         )
         harder = replace(segment, promised=promised)
         found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load)
-        return replace(found, segment=segment)
+        self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, replace(found, segment=segment))
+        return self._rescued.outlook
 
     def _measured(self, segment: Segment, seen: Seen) -> Workload | None:
         """The load that is measured; what it does not tell is as declared."""

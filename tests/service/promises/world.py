@@ -43,6 +43,8 @@ class Capacities:
     """Plans as ``Planner`` makes them: P99 TTFT is 2 s where a topology is asked for all that it holds."""
 
     declared: Mapping[str, float] = field(default_factory=lambda: DECLARED)
+    rescues: int = 0
+    """How often it planned for a load that was measured."""
 
     def agenda(
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
@@ -68,6 +70,7 @@ class Capacities:
         workload: Workload | None = None,
         closely: bool = True,
     ) -> Outlook:
+        self.rescues += workload is not None
         asked = workload or self.workload(segment)
         fits = [
             one
@@ -137,6 +140,7 @@ class World:
     begins: datetime = MONDAY
     switches: list[tuple[datetime, str, str]] = field(default_factory=list)
     """When, why, and to what."""
+    reasons: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     is_dead: bool = False
     aborts: bool = False
@@ -147,7 +151,8 @@ class World:
     """For so long a goal was missed, as clients measure it."""
 
     def __post_init__(self) -> None:
-        self.keeper = Keeper("m", self.windows, Capacities(), self.rules)
+        self.planner = Capacities()
+        self.keeper = Keeper("m", self.windows, self.planner, self.rules)
         self.keeper.promise(self.promised)
 
     @property
@@ -199,6 +204,7 @@ class World:
         if found.plan is not None:
             assert str(found.plan.target) == decision.target
         self.switches.append((self.now, decision.cause, decision.target))
+        self.reasons.append(decision.reason)
         left, self.runs = self.runs, self.runs if self.aborts else SIZES[decision.target]
         self.now_s += PREPARE_S
         past = Past(self.now_s, str(left), decision.target, decision.cause, is_done=not self.aborts)
