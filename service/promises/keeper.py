@@ -129,10 +129,8 @@ class _Rescue:
         same = (self.missed, self.runs) == (tuple(missed), seen.runs) and seen.now_s - self.at_s < PLANNED_S
         if not same or load is None or self.load is None:
             return same and load is self.load
-        more = max(tokens_s(load), tokens_s(self.load)) <= (1 + tolerance) * min(
-            tokens_s(load), tokens_s(self.load)
-        )
-        return more and load.concurrency <= self.load.concurrency
+        least, most = sorted((tokens_s(load), tokens_s(self.load)))
+        return most <= (1 + tolerance) * least and load.concurrency <= self.load.concurrency
 
 
 @dataclass(slots=True)
@@ -407,7 +405,8 @@ class Keeper:
         found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules)
         if found is not None:
             self._probation = None
-            self.past[-1] = replace(self.past[-1], verdict=found.verdict)
+            place = max(number for number, one in enumerate(self.past) if one.is_done)
+            self.past[place] = replace(self.past[place], verdict=found.verdict)
         return found
 
     def _reading(self, one: Promised, goal: Objective, probation: _Probation, seen: Seen) -> Reading:

@@ -92,7 +92,6 @@ class Runner:
         self._known = -1
         self._last: Seen | None = None
         self._outcome: OutcomeDocument | None = None
-        self._handled: set[str] = set()
         self._waked = asyncio.Event()
         self.decision = DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
         self.override: OverrideDocument | None = None

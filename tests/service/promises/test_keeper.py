@@ -223,3 +223,14 @@ def test_every_tick_of_a_day() -> None:
 
 def replace_rules(world: World, rules: Rules) -> World:
     return World(world.rate, GOALS, WINDOWS, rules)
+
+
+def test_a_verdict_is_about_the_switch_that_was_made_not_about_one_given_up_since() -> None:
+    world = World(declared, GOALS)
+    world.run(9 * HOUR_S - 60)  # ready for peak, and on probation until it has begun
+    made = world.keeper.past[-1]
+    world.keeper.switched(
+        replace(made, is_done=False), world.keeper.enter(world.now, world.now_s), world.runs, world.seen(5)
+    )
+    world.run(600)
+    assert [one.verdict for one in world.keeper.past] == ["recovered", None]
