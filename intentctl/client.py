@@ -63,6 +63,7 @@ from service.documents.promises import (
     AgendaRequest,
     ControlDocument,
     ControlRequest,
+    LoadHistoryDocument,
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
@@ -263,6 +264,10 @@ class Client:
     def load(self) -> LoadsDocument:
         """As the protocol says."""
         return self._read(LoadsDocument, "GET", "/v1/load")
+
+    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
+        """As the protocol says."""
+        return self._read(LoadHistoryDocument, "GET", f"/v1/load/history?{_query(asked)}")
 
     def report(self, asked: ReportQuery) -> ReportDocument:
         """As the protocol says."""

@@ -91,12 +91,34 @@ def agenda(
 
 
 @spread
-def load(where: Where, output: Output = Form.TABLE) -> None:
-    """Show what is asked of the service now, and how it is served."""
+def load(
+    where: Where,
+    since: Annotated[
+        str | None, typer.Option("--since", help="What was asked since then, as 30m, 24h or 7d.")
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what is asked of the service now, or was, and how it is served."""
     from intentctl import commands, render
+    from service.documents.promises import ReportQuery
 
-    found = commands.service(where).load()
-    render.emit(found, output, _load_rows(found))
+    service = commands.service(where)
+    if since is None:
+        found = service.load()
+        render.emit(found, output, _load_rows(found))
+        return
+    history = service.load_history(ReportQuery(hours=_hours(since)))
+    rows = [
+        (
+            render.moment(past.begins_s),
+            f"{past.model}{f', {one.tenant}' if one.tenant else ''}: {_tenant(one)}",
+        )
+        for past in history.loads
+        for one in past.tenants
+    ]
+    render.emit(
+        history, output, rows or [("load", "nothing is kept of that time; it is, every five minutes")]
+    )
 
 
 @spread

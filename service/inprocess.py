@@ -60,6 +60,7 @@ from service.documents.promises import (
     AgendaRequest,
     ControlDocument,
     ControlRequest,
+    LoadHistoryDocument,
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
@@ -273,6 +274,10 @@ class FromFile:
         self._refuse("there is no controller here")
 
     def load(self) -> LoadsDocument:
+        """Needs a service."""
+        self._refuse("nothing runs here")
+
+    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
         """Needs a service."""
         self._refuse("nothing runs here")
 

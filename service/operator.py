@@ -50,6 +50,7 @@ from service.documents.promises import (
     AgendaRequest,
     ControlDocument,
     ControlRequest,
+    LoadHistoryDocument,
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
@@ -217,6 +218,10 @@ class Operator(Protocol):
 
     def load(self) -> LoadsDocument:
         """What is asked of each model now, and how it is served."""
+        ...
+
+    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
+        """What was asked of each model, five minutes at a time; kept for 15 days."""
         ...
 
     def report(self, asked: ReportQuery) -> ReportDocument:

@@ -15,6 +15,7 @@ from service.documents.promises import (
     AgendaRequest,
     ControlDocument,
     ControlRequest,
+    LoadHistoryDocument,
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
@@ -106,6 +107,14 @@ def set_control(body: ControlRequest, operator: Here) -> ControlDocument:
 def load(operator: Here) -> LoadsDocument:
     """What is asked of each model now, and how it is served: by everybody, and tenant by tenant."""
     return operator.load()
+
+
+@promise_routes.get(
+    "/v1/load/history", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK)
+)
+def load_history(asked: Annotated[ReportQuery, Query()], operator: Here) -> LoadHistoryDocument:
+    """What was asked of each model and how it was served, five minutes at a time; kept for 15 days."""
+    return operator.load_history(asked)
 
 
 @promise_routes.get("/v1/report", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))

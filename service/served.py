@@ -53,6 +53,7 @@ from service.documents.promises import (
     ActivateRequest,
     ControlDocument,
     ControlRequest,
+    LoadHistoryDocument,
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
@@ -268,6 +269,11 @@ class Served(FromFile):
         """As the protocol says."""
         promises = self._parts.promises
         return LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
+
+    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
+        """As the protocol says."""
+        since_s = datetime.now(UTC).timestamp() - asked.hours * 3600
+        return LoadHistoryDocument(loads=tuple(self._parts.promises.active.book.loads(since_s)))
 
     def report(self, asked: ReportQuery) -> ReportDocument:
         """As the protocol says."""

@@ -212,3 +212,12 @@ class AttainmentRow(Base):
     needed: Mapped[float]
     met: Mapped[int]
     total: Mapped[int]
+
+
+class LoadRow(Base):
+    """What was asked of a model in some minutes; its document is a ``PastLoadDocument``."""
+
+    __tablename__ = "loads"
+    model: Mapped[str] = mapped_column(primary_key=True)
+    begins_s: Mapped[float] = mapped_column(primary_key=True)
+    document: Mapped[Json]

@@ -206,6 +206,21 @@ class LoadsDocument(Document):
     models: tuple[ObservedDocument, ...]
 
 
+class PastLoadDocument(Document):
+    """What one model was asked in five minutes of the past."""
+
+    model: str
+    begins_s: float = Field(description="unix seconds")
+    seconds: float
+    tenants: tuple[TenantLoadDocument, ...]
+
+
+class LoadHistoryDocument(Document):
+    """What was asked, oldest first."""
+
+    loads: tuple[PastLoadDocument, ...]
+
+
 class AttainmentDocument(Document):
     """How far a goal was kept."""
 

@@ -3,20 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from service.documents.promises import (
     AttainmentDocument,
     Counting,
     Mode,
     OutcomeDocument,
+    PastLoadDocument,
     PromiseDocument,
 )
 from service.promises.attainment import Tally
 from service.store import Store
-from service.tables import AttainmentRow, ControlRow, OutcomeRow, PromiseRow
+from service.tables import AttainmentRow, ControlRow, LoadRow, OutcomeRow, PromiseRow
 
 HOUR_S = 3600.0
+KEPT_S = 15 * 86_400.0
+"""Of loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,19 @@ class Book:
         wanted = select(OutcomeRow).where(OutcomeRow.at_s >= since_s).order_by(OutcomeRow.at_s)
         with self._store.transaction() as session:
             return [OutcomeDocument.model_validate(row.document) for row in session.scalars(wanted)]
+
+    def keep_load(self, load: PastLoadDocument) -> None:
+        """Keep what was asked for a while, and forget what is older than that."""
+        document = load.model_dump(mode="json")
+        with self._store.transaction() as session:
+            session.merge(LoadRow(model=load.model, begins_s=load.begins_s, document=document))
+            session.execute(delete(LoadRow).where(LoadRow.begins_s < load.begins_s - KEPT_S))
+
+    def loads(self, since_s: float) -> list[PastLoadDocument]:
+        """What was asked since a moment, oldest first."""
+        wanted = select(LoadRow).where(LoadRow.begins_s >= since_s).order_by(LoadRow.begins_s, LoadRow.model)
+        with self._store.transaction() as session:
+            return [PastLoadDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
     def count(self, tallies: Mapping[Goalpost, Tally], at_s: float) -> None:
         """Add to what was counted in the hour of a moment."""

@@ -15,9 +15,8 @@ def observed_document(
     model: str, seen: Seconds, planner: Planner, situation: Situation, stats: EngineStats
 ) -> ObservedDocument:
     """What was asked of a model in the last seconds, by everybody and by each tenant."""
-    everybody = [_tenant("", seen, seen.tenants or ("",))]
-    named = [_tenant(name, seen, (name,)) for name in seen.tenants if name]
-    load = everybody[0]
+    tenants = tenant_loads(seen)
+    load = tenants[0]
     predicted = None
     if situation.topology is not None and load.output_tokens:
         asked = Workload(load.rate_rps, max(1, round(load.input_tokens)), round(load.output_tokens), 1)
@@ -25,10 +24,16 @@ def observed_document(
     return ObservedDocument(
         model=model,
         seconds=seen.seconds,
-        tenants=(*everybody, *named),
+        tenants=tenants,
         gpu_util=seen.tokens_s / predicted.throughput_tok_s if predicted else None,
         kv_in_use=1 - stats.free_blocks / stats.total_blocks if stats.total_blocks else None,
     )
+
+
+def tenant_loads(seen: Seconds) -> tuple[TenantLoadDocument, ...]:
+    """Of everybody, then of each tenant."""
+    named = [_tenant(name, seen, (name,)) for name in seen.tenants if name]
+    return (_tenant("", seen, seen.tenants or ("",)), *named)
 
 
 def _tenant(name: str, seen: Seconds, whose: Sequence[str]) -> TenantLoadDocument:

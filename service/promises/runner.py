@@ -21,7 +21,12 @@ from service.access.rights import Role
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, When
 from service.documents.problems import Code
-from service.documents.promises import DecisionDocument, OutcomeDocument, OverrideDocument
+from service.documents.promises import (
+    DecisionDocument,
+    OutcomeDocument,
+    OverrideDocument,
+    PastLoadDocument,
+)
 from service.documents.state import Happened, Kind
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
@@ -34,6 +39,7 @@ from service.promises.book import Goalpost
 from service.promises.decide import Decision, Past
 from service.promises.forms import goal_document
 from service.promises.keeper import Found, Keeper, Seen
+from service.promises.loads import tenant_loads
 from service.promises.watch import Observation, Watch
 from service.serving import Serving
 from service.store import Store
@@ -42,6 +48,8 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = Caller("the controller", Role.OPERATOR)
 """Who acts where nobody does: it may apply, and approves nothing."""
+LOAD_S = 300.0
+"""Of which the load is kept together."""
 BOOKED_S = 60.0
 """Between two times at which counts are written."""
 
@@ -88,7 +96,7 @@ class Runner:
         self._rules = parts.keeper.rules
         self._begun: deque[_Begun] = deque(maxlen=16)
         self._counts: Counter[tuple[Goalpost, str]] = Counter()
-        self._booked_s = time.monotonic()
+        self._booked_s = self._load_s = time.monotonic()
         self._known = -1
         self._last: Seen | None = None
         self._outcome: OutcomeDocument | None = None
@@ -139,6 +147,7 @@ class Runner:
                 observed, at_s=self._last.observed.at_s
             )  # an engine that is gone measures nothing
         await self._ended()
+        await self._keep_load()
         seen, found = await asyncio.to_thread(self._look, observed)
         self._last = seen
         decision = await self._acted(found) if found.decision.kind == "switch" else found.decision
@@ -191,6 +200,17 @@ class Runner:
             self._publish("verdict", self._outcome)
         if time.monotonic() - self._booked_s >= BOOKED_S:
             self._book()
+
+    async def _keep_load(self) -> None:
+        """Keep what was asked in the last minutes, when they are over."""
+        if time.monotonic() - self._load_s < LOAD_S:
+            return
+        self._load_s = time.monotonic()
+        seen = self._parts.watch.seconds(LOAD_S, self._parts.serving.router.waits_s)
+        kept = PastLoadDocument(
+            model=self._parts.model, begins_s=time.time() - LOAD_S, seconds=LOAD_S, tenants=tenant_loads(seen)
+        )
+        await asyncio.to_thread(self._parts.active.book.keep_load, kept)
 
     def _book(self) -> None:
         tallies = {

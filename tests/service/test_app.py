@@ -55,6 +55,7 @@ def test_the_paths_are_those_of_the_design():
         "/v1/agenda:preview",
         "/v1/controller",
         "/v1/load",
+        "/v1/load/history",
         "/v1/report",
         "/v1/events",
         "/v1/models",

@@ -45,3 +45,9 @@ def upgrade() -> None:
         sa.Column("met", sa.Integer, nullable=False),
         sa.Column("total", sa.Integer, nullable=False),
     )
+    op.create_table(
+        "loads",
+        sa.Column("model", sa.String, primary_key=True),
+        sa.Column("begins_s", sa.Double, primary_key=True),
+        sa.Column("document", sa.JSON, nullable=False),
+    )

@@ -224,6 +224,19 @@ def test_a_policy_that_lets_nothing_happen_says_so(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["code"]) == (403, "not_approved")
 
 
+def test_what_was_asked_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.promises.runner.LOAD_S", 0.5)
+    with ScriptedService(tmp_path, DEPLOYMENT + QUICK) as service, client_of(service) as http:
+        http.post("/openai/v1/completions", json={"model": "counting", "prompt": "ab", "max_tokens": 3})
+
+        def asked() -> list[dict]:
+            loads = http.get("/v1/load/history").json()["loads"]
+            return [one for one in loads if one["tenants"][0]["requests"]]
+
+        (kept,) = until(asked, "the load")  # type: ignore[misc]
+        assert kept["tenants"][0]["output_tokens"] == 3
+
+
 def test_requests_are_counted_for_the_goals_that_hold(tmp_path: Path) -> None:
     with ScriptedService(tmp_path, DEPLOYMENT + QUICK) as service, client_of(service) as http:
         promised(http, "keep P99 TTFT < 60s")
