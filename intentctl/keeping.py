@@ -61,9 +61,12 @@ def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: C
         try:
             said.operations.append(source.apply(plan.id, [*seen, *sorted(consent.to)]))
         except ServiceError as error:
-            if said.promise is None or error.code not in {Code.OUTSIDE_WINDOW, Code.RECONFIGURATION_LIMITED}:
+            if said.promise is None or error.code not in NOT_NOW:
                 raise
-            render.talk(f"{plan.id} is not applied now: the agenda says when; the mode is `intentctl mode`")
+            render.talk(f"not switched by this command: {error}")
+            render.talk(
+                "what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`"
+            )
     said.operations = to_their_ends(source, said.operations, SWITCH_TIMEOUT_S)
 
 
@@ -106,3 +109,11 @@ def _activated(
 
 
 CLASH = "contradicts_active"
+NOT_NOW = {
+    Code.OUTSIDE_WINDOW,
+    Code.RECONFIGURATION_LIMITED,
+    Code.SWITCH_IN_PROGRESS,
+    Code.STALE_PLAN,
+    Code.NO_CHANGE,
+}
+"""Why a plan is not applied beside its promise: it is not due, or the controller was quicker."""

@@ -1,8 +1,10 @@
 """Commands about what is promised: said, activated, replaced, retired; agenda, report, load and the controller."""
 
 import json
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from intentctl.promises import agenda_rows
@@ -71,6 +73,18 @@ def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, tmp_path):
         assert len(service.engine.topology.devices) == 2
         code, out, _ = run("intents", "-o", "json", *at)
         assert [one["state"] for one in json.loads(out)["promises"]] == ["active", "superseded"]
+
+
+@pytest.mark.slow
+def test_a_controller_that_is_quicker_is_no_error(run, tmp_path):
+    text = DEPLOYMENT + "approval: {by: person, within: {per_hour: 4}}\nmode: act\n"
+    with ScriptedService(tmp_path, text) as service:
+        code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", "--server", service.url)
+        assert (code, json.loads(out)["promise"]["state"]) == (0, "active")
+        with httpx.Client(base_url=service.url, trust_env=False, timeout=60) as http:
+            deadline = time.monotonic() + 60
+            while http.get("/v1/topology").json()["topology"]["shape"] != "1x1":
+                assert time.monotonic() < deadline
 
 
 @pytest.mark.slow

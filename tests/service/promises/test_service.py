@@ -40,8 +40,8 @@ def promised(http: httpx.Client, text: str, **body: object) -> str:
 
 
 def until(found: Callable[[], object], what: str) -> object:
-    """What is found within ten seconds."""
-    deadline = time.monotonic() + 10
+    """What is found within a minute."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if value := found():
             return value
