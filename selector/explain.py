@@ -215,8 +215,8 @@ def _why_left_out(goal: Goal, problem: Problem) -> str:
     reasons = {
         "relative": "is relative to today, and nothing runs that could be predicted",
         "reconfig": "limits how often the service is switched, not what runs",
-        "placement": f"is for {getattr(goal, 'workload', None)!r} alone; one pipeline serves every request, so this changes nothing "
-        "until there are replicas",
+        "placement": f"is for the workload {getattr(goal, 'workload', None)!r}; one pipeline serves every request: this "
+        "changes nothing until there are replicas",
         "priority": "all tenants are served alike",
         "exception": "no goal here bounds what it is an exception to",
     }
