@@ -117,9 +117,12 @@ def test_history_tells_what_was_done_and_how_it_ended(run, at):
 def test_a_plan_for_another_time_is_applied_when_that_is_said(run, tmp_path):
     with ScriptedService(tmp_path, DEPLOYMENT.replace("{peak: always}", elsewhen())) as service:
         at = ("--server", service.url)
-        code, _, err = run("run it with tp=2 and keep P99 TTFT < 2s at peak", "--yes", *at)
-        assert (code, "is for peak, and at" in err) == (6, True)
-        plan = next(word for word in err.split() if word.startswith("plan-"))
+        text = "run it with tp=2 and keep P99 TTFT < 2s at peak"
+        code, out, err = run(text, "--yes", "-o", "json", *at)
+        assert (code, "is for peak, and at" in err, "intentctl agenda" in err) == (0, True, True)
+        said = json.loads(out)
+        assert (said["promise"]["state"], said["operation"]) == ("active", None)
+        plan = said["plan"]["id"]
         assert run("apply", plan, "--yes", *at)[0] == 6
         assert run("apply", plan, "--yes", "--now", *at)[0] == 0
         assert service.engine.topology.shape == "TP2"

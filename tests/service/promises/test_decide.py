@@ -1,12 +1,15 @@
 """One decision from one look; each rule has a case that it alone decides."""
 
-from dataclasses import replace
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
 
 RULES = Rules()
+ROOT = Path(__file__).parents[3]
 NOW_S = 100_000.0
 STATE = State(now_s=NOW_S, runs="a", target="a", began_s=NOW_S - 3600, rescue="a")
 
@@ -160,3 +163,15 @@ def test_it_waits_longer_after_each_switch_that_was_given_up(failures: int, wait
 
     assert after(waits_s - 1) == "hold"
     assert after(waits_s + 1) == "switch"
+
+
+def test_the_docs_have_the_usual_patience() -> None:
+    rows = re.findall(
+        r"^\| (`promises\..*?) \| (.*?) \|", (ROOT / "docs" / "promises.md").read_text(), re.MULTILINE
+    )
+    told = {
+        name: float(value)
+        for names, values in rows
+        for name, value in zip(re.findall(r"promises\.(\w+)", names), values.split(", "), strict=True)
+    }
+    assert told == {name: float(value) for name, value in asdict(RULES).items()}
