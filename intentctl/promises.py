@@ -235,8 +235,7 @@ def control_rows(control: "ControlDocument") -> "list[Row]":
 def decision_words(decision: "DecisionDocument") -> str:
     """A decision in a line."""
     to = f" to {decision.target}" if decision.target else ""
-    later = f"; intentctl apply {decision.plan_id}" if decision.plan_id and decision.kind == "hold" else ""
-    return f"{decision.model}: {decision.kind}{to}: {decision.reason}{later}"
+    return f"{decision.model}: {decision.kind}{to}: {decision.reason}"
 
 
 def outcome_words(outcome: "OutcomeDocument") -> str:

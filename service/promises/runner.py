@@ -352,7 +352,7 @@ class Runner:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but it cannot be planned")
         if mode == "recommend":
             return replace(
-                decision, kind="hold", reason=f"{decision.reason}; a person has to apply {plan.id}"
+                decision, kind="hold", reason=f"{decision.reason}; a person has to: intentctl apply {plan.id}"
             )
         try:
             consent = await asyncio.to_thread(self._consent, plan)

@@ -171,7 +171,7 @@ def test_the_controller_recommends_and_a_person_applies(tmp_path: Path) -> None:
         plan_id = until(lambda: decision(http)["plan_id"], "a plan")
         found = decision(http)
         assert (found["kind"], found["cause"]) == ("hold", "window")
-        assert "a person has to apply" in found["reason"]
+        assert "a person has to: intentctl apply" in found["reason"]
         assert shape(http) == "PP2"
         assert http.get(f"/v1/plans/{plan_id}").json()["kind"] == "promise"
         assert http.post(f"/v1/plans/{plan_id}:apply").status_code == 202
