@@ -49,7 +49,7 @@ def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: C
         if changing:
             source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
         return
-    said.agenda = source.agenda(AgendaRequest(intent_id=intent_id))
+    said.agenda = source.agenda(AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
     if form is Form.TABLE:
         render.grid(agenda_rows(said.agenda))
     seen = sorted({code for plan in plans for code in acknowledged(plan, consent)})

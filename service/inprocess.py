@@ -302,7 +302,7 @@ class FromFile:
             return beside
         intent, _ = self._wished(asked, asked.now)
         said = self._first_said(asked.intent_id, intent) or [now] * len(intent.goals)
-        others = [one for one in beside if one.intent_id != asked.intent_id]
+        others = [one for one in beside if one.intent_id not in {asked.intent_id, *asked.replace}]
         return seen_with(asked.intent_id or "this", intent, said, others, self._here())
 
     def _active(self) -> "list[Promised]":

@@ -68,6 +68,9 @@ class ActivateRequest(Request):
 class AgendaRequest(WishRequest):
     """A wish, to be seen beside what is active; and how far ahead."""
 
+    replace: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[], description="active intents that it would take the place of"
+    )
     hours: float = Field(default=24, gt=0, le=24 * 8)
     now: Moment = None
 

@@ -81,6 +81,11 @@ def test_a_preview_keeps_nothing(tmp_path: Path) -> None:
         assert seen["segments"][0]["switch"]["prepare_s"] > 0
         assert http.get("/v1/promises").json()["promises"] == []
         assert http.get("/v1/intents").json()["intents"] == []
+        one = promised(http, ONE_DEVICE)
+        two = {"text": "use at least 2 GPUs", "hours": 1}
+        assert http.post("/v1/agenda:preview", json=two).json()["segments"][0]["topology"] is None
+        seen = http.post("/v1/agenda:preview", json={**two, "replace": [one]}).json()
+        assert len(seen["segments"][0]["topology"]["devices"]) == 2
 
 
 @pytest.mark.parametrize(
