@@ -1,4 +1,4 @@
-"""What keeping promises costs and how it behaves: an agenda, a decision, observing, and random weeks in virtual time."""
+"""What keeping promises costs: an agenda, a decision, observing; and random weeks in virtual time."""
 
 import argparse
 import json
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def agenda() -> Document:
-    """The next 24 hours of five intents with ten windows on 16 + 16 devices, planned with nothing remembered."""
+    """24 hours of five intents with ten windows on 16 + 16 devices, planned with nothing remembered."""
     deployment = _deployment()
     model = deployment.models[0]
     known = {kind: profiles.load(kind) for kind in model.cluster.kinds}

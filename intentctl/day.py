@@ -1,4 +1,4 @@
-"""``intentctl demo --day``: a day in minutes. The controller switches before peak and after it, and rescues a surprise.
+"""``intentctl demo --day``: a day in minutes, with a peak and a surprise, kept by the controller.
 
 Nothing is staged: the windows are minutes of the real clock, the service is the ordinary one in mode `act`, and every figure is
 what clients measured. A slot has memory for the KV of half of the streams that a burst at peak has.

@@ -1,4 +1,4 @@
-"""What bare text that is a promise does: show the time ahead, ask, activate, and switch now where that is due."""
+"""What bare text that is a promise does: show the time ahead, ask, activate, and switch if due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Said:
 
 
 def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: Consent, said: Said) -> None:
-    """Show the time ahead and, if a person says yes, keep the intent of these plans; ``said`` notes what came of it.
+    """Show the time ahead and, after a yes, keep the intent of these plans; ``said`` notes all of it.
 
     Raises:
         CommandError: nobody agreed.

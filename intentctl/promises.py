@@ -1,4 +1,4 @@
-"""Commands about what is promised and how it is kept: intents, activate, retire, agenda, report, mode and others."""
+"""Commands about what is promised and how it is kept: intents, activate, agenda, report, mode, ..."""
 
 import re
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def agenda(
     deployment: Deployment = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the time ahead: what holds when, what is to serve it, and the switches between. Changes nothing."""
+    """Show the time ahead: what holds when, what is to serve it, the switches between. Changes nothing."""
     from intentctl import commands, render
     from service.documents.promises import AgendaQuery, AgendaRequest
 
@@ -151,7 +151,7 @@ def pause(where: Where, output: Output = Form.TABLE) -> None:
 
 @spread
 def resume(where: Where, output: Output = Form.TABLE) -> None:
-    """Let the controller go on: ends a pause, and leaves nothing alone that was applied beside what is promised."""
+    """Let the controller go on: ends a pause, and overrides."""
     _set(where, output, paused=False)
 
 
@@ -163,7 +163,7 @@ def mode(
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show or change how far the controller goes: it watches, has plans wait for a person, or switches within policy."""
+    """Show or change how far the controller goes: watch, recommend to a person, or act within policy."""
     if name is not None and name not in {"observe", "recommend", "act"}:
         raise typer.BadParameter(f"mode: {name!r} is none of observe, recommend, act")
     _set(where, output, mode=name)

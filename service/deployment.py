@@ -157,13 +157,22 @@ def load(file: Path) -> Deployment:
         limits=_limits(data.get("limits", {})),
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
         auth=read_auth(source),
-        approval=_approval(source),
-        mode=data.get("mode", "recommend"),
+        approval=(approval := _approval(source)),
+        mode=_mode(source, approval),
         rules=Rules(**data.get("promises", {})),
         llm=_llm(source, models),
         profiles=_profiles(source, cluster),
         timezone=timezone,
     )
+
+
+def _mode(source: LocatedYaml, approval: Approval) -> Mode:
+    """How far the controller goes; to act it needs something that it may."""
+    mode: Mode = source.data.get("mode", "recommend")
+    if mode == "act" and (approval.by == "nobody" or approval.within is None):
+        what = "the controller may apply nothing: say what under `approval.within`, as {most_stop_ms: 50, per_hour: 4}"
+        raise source.error(["mode"], what)
+    return mode
 
 
 def _approval(source: LocatedYaml) -> Approval:

@@ -40,7 +40,7 @@ TAGS: list[str | Enum] = ["promises"]
     openapi_extra=needs(Right.APPROVE),
 )
 def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None) -> PromiseDocument:
-    """Keep an intent from now on: in every window that it names, until it is superseded, retired or expired.
+    """Keep an intent from now on in every window it names, until superseded, retired or expired.
 
     It is refused where it contradicts what is active (409 `conflict`: name those in `replace`), and where some window of the
     next eight days cannot be held (422 `infeasible`, with what could be).
@@ -69,7 +69,7 @@ def promises(operator: Here) -> PromisesDocument:
 
 @promise_routes.get("/v1/agenda", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))
 def agenda(asked: Annotated[AgendaQuery, Query()], operator: Here) -> AgendaDocument:
-    """The time ahead as what is active has it: segments, what is to serve each, and the switches between them."""
+    """The time ahead as what is active has it: segments, what is to serve each, the switches between."""
     return operator.agenda(asked)
 
 
@@ -86,7 +86,7 @@ def preview(body: AgendaRequest, operator: Here) -> AgendaDocument:
 
 @promise_routes.get("/v1/controller", tags=TAGS, openapi_extra=needs(Right.LOOK))
 def control(operator: Here) -> ControlDocument:
-    """How the controller stands: its mode, whether it is paused, overrides, and its last decision for each model."""
+    """How the controller stands: mode, pause, overrides, and its last decision for each model."""
     return operator.control()
 
 

@@ -231,15 +231,19 @@ class Served(FromFile):
     def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
         """As the protocol says."""
         promises = self._parts.promises
-        made = promise_cases.activate(
-            self._settled(intent_id), asked, promises.active, self._here(), self._acts, self._store
-        )
+        version = self._settled(intent_id)
+        with promises.active.changing:
+            made = promise_cases.activate(
+                version, asked, promises.active, self._here(), self._acts, self._store
+            )
         self._promised_anew(made)
         return made
 
     def retire(self, intent_id: str) -> PromiseDocument:
         """As the protocol says."""
-        ended = promise_cases.retire(intent_id, self._parts.promises.active, self._acts, self._store)
+        active = self._parts.promises.active
+        with active.changing:
+            ended = promise_cases.retire(intent_id, active, self._acts, self._store)
         self._promised_anew(ended)
         return ended
 
@@ -255,11 +259,12 @@ class Served(FromFile):
         """As the protocol says."""
         promises = self._parts.promises
         promises.refuse_mode(asked.mode)
-        with self._store.transaction():
-            promises.active.set_control(mode=asked.mode, paused=asked.paused)
-            self._acts.note(
-                "control.set", "controller", after=asked.model_dump(mode="json", exclude_none=True)
-            )
+        active, said = promises.active, asked.model_dump(mode="json", exclude_none=True)
+        with active.changing:
+            with self._store.transaction():
+                active.book.set_control(active.controlled(mode=asked.mode, paused=asked.paused))
+                self._acts.note("control.set", "controller", after=said)
+            active.refresh()
         self._loop.call_soon_threadsafe(promises.wake)
         stands = promises.control()
         self._loop.call_soon_threadsafe(self._parts.events.publish, "control", stands)

@@ -104,8 +104,7 @@ class SegmentDocument(Document):
     ends: datetime
     windows: tuple[str, ...]
     goals: tuple[GoalDocument, ...]
-    load: LoadDocument
-    load_is: Literal["declared", "measured"]
+    load: LoadDocument = Field(description="declared for its windows: of several the busiest")
     topology: Topology | None = Field(
         description="null: what ran before goes on, for nothing holds the goals"
     )

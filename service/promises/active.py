@@ -1,5 +1,6 @@
 """What is promised now: a mirror of the book in memory, read at every tick and at every switch."""
 
+import threading
 import time
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -24,29 +25,28 @@ class Active:
     def __init__(self, store: Store, deployment: Deployment) -> None:
         self._store, self._deployment = store, deployment
         self.book = Book(store)
-        self.control = self.book.control(deployment.mode)
+        self.changing = threading.RLock()
+        """Held while it is decided what is active: what two people say at once is not looked at apart."""
         self.version = 0
         """Rises with every change of what is promised."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read again what is active."""
+        """Read again what is active, and how the controller stands."""
+        self.control = self.book.control(self._deployment.mode)
         self.promises = tuple(self.book.promises(active=True))
         self.promised: tuple[Promised, ...] = tuple(
             goal for promise in self.promises for goal in of_document(promise)
         )
         self.version += 1
 
-    def set_control(self, *, mode: Mode | None, paused: bool | None) -> Control:
-        """Change how the controller stands; going on ends overrides."""
-        control = Control(
+    def controlled(self, *, mode: Mode | None, paused: bool | None) -> Control:
+        """How the controller is to stand; going on ends overrides. ``refresh`` reads what was written of it."""
+        return Control(
             mode or self.control.mode,
             self.control.paused if paused is None else paused,
             time.time() if paused is False else self.control.resumed_s,
         )
-        self.book.set_control(control)
-        self.control = control
-        return control
 
     def in_force(self, now: datetime) -> list[Promised]:
         """The goals that hold at a moment."""

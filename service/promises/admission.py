@@ -1,4 +1,4 @@
-"""Whether an intent can be promised beside others: it is one, nothing contradicts it, every window can be held."""
+"""Whether an intent can be promised beside others: nothing contradicts it, every window holds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from service.usecases import check, kind_of, refuse_unless_ok
 def promised(
     intent_id: str, intent: Intent, said: Sequence[datetime], goals: Sequence[Goal] = ()
 ) -> list[Promised]:
-    """The goals of an intent, each with when it was said; ``goals`` in their place where they were settled since."""
+    """The goals of an intent, each with when it was said; ``goals`` stand for them where settled since."""
     return [Promised(intent_id, goal, at) for goal, at in zip(goals or intent.goals, said, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""The time ahead, cut where what was promised or the load that is expected changes. Pure: the time comes in."""
+"""The time ahead, cut where what is promised, or the expected load, changes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -59,7 +59,7 @@ class Tally:
         return self.met / self.total if self.total else 1.0
 
     def falls_short(self, needed: float) -> bool:
-        """Whether the share that meets the goal is below the one that is needed, and not by chance (Wilson's interval)."""
+        """Whether the share is below the one that is needed, and not by chance (Wilson's interval)."""
         if self.total < FEWEST:
             return False
         n, z2 = self.total, CERTAINTY**2
@@ -118,7 +118,7 @@ def requests(goal: Objective, samples: Sequence[Sample], exceptions: Sequence[Te
 
 
 def look_meets(goal: Objective, look: Look) -> bool | None:
-    """Whether a look meets a goal; None: it tells nothing. A rate is also met where nobody waits: no more was asked."""
+    """Whether a look meets a goal; None: it tells nothing. A rate is also met where nobody waits."""
     found = _seen(goal, look)
     if found is None or goal.value is None:
         return None

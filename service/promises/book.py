@@ -1,4 +1,4 @@
-"""What outlives the process of promises: which are active, how the controller stands, what came of it. Blocks, as the store."""
+"""What outlives the process: promises, how the controller stands, what came of it. Blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Goalpost:
 
 
 class Book:
-    """Over a store; methods raise ``StoreError`` where that cannot be read or written, and join its transaction."""
+    """Over a store; methods raise ``StoreError`` where that fails, and join its transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

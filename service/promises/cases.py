@@ -136,12 +136,13 @@ def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> PromiseD
 
 def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[PromiseDocument]:
     """End what can hold at no moment from now on."""
-    over = active.over(now)
-    if not over:
+    if not active.over(now):
         return []
-    with store.transaction():
-        ended = [_end(active, one.intent_id, "expired", "its time is over", acts) for one in over]
-    active.refresh()
+    with active.changing:
+        with store.transaction():
+            over = active.over(now)
+            ended = [_end(active, one.intent_id, "expired", "its time is over", acts) for one in over]
+        active.refresh()
     return ended
 
 
@@ -176,7 +177,7 @@ def _ran(store: Store, model: str, since_s: float, until_s: float) -> list[tuple
 
 
 def _devices(text: str, model: ServedModel) -> tuple[int, float]:
-    """How many devices a topology takes, and their USD per hour; none where it is of devices that are gone."""
+    """How many devices a topology takes, and their USD per hour; none where they are gone."""
     try:
         found = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
     except RuntimeFault:

@@ -116,7 +116,7 @@ class _Wish:
 
 
 def decide(state: State, rules: Rules) -> Decision:
-    """The one thing to do now; ``wait`` where all is well, ``hold`` where something stands against what is wished."""
+    """The one thing to do now; ``wait``: nothing is wished, ``hold``: something stands against it."""
     return _stopped(state, rules) or _weighed(_wish(state, rules), state, rules)
 
 
@@ -139,7 +139,7 @@ def _stopped(state: State, rules: Rules) -> Decision | None:
 
 
 def _wish(state: State, rules: Rules) -> _Wish | None:
-    """The first of: back from what a verdict calls worse, ready for what comes, out of what is missed, as planned."""
+    """The first of: back from what is worse, ready for what comes, out of what is missed, as planned."""
     if back := _back(state):
         return back
     ahead = state.ahead

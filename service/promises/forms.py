@@ -46,7 +46,7 @@ def load_document(load: Workload) -> LoadDocument:
 def segment_documents(
     model: str, outlooks: Sequence[Outlook], timezone: str, margin: float, now: datetime
 ) -> list[SegmentDocument]:
-    """The agenda of a model; a switch begins ``margin`` times what it takes before its segment, where it may."""
+    """A model's agenda; where it may, a switch begins ``margin`` times what it takes before its segment."""
     return [_segment(model, outlook, ZoneInfo(timezone), margin, now) for outlook in outlooks]
 
 
@@ -63,7 +63,6 @@ def _segment(model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: d
         windows=segment.windows,
         goals=tuple(map(goal_document, segment.promised)),
         load=load_document(outlook.workload),
-        load_is="declared",
         topology=_topology(plan.target) if plan else None,
         replicas=tuple(map(_topology, plan.replicas)) if plan else (),
         prediction=PredictionDocument.model_validate(plan.prediction) if plan else None,

@@ -1,4 +1,4 @@
-"""One model's promises over time: what holds now, what is missed, what was done about it and what that was good for.
+"""One model's promises over time: what holds, what is missed, what was done and was it good.
 
 Knows no clock and no engine: each look brings the time by both clocks and what was observed. Blocks where it has to plan.
 """
@@ -98,6 +98,8 @@ class Found:
     """That the decision is for: the one in force, or the next where it makes ready for that."""
     plan: Plan | None = None
     """To the decision's target; None for a way back, which whoever makes it plans."""
+    load: Workload | None = None
+    """That was measured, where the plan is for it; None: the declared one."""
     counted: tuple[Counted, ...] = ()
     judgement: Judgement | None = None
     """On the last switch, at the look at which its probation ended."""
@@ -178,12 +180,13 @@ class Keeper:
             decision,
             chosen.segment if chosen else segment,
             chosen.plan if chosen and decision.cause != "roll_back" else None,
+            chosen.workload if chosen and chosen is rescue else None,
             counted_now,
             judgement,
         )
 
     def switched(self, past: Past, segment: Segment, left: Topology, before: Seen) -> None:
-        """A switch ended that was made for a segment; ``before`` is the last look at the topology that was ``left``."""
+        """A switch for a segment ended; ``before`` is the last look at the topology that was ``left``."""
         self.past = [*self.past[-MOST_PAST:], past]
         self._missed_since.clear()
         self._uneasy_s = past.ended_s
@@ -258,7 +261,7 @@ class Keeper:
         )
 
     def _note_misses(self, segment: Segment, look: Look, seen: Seen) -> list[Promised]:
-        """The hard goals that are missed now, or soon: under a load beyond the planned one; since when is kept."""
+        """The hard goals that are missed now, or soon under a load beyond the planned one; keeps since when."""
         samples = seen.observed.since(self._fresh_s(seen))
         missed = [
             one
@@ -342,7 +345,7 @@ class Keeper:
         return state, outlooks, rescue
 
     def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
-        """What would hold the goals under the load that is measured, were predictions off as they are for what runs."""
+        """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
         if self._rescued and self._rescued.is_for(missed, load, seen, self.rules.tolerance):
             return self._rescued.outlook
@@ -473,7 +476,7 @@ def _ahead(outlook: Outlook, now: datetime) -> Ahead | None:
 
 def _chosen(decision: Decision, outlooks: Sequence[Outlook], rescue: Outlook | None) -> Outlook | None:
     """What a decision's target comes from."""
-    if decision.cause == "rescue":
+    if decision.cause in {"rescue", "saving"}:
         return rescue
     if decision.target is None:
         return None

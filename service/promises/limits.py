@@ -1,4 +1,4 @@
-"""Promised limits on how often the service is reshaped: "no reconfiguration until noon", "at most 2 a day". Pure."""
+"""Promised limits on reconfiguration: "no changes until noon", "at most 2 a day". Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime

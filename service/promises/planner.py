@@ -1,4 +1,4 @@
-"""A topology for each segment of the time ahead, each planned from the one before. Pure, but for what it remembers."""
+"""A topology for each segment, planned from the one before. Pure, but for what it remembers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Planner:
     def agenda(
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
     ) -> list[Outlook]:
-        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated, if not all were."""
+        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated."""
         found = list[Outlook]()
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine, closely=number < closely)
@@ -104,11 +104,14 @@ class Planner:
     ) -> Prediction | None:
         """What a topology is predicted to do under a load; None where nobody can tell."""
         asked = ("prediction", topology, workload)
-        if asked not in self._predicted:
-            if len(self._predicted) >= REMEMBERED:
-                self._predicted.clear()
-            self._predicted[asked] = self._predict(topology, self._problem(workload, topology, engine))
-        return self._predicted[asked]
+        known = (
+            self._predicted
+        )  # a clean one takes its place when it is full: others read in threads of their own
+        if asked not in known:
+            if len(known) >= REMEMBERED:
+                known = self._predicted = {}
+            known[asked] = self._predict(topology, self._problem(workload, topology, engine))
+        return known[asked]
 
     def _predict(self, topology: Topology, problem: Problem) -> Prediction | None:
         found = self._candidate(topology, problem)
@@ -143,7 +146,7 @@ class Planner:
         return replace(outlook, answer=replace(plan, switch=switch(today, target, problem)))
 
     def _is_early(self, before: Segment, outlook: Outlook, engine: Capabilities | None) -> bool:
-        """Whether a target serves well enough before its segment begins; what it takes too much until then is not asked."""
+        """Whether a target serves well before its segment begins, though it may take too much until then."""
         target = outlook.plan.target if outlook.plan else None
         served = tuple(one for one in before.promised if not saves(one.goal))
         stays = self.outlook(replace(before, promised=served), target, engine, closely=False).plan
@@ -160,15 +163,18 @@ class Planner:
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
         asked = (goals, segment.windows, workload, now)
-        if (*asked, True) in self._known:
-            return self._known[*asked, True]
-        if (*asked, closely) not in self._known:
-            problem, search = self._problem(workload, now, engine), planned if closely else select
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            ticket = Ticket("", "", 0, called(segment))
-            self._known[*asked, closely] = planned_within(goals, problem, self._profiles, ticket, search)
-        return self._known[*asked, closely]
+        if closest := self._known.get((*asked, True)):
+            return closest
+        if known := self._known.get((*asked, closely)):
+            return known
+        problem, search = self._problem(workload, now, engine), planned if closely else select
+        found = planned_within(goals, problem, self._profiles, Ticket("", "", 0, called(segment)), search)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[*asked, closely] = (
+            found  # others plan in threads of their own: what is returned is not looked up again
+        )
+        return found
 
 
 def _calm(load: Workload) -> Workload:

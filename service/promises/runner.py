@@ -1,8 +1,9 @@
-"""The loop of one model: looks at every tick, and does what was decided as far as mode, policy and people let it."""
+"""The loop of one model: looks, and does what was decided as far as mode, policy and people let it."""
 
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ from typing import Self
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Topology
-from selector.models import Plan
+from selector.models import Plan, Workload
 from service import targets, usecases
 from service.access import consent as consents
 from service.access.caller import Caller
@@ -96,6 +97,7 @@ class Runner:
         self._rules = parts.keeper.rules
         self._begun: deque[_Begun] = deque(maxlen=16)
         self._counts: Counter[tuple[Goalpost, str]] = Counter()
+        self._counting = threading.Lock()
         self._booked_s = self._load_s = time.monotonic()
         self._known = -1
         self._last: Seen | None = None
@@ -115,7 +117,7 @@ class Runner:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         with contextlib.suppress(StoreError):
-            await asyncio.to_thread(self._book)
+            await asyncio.to_thread(self.book)
 
     def _publish(self, kind: Kind, happened: Happened) -> None:
         """Tell of something from whatever thread."""
@@ -190,8 +192,9 @@ class Runner:
             goal = Goalpost(
                 self._parts.model, document.intent_id, document.words, document.window, what, needed(one.goal)
             )
-            self._counts[goal, "met"] += one.tally.met
-            self._counts[goal, "total"] += one.tally.total
+            with self._counting:
+                self._counts[goal, "met"] += one.tally.met
+                self._counts[goal, "total"] += one.tally.total
         if found.judgement and self._outcome:
             why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
             said = {"verdict": found.judgement.verdict, "why": why}
@@ -199,7 +202,7 @@ class Runner:
             self._parts.active.book.keep_outcome(self._outcome)
             self._publish("verdict", self._outcome)
         if time.monotonic() - self._booked_s >= BOOKED_S:
-            self._book()
+            self.book()
 
     async def _keep_load(self) -> None:
         """Keep what was asked in the last minutes, when they are over."""
@@ -212,17 +215,14 @@ class Runner:
         )
         await asyncio.to_thread(self._parts.active.book.keep_load, kept)
 
-    def _book(self) -> None:
-        tallies = {
-            goal: Tally(self._counts[goal, "met"], self._counts[goal, "total"]) for goal, _ in self._counts
-        }
-        self._parts.active.book.count(tallies, time.time())
-        self._counts.clear()
-        self._booked_s = time.monotonic()
-
     def book(self) -> None:
-        """Write what was counted until now, for whoever asks for a report. Blocks."""
-        self._book()
+        """Write what was counted until now; whoever asks for a report does so from another thread. Blocks."""
+        with self._counting:
+            counts = self._counts
+            tallies = {goal: Tally(counts[goal, "met"], counts[goal, "total"]) for goal, _ in counts}
+            self._parts.active.book.count(tallies, time.time())
+            counts.clear()
+            self._booked_s = time.monotonic()
 
     def _tell(self, decision: Decision) -> None:
         """Publish a decision that is another than the last."""
@@ -403,7 +403,7 @@ class Runner:
         plan = self._stamped(found.plan, intent_id)
         facts = {
             "intent_version": version.version,
-            "reasons": (f"the controller: {found.decision.reason}", *plan.reasons),
+            "reasons": (f"the controller: {found.decision.reason}", *_load_words(found.load), *plan.reasons),
             "to_acknowledge": usecases.to_acknowledge(version.intent),
         }
         return version.intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
@@ -428,6 +428,14 @@ class Runner:
             "reasons": (f"the controller: {decision.reason}", *plan.reasons),
         }
         return intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+
+
+def _load_words(load: Workload | None) -> tuple[str, ...]:
+    if load is None:
+        return ()
+    lengths = f"{load.input_tokens} + {load.output_tokens} tokens"
+    said = f"{load.rate_rps:g} requests/s of {lengths}, {load.concurrency} at once"
+    return (f"for the load that is measured, not the declared one: {said}",)
 
 
 def _in_words(override: OverrideDocument | None) -> str:

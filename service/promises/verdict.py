@@ -57,7 +57,7 @@ def judge(
 
 
 def _is_worse(one: Reading, cause: Cause, load_by_planned: float, rules: Rules) -> bool:
-    """Whether what was left does better: as it was measured where a switch was a rescue, else as it is predicted to."""
+    """Whether what was left does better: as measured where a switch was a rescue, else as predicted."""
     if cause == "roll_back":
         return False
     if cause == "rescue":

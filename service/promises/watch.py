@@ -1,4 +1,4 @@
-"""What is asked of a model and how it is served, request by request: told by the router, read at every tick."""
+"""What is asked of a model and how it is served: told by the router, read at every tick."""
 
 import math
 import time

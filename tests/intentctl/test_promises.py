@@ -1,4 +1,4 @@
-"""Commands about what is promised: said, activated, replaced, retired; agenda, report, load and the controller."""
+"""Commands about what is promised: said, activated, replaced; agenda, report and the controller."""
 
 import json
 import time

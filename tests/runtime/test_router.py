@@ -319,6 +319,25 @@ async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tok
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 
+async def test_requests_without_a_token_are_told_with_their_age(
+    engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    now_s = 10.0
+    engine.hold()
+    async with Router(engine, tokenizer, clock=lambda: now_s) as router:
+        params = GenerationParams(SamplingParams(2), tenant="free")
+        stream = router.generate("ab", params)
+        task = asyncio.create_task(anext(stream))
+        await submitted(engine)
+        now_s = 13.0
+        assert router.waits_s == [("free", 3.0)]
+        engine.turn()
+        await settled(engine)
+        await task
+        assert router.waits_s == []
+        await stream.aclose()
+
+
 async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_requests(
     engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:

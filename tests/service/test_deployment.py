@@ -252,3 +252,13 @@ def test_a_start_that_does_not_fit_is_refused(tmp_path):
         match=r"yaml:\d+: models\[0\].start: L40S\[4\].* does not fit: 141 GB of weights leave",
     ):
         load(write_deployment(tmp_path, text.replace("start: L40Sx4", "start: L40Sx1")))
+
+
+@pytest.mark.parametrize(
+    "approval", ["", "approval: {by: person}\n", "approval: {by: nobody, within: {per_hour: 1}}\n"]
+)
+def test_a_controller_that_may_apply_nothing_cannot_act(tmp_path, approval):
+    file = write_deployment(tmp_path, f"{DEPLOYMENT}{approval}mode: act\n")
+    with pytest.raises(DeploymentError, match=r"mode: the controller may apply nothing: say what under"):
+        load(file)
+    assert load(write_deployment(tmp_path, f"{DEPLOYMENT}{approval}mode: recommend\n")).mode == "recommend"

@@ -1,4 +1,4 @@
-"""A keeper in virtual time: days, surprises, noise, no measurements, clocks that jump, slow topologies."""
+"""A keeper in virtual time: days, surprises, noise, dead measurements, clocks that jump."""
 
 import math
 import random
@@ -67,6 +67,23 @@ def test_what_was_planned_against_a_miss_stands_for_a_minute() -> None:
     assert world.planner.rescues <= 60
 
 
+def test_what_is_saved_is_planned_for_the_load_that_is_measured() -> None:
+    """At a load below the declared one fewer devices do, and a goal on utilisation says so."""
+    util = replace(UTIL, window="always")
+    world = World(lambda _now: 1.0, [always(util)], declared={"always": 3.0}, windows={}, runs=topology(2))
+    world.run(HOUR_S)
+    assert [switch[1:] for switch in world.switches] == [("saving", ONE)]
+
+
+def test_requests_that_wait_for_longer_than_they_may_have_missed_already() -> None:
+    world = World(lambda _now: 0.0, GOALS[:1])
+    world.run(60)
+    world.waits_s = [("", 2.5)] * 6
+    assert "p99 TTFT <= 2 s is missed" in world.tick(1).decision.reason
+    world.waits_s = [("", 1.5)] * 6
+    assert "missed" not in world.tick(1).decision.reason
+
+
 def test_where_nothing_is_promised_nothing_is_done() -> None:
     world = World(lambda _now: 50.0, [])
     world.run(2 * HOUR_S)
@@ -122,7 +139,7 @@ def test_a_topology_that_is_slower_than_predicted_is_left_and_not_tried_again() 
 
 
 def test_a_prediction_that_is_off_by_two_is_corrected_by_what_is_measured() -> None:
-    """All are half as fast as predicted: the plan for peak is not enough, and the rescue knows by how much."""
+    """All are half as fast as predicted: one is not enough, and the rescue knows by how much."""
     world = World(lambda _now: 1.5, GOALS[:1], speed={1: 0.5, 2: 0.5, 4: 0.5})
     world.run(HOUR_S)
     assert [switch[1:] for switch in world.switches] == [("rescue", TWO)]

@@ -1,4 +1,4 @@
-"""Promises of a running service: activated, contradicted, kept by the controller, overridden, and over a restart."""
+"""Promises of a running service: activated, contradicted, kept, overridden, over a restart."""
 
 import time
 from collections.abc import Callable
@@ -45,7 +45,6 @@ def until(found: Callable[[], object], what: str) -> object:
     while time.monotonic() < deadline:
         if value := found():
             return value
-        time.sleep(0.02)
     raise AssertionError(f"{what} did not come")
 
 

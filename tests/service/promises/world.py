@@ -1,4 +1,4 @@
-"""A service in virtual time: a keeper, topologies that hold so many requests a second, and a load that moves as it likes."""
+"""A service in virtual time: a keeper, topologies of known capacity, and a load that moves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,12 +137,14 @@ class World:
     rules: Rules = field(default_factory=Rules)
     speed: Mapping[int, float] = field(default_factory=dict)
     runs: Topology = field(default_factory=lambda: topology(1))
+    declared: Mapping[str, float] = field(default_factory=lambda: DECLARED)
     begins: datetime = MONDAY
     switches: list[tuple[datetime, str, str]] = field(default_factory=list)
     """When, why, and to what."""
     reasons: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     is_dead: bool = False
+    waits_s: Sequence[tuple[str, float]] = ()
     aborts: bool = False
     wall_off: timedelta = timedelta(0)
     now_s: float = 0.0
@@ -151,7 +153,7 @@ class World:
     """For so long a goal was missed, as clients measure it."""
 
     def __post_init__(self) -> None:
-        self.planner = Capacities()
+        self.planner = Capacities(self.declared)
         self.keeper = Keeper("m", self.windows, self.planner, self.rules)
         self.keeper.promise(self.promised)
 
@@ -193,6 +195,7 @@ class World:
             answered_rps=rate,
             answered_tok_s=10 * rate,
             samples=tuple(self.samples),
+            waits_s=self.waits_s,
         )
         switched_s = [at.timestamp() for at, _, _ in self.switches]
         return Seen(self.now, self.now_s, self.runs, None, observed, switched_s)
@@ -201,7 +204,10 @@ class World:
         decision = found.decision
         assert decision.target is not None
         assert decision.cause is not None
-        if found.plan is not None:
+        if decision.cause == "roll_back":
+            assert found.plan is None
+        else:
+            assert found.plan is not None
             assert str(found.plan.target) == decision.target
         self.switches.append((self.now, decision.cause, decision.target))
         self.reasons.append(decision.reason)
