@@ -380,10 +380,12 @@ class Router:
                 pass
 
     def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
-        if stream.observer is None or token.token_id is None:
+        if token.token_id is None:
             return
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
+        if stream.observer is None:
+            return
         if token.index == 0:
             stream.ttft_s = stream.e2e_s
             stream.observer.first_token(stream.ttft_s)

@@ -325,15 +325,15 @@ async def test_requests_without_a_token_are_told_with_their_age(
     now_s = 10.0
     engine.hold()
     async with Router(engine, tokenizer, clock=lambda: now_s) as router:
-        params = GenerationParams(SamplingParams(2), tenant="free")
-        stream = router.generate("ab", params)
-        task = asyncio.create_task(anext(stream))
+        stream = router.generate("ab", GenerationParams(SamplingParams(2), tenant="free"))
+        first = asyncio.ensure_future(anext(stream))
         await submitted(engine)
         now_s = 13.0
         assert router.waits_s == [("free", 3.0)]
-        engine.turn()
-        await settled(engine)
-        await task
+        for _ in range(3):
+            engine.turn()
+            await settled(engine)
+        await first
         assert router.waits_s == []
         await stream.aclose()
 
