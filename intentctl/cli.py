@@ -19,6 +19,7 @@ from intentctl.arguments import (
     route,
     spread,
 )
+from intentctl.console.command import console
 from intentctl.options import Deployment, NoInput, Output, Timeout, Where, Yes, moment
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
@@ -41,6 +42,7 @@ app.command("undo")(operations.undo)
 app.command("history")(operations.history)
 app.command("approve")(operations.approve)
 app.command("reject")(operations.reject)
+app.command()(console)
 for command in (
     promises.intents,
     promises.activate,

@@ -49,6 +49,16 @@ class UndoDocument(Document):
     instead: str | None = Field(description="what to do instead")
 
 
+class GapsDocument(Document):
+    """How long streams waited for their first token after they had moved, as the service sent it; in milliseconds."""
+
+    streams: int = Field(description="that moved and went on")
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    usual_ms: float | None = Field(description="median time between two tokens of a stream before the switch")
+
+
 class OperationDocument(Document):
     """How far the switch of one plan has come; when done, exactly one of result and error."""
 
@@ -65,6 +75,7 @@ class OperationDocument(Document):
     phases: tuple[PhaseDocument, ...]
     result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
     error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
+    gaps: GapsDocument | None = Field(default=None, exclude_if=lambda one: one is None)
     cancelled_by: str | None = Field(
         default=None, exclude_if=lambda one: one is None, description="whose key gave the switch up"
     )

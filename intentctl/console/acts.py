@@ -1,0 +1,217 @@
+"""What people do: each is a form of a page, sent with the token of its session, and done by the service in their name."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from intentctl.console import answers, pages, slash
+from intentctl.console.upstream import Upstream
+from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
+from service.documents.approvals import ApproveRequest, RejectRequest
+from service.documents.intents import VersionedFollowUp
+from service.documents.plans import PlanRequest
+from service.documents.problems import Code
+from service.documents.promises import ActivateRequest, ControlRequest
+from service.errors import ServiceError
+
+NOT_NOW = frozenset(
+    {
+        Code.OUTSIDE_WINDOW,
+        Code.RECONFIGURATION_LIMITED,
+        Code.SWITCH_IN_PROGRESS,
+        Code.STALE_PLAN,
+        Code.NO_CHANGE,
+    }
+)
+"""Why a plan is not applied beside its promise: it is not due, or the controller was quicker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What somebody sent."""
+
+    fields: Mapping[str, Sequence[str]]
+
+    def one(self, name: str) -> str:
+        """A field; empty where there is none."""
+        return next(iter(self.fields.get(name, ())), "")
+
+    def all(self, name: str) -> list[str]:
+        """All fields of a name."""
+        return [one for one in self.fields.get(name, ()) if one]
+
+
+Act = Callable[[Upstream, str, Form], Awaitable[str]]
+"""Does something with what has this id, and says which page shows it."""
+Show = Callable[[Visit, str, int], Awaitable[Response]]
+"""The page to go back to where that is refused."""
+
+
+def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
+    """A route that does something, and shows why not where the service refuses."""
+
+    async def route(request: Request) -> Response:
+        refuse_foreign(request)
+        here = await visit(request)
+        form = Form(await form_of(request))
+        if not here.session.has_token(form.one("token")):
+            raise HTTPException(403)
+        subject, upstream = request.path_params.get("id", ""), here.session.upstream
+        try:
+            path = await act(upstream, subject, form)
+        except ServiceError as error:
+            if error.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
+                raise
+            here.notice = error.problem
+            upstream.forget()
+            return await show(here, subject or form.one("text"), error.problem.status)
+        except ValidationError as error:
+            problem = ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"]).problem
+            here.notice = problem
+            return await show(here, subject or form.one("text"), problem.status)
+        upstream.forget()
+        return see(path)
+
+    return route
+
+
+async def _say(upstream: Upstream, _: str, form: Form) -> str:
+    """Words: a command, a question about the plan that is shown, or a wish."""
+    text = form.one("text").strip()
+    if not text:
+        return "/talk"
+    if slash.is_slash(text):
+        path = slash.destination(text)
+        if path is None:
+            raise ServiceError(Code.NOT_FOUND, f"there is no command {text.split()[0]}; /help shows all")
+        return path
+    about = form.one("plan")
+    if about and answers.is_question(text):
+        return f"/plans/{quote(about, safe='')}?{urlencode({'ask': text})}#answer"
+    kept = await upstream.ask(lambda one: one.keep(text))
+    return f"/intents/{kept.id}{await _planned(upstream, kept.id, is_ok=kept.intent.outcome.value == 'ok')}"
+
+
+async def _planned(upstream: Upstream, intent_id: str, *, is_ok: bool) -> str:
+    """Plan for an intent where nothing is to be answered first; where nothing holds it, its page says so."""
+    if not is_ok:
+        return ""
+    try:
+        await upstream.ask(lambda one: one.plan(PlanRequest(intent_id=intent_id)))
+    except ServiceError as error:
+        if error.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
+            raise
+    return "#newest"
+
+
+async def _amend(upstream: Upstream, intent_id: str, form: Form) -> str:
+    said = form.one("version")
+    asked = VersionedFollowUp(text=form.one("text"), version=int(said) if said.isdecimal() else None)
+    kept = await upstream.ask(lambda one: one.amend_kept(intent_id, asked))
+    return f"/intents/{kept.id}{await _planned(upstream, kept.id, is_ok=kept.intent.outcome.value == 'ok')}"
+
+
+async def _plan(upstream: Upstream, intent_id: str, _: Form) -> str:
+    await upstream.ask(lambda one: one.plan(PlanRequest(intent_id=intent_id)))
+    return f"/intents/{intent_id}#newest"
+
+
+async def _apply(upstream: Upstream, plan_id: str, form: Form) -> str:
+    """Apply what was read; what was read of a promise is kept first, by those who may."""
+    plan = await upstream.ask(lambda one: one.saved_plan(plan_id))
+    if form.one("digest") != plan.digest:
+        raise ServiceError(
+            Code.STALE_PLAN, f"{plan_id} says something else than what was shown; read it again"
+        )
+    seen = form.all("acknowledge")
+    if form.one("keep"):
+        asked = ActivateRequest(replace=form.all("replace"), acknowledge=seen)
+        await upstream.ask(lambda one: one.activate(plan.intent_id, asked))
+        if not plan.changes:
+            return f"/plans/{plan_id}"
+    try:
+        operation = await upstream.ask(lambda one: one.apply(plan_id, seen))
+    except ServiceError as error:
+        if form.one("keep") and error.code in NOT_NOW:
+            return f"/plans/{plan_id}?kept={error.code.value}"
+        raise
+    return f"/operations/{operation.id}"
+
+
+async def _approve(upstream: Upstream, plan_id: str, form: Form) -> str:
+    said = form.one("minutes")
+    asked = ApproveRequest(
+        digest=form.one("digest"),
+        minutes=float(said) if said.replace(".", "", 1).isdecimal() else 60,
+        acknowledge=form.all("acknowledge"),
+        note=form.one("note"),
+    )
+    await upstream.ask(lambda one: one.approve(plan_id, asked))
+    return f"/plans/{plan_id}"
+
+
+async def _reject(upstream: Upstream, plan_id: str, form: Form) -> str:
+    asked = RejectRequest(note=form.one("note"))
+    await upstream.ask(lambda one: one.reject(plan_id, asked))
+    return f"/plans/{plan_id}"
+
+
+async def _retire(upstream: Upstream, intent_id: str, _: Form) -> str:
+    await upstream.ask(lambda one: one.retire(intent_id))
+    return f"/intents/{intent_id}"
+
+
+async def _cancel(upstream: Upstream, operation_id: str, _: Form) -> str:
+    await upstream.ask(lambda one: one.cancel(operation_id))
+    return f"/operations/{operation_id}"
+
+
+async def _undo(upstream: Upstream, operation_id: str, _: Form) -> str:
+    answer = await upstream.ask(lambda one: one.undo(operation_id))
+    return f"/plans/{answer.plans[0].id}"
+
+
+async def _control(upstream: Upstream, _: str, form: Form) -> str:
+    said: dict[str, object] = {name: form.one(name) for name in ("mode",) if form.one(name)}
+    if form.one("paused"):
+        said["paused"] = form.one("paused") == "yes"
+    asked = ControlRequest.model_validate(said)
+    await upstream.ask(lambda one: one.set_control(asked))
+    return "/settings#controller"
+
+
+async def _show_talk(here: Visit, text: str, status: int) -> Response:
+    return await pages.show_talk(here, status, text)
+
+
+async def _show_settings(here: Visit, _: str, status: int) -> Response:
+    return await pages.show_settings(here, status)
+
+
+say = acting(_say, _show_talk)
+amend = acting(_amend, pages.show_intent)
+plan = acting(_plan, pages.show_intent)
+retire = acting(_retire, pages.show_intent)
+apply = acting(_apply, pages.show_plan)
+approve = acting(_approve, pages.show_plan)
+reject = acting(_reject, pages.show_plan)
+cancel = acting(_cancel, pages.show_operation)
+undo = acting(_undo, pages.show_operation)
+control = acting(_control, _show_settings)
+
+
+async def prefer(request: Request) -> Response:
+    """Choose a language or colours; they stay in the browser."""
+    refuse_foreign(request)
+    form = Form(await form_of(request))
+    back = form.one("back")
+    response = see(back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/")
+    for name, known in (("language", {"en", "zh"}), ("theme", {"dark", "light", "auto"})):
+        if form.one(name) in known:
+            cookie(response, name, form.one(name), is_secret=False, is_secure=request.url.scheme == "https")
+    return response

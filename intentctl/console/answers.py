@@ -1,0 +1,247 @@
+"""Questions about a plan, answered from what is known of it, each answer with its source; what is not known is said."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from intentctl.client import Client
+from intentctl.console.upstream import Upstream
+from intentctl.render import prediction, seconds
+from service.documents.intents import FollowUp
+from service.documents.plans import FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
+from service.documents.problems import Code
+from service.errors import ServiceError
+
+TIMES = {
+    "double": 2.0,
+    "twice": 2.0,
+    "triple": 3.0,
+    "halve": 0.5,
+    "half": 0.5,
+    "翻倍": 2.0,
+    "加倍": 2.0,
+    "两倍": 2.0,
+    "三倍": 3.0,
+    "减半": 0.5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known."""
+
+    lines: tuple[str, ...]
+    source: str
+    """Where it comes from."""
+    link: str = ""
+    """A page with more of it."""
+
+
+SUGGESTIONS = (
+    "why this one?",
+    "why not the runner-up?",
+    "what if load doubles?",
+    "what if I do nothing?",
+    "what does the switch take?",
+    "how sure is that?",
+)
+
+
+async def answer(upstream: Upstream, plan: PlanDocument, question: str) -> Answer:
+    """What is known about a plan.
+
+    Raises:
+        ServiceError: the service does not answer.
+    """
+    said = question.lower()
+    if (factor := load_factor(said)) is not None:
+        frontiers = await upstream.recent(("frontiers", plan.id), 3600, lambda one: one.frontiers(plan.id))
+        return under_load(frontiers, factor)
+    for pattern, known in _FACTS:
+        if re.search(pattern, said):
+            return known(plan)
+    if wished := alternative(said):
+        return await _instead(upstream, plan, wished)
+    return Answer(
+        (
+            "That is not known from this plan. What can be answered: "
+            + " ".join(SUGGESTIONS)
+            + " Or: why not tp2? why not the L40S?",
+        ),
+        "the plan has no fact about it",
+    )
+
+
+def load_factor(said: str) -> float | None:
+    """By how much the load is to grow in a question; None: it is not about that."""
+    if not re.search(r"load|traffic|rate|requests|负载|流量|请求", said):
+        return None
+    if found := re.search(r"(?:x|×|\*)\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:x|×|times|倍)", said):
+        return float(found[1] or found[2])
+    if found := re.search(r"(\d+(?:\.\d+)?)\s*%", said):
+        sign = -1 if re.search(r"less|drop|fall|down|减少|下降", said) else 1
+        return max(0.0, 1 + sign * float(found[1]) / 100)
+    return next((factor for word, factor in TIMES.items() if word in said), None)
+
+
+def alternative(said: str) -> str | None:
+    """What was asked for instead in "why not X?"; None: nothing was."""
+    found = re.search(
+        r"(?:why not|instead of|为什么不用|为什么不|为何不)\s*(?:use |run |on |with |the |an? )*([\w .,:@>\[\]-]+)",
+        said,
+    )
+    return found[1].strip(" .?？") or None if found else None
+
+
+def under_load(frontiers: FrontiersDocument, factor: float) -> Answer:
+    """What each of the compared topologies does at so many times the rate."""
+    rate = frontiers.rate_rps * factor
+    lines = [f"At {factor:g} times the planned load, {rate:.3g} requests/s:"]
+    lines += [f"{one.label} {one.topology}: {_at(one, rate)}" for one in frontiers.curves]
+    return Answer(tuple(lines), "predicted P99 latencies against the rate (GET /v1/plans/…/frontiers)")
+
+
+def _at(curve: FrontierDocument, rate: float) -> str:
+    if rate >= curve.saturation_rps:
+        return f"overloaded, it sustains {curve.saturation_rps:.3g} requests/s"
+    place = next((place for place, one in enumerate(curve.rates_rps) if one >= rate), None)
+    if place is None:
+        return f"not drawn that far; it sustains {curve.saturation_rps:.3g} requests/s"
+    ttft_s, tpot_s = curve.ttft_s[place], curve.tpot_s[place]
+    return (
+        f"P99 TTFT {seconds(ttft_s)}, P99 TPOT {seconds(tpot_s)} (at {curve.rates_rps[place]:.3g} requests/s)"
+    )
+
+
+async def _instead(upstream: Upstream, plan: PlanDocument, wished: str) -> Answer:
+    """The same goals planned once more with what was asked for."""
+    try:
+        made = await upstream.ask(lambda one: _planned_with(one, plan, wished))
+    except ServiceError as error:
+        if error.code in {Code.UNREACHABLE, Code.TIMED_OUT, Code.UNAUTHENTICATED}:
+            raise
+        infeasible = error.problem.infeasible
+        reasons = infeasible.reasons if infeasible else (str(error),)
+        return Answer(
+            (f"With {wished} the goals cannot be held:", *reasons), f"planned again with {wished!r}"
+        )
+    other = made.prediction
+    missed = [one.goal for one in made.margins if one.margin is None or one.margin < 0]
+    verdict = f"It would miss {', '.join(missed)}." if missed else "It would hold the goals, too."
+    lines = (
+        f"{made.target.shape} {made.target.text}: {prediction(other)}",
+        f"Planned is {plan.target.shape}: {prediction(plan.prediction)}",
+        f"{verdict} {_dearer(plan, made)}".strip(),
+    )
+    return Answer(lines, f"planned again with {wished!r}", f"/plans/{made.id}")
+
+
+def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
+    """What it costs beside what is planned."""
+    mine, theirs = plan.prediction, other.prediction
+    if mine.usd_per_hour or theirs.usd_per_hour:
+        return f"It costs {theirs.usd_per_hour:.2f} USD/h, the plan {mine.usd_per_hour:.2f}."
+    return f"It takes {theirs.devices} devices, the plan {mine.devices}."
+
+
+def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocument:
+    """A plan to a topology that was named, or one for the same goals on what was named.
+
+    Raises:
+        ServiceError: there is none.
+    """
+    if (
+        re.fullmatch(r"(tp\d+)?(pp\d+)?|\d+x\d+|[\w]+[\[x][^ ]*( *> *[^ ]+)*", wished)
+        and not wished.isalpha()
+    ):
+        try:
+            answer = service.plan(PlanRequest(target=wished, model=plan.model, window=plan.window))
+            return answer.plans[0]
+        except ServiceError as error:
+            if error.code not in {Code.INVALID_REQUEST, Code.UNSUPPORTED}:
+                raise
+    intent = service.intent(plan.intent_id, plan.intent_version).intent
+    changed = service.amend(intent, FollowUp(text=f"only on {wished}", mode="merge"))
+    answer = service.plan(PlanRequest(intent=changed.intent, model=plan.model, window=plan.window))
+    if not answer.plans:
+        raise ServiceError(Code.CLARIFY, f"what {wished!r} is cannot be told from the words")
+    return answer.plans[0]
+
+
+def _why(plan: PlanDocument) -> Answer:
+    return Answer((*plan.reasons, *plan.certificate), "the plan's reasons and certificate")
+
+
+def _runner_up(plan: PlanDocument) -> Answer:
+    if plan.runner_up is None:
+        return Answer(("Nothing else that may be built holds the goals.",), "the plan has no runner-up")
+    other = plan.runner_up
+    return Answer(
+        (f"{other.topology.shape} {other.topology.text}: {prediction(other.prediction)}", other.reason),
+        "the plan's runner-up",
+    )
+
+
+def _nothing(plan: PlanDocument) -> Answer:
+    if plan.now is None or plan.now_prediction is None:
+        return Answer(("What runs now was not predicted for this plan.",), "the plan")
+    return Answer(
+        (f"{plan.now.shape} {plan.now.text} goes on: {prediction(plan.now_prediction)}", *plan.reasons),
+        "the plan's prediction of what runs",
+    )
+
+
+def _switch(plan: PlanDocument) -> Answer:
+    from intentctl.render import size, switch
+
+    if plan.switch is None:
+        return Answer(
+            ("No switch is predicted: nothing would change, or what runs does not hold its load.",),
+            "the plan",
+        )
+    moved = ", ".join(f"{name.replace('_', ' ')} {size(value)}" for name, value in plan.bytes_to_move.items())
+    return Answer(
+        (switch(plan.switch), *([f"To move: {moved}."] if moved else ())), "the plan's predicted switch"
+    )
+
+
+def _sure(plan: PlanDocument) -> Answer:
+    found = plan.prediction
+    simulated = (
+        f"; {', '.join(found.simulated)} come from a simulation of the load" if found.simulated else ""
+    )
+    return Answer(
+        (f"Within {found.error_band:.0%}, from a profile that is {found.source}{simulated}.",),
+        "the plan's error band (docs/benchmarks.md has how near predictions come)",
+    )
+
+
+def _cost(plan: PlanDocument) -> Answer:
+    after = plan.prediction
+    before = f", {plan.now_prediction.usd_per_hour:.2f} USD/h now" if plan.now_prediction else ""
+    words = (
+        f"{after.usd_per_hour:.2f} USD/h{before}"
+        if after.usd_per_hour
+        else "Devices have no price in the deployment file"
+    )
+    return Answer((f"{words}; {after.devices} devices.",), "the plan's prediction")
+
+
+_FACTS: tuple[tuple[str, Callable[[PlanDocument], Answer]], ...] = (
+    (r"runner|second best|next best|alternative|第二|次优|备选", _runner_up),
+    (r"do nothing|stay|leave it|keep what|不动|什么都不做|不切换", _nothing),
+    (r"cost|price|usd|\$|cheap|expensive|多少钱|成本|费用", _cost),
+    (r"switch|risk|pause|stand ?still|downtime|how long|interrupt|切换|风险|停顿|中断|多久", _switch),
+    (r"sure|certain|confiden|accura|error band|trust|可信|把握|误差|准", _sure),
+    (r"why (this|is|that|do|change)|reason|explain|^why\??$|为什么(选|是|要)?这|理由|原因", _why),
+)
+
+
+def is_question(text: str) -> bool:
+    """Whether words ask about a plan, and wish nothing."""
+    return bool(
+        re.match(
+            r"\s*(why|what if|how (sure|long|much|risky)|what (does|would|happens)|为什么|为何|如果|假如)",
+            text.lower(),
+        )
+    )

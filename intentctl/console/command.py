@@ -1,0 +1,73 @@
+"""`intentctl console`: serves the console until it is told to stop."""
+
+import ipaddress
+from typing import Annotated
+
+import typer
+
+from intentctl.status import failure
+
+USUAL = "http://127.0.0.1:8642"
+PORT = 8643
+
+
+def console(
+    server: Annotated[
+        str, typer.Option("--server", help="Address of the service.", envvar="INTENTCTL_SERVER")
+    ] = USUAL,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="0 lets the system choose.", min=0, max=65535)] = PORT,
+    public_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--public-host",
+            help="A name by which browsers call it, where --host is not loopback; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Serve the ops console to browsers; prints the address once it answers. People sign in with their own keys."""
+    import socket
+
+    import uvicorn
+
+    from intentctl.client import Client
+    from intentctl.console.app import create_app
+
+    is_local = _is_loopback(host)
+    Client(server)  # an address that is none is refused here
+    app = create_app(
+        lambda key: Client(server, key), _names(public_host, is_local=is_local), is_local=is_local
+    )
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise failure("error", f"console: cannot listen on {host} port {port}: {error.strerror}") from None
+    shown = f"[{host}]" if ":" in host else host
+
+    class Announced(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False
+    )
+    with listener:
+        Announced(config).run(sockets=[listener])
+
+
+def _names(public: list[str] | None, *, is_local: bool) -> list[str]:
+    """By which the console may be called: a page of another name cannot act through it."""
+    if public:
+        return [*public, "localhost", "127.0.0.1", "[::1]"]
+    return ["localhost", "127.0.0.1", "[::1]"] if is_local else ["*"]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

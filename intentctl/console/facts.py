@@ -1,0 +1,460 @@
+"""What pages show, gathered from the service: each function asks for what one page or part needs."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from intent.models import Outcome
+from intentctl.client import Client
+from intentctl.console import charts
+from intentctl.console.charts import Band, Chart, Mark, Question
+from intentctl.console.cluster import Row, inventory_of, picture
+from intentctl.console.upstream import Upstream
+from intentctl.console.view import zone_of
+from service.documents.approvals import StandingDocument
+from service.documents.intents import VersionDocument
+from service.documents.lists import AppliedPlan, OperationsRequest, PageRequest, PlansRequest
+from service.documents.operations import OperationDocument, UndoDocument
+from service.documents.plans import PlanDocument
+from service.documents.promises import (
+    AgendaDocument,
+    AgendaQuery,
+    AgendaRequest,
+    AttainmentDocument,
+    ControlDocument,
+    LoadsDocument,
+    ObservedDocument,
+    OutcomeDocument,
+    PromiseDocument,
+    RecentDocument,
+    RecentQuery,
+    ReportDocument,
+    ReportQuery,
+    SegmentDocument,
+)
+from service.documents.state import NodeDocument, StateDocument
+from service.errors import ServiceError
+
+FRESH_S = 2.0
+"""For which an answer is good for others who ask the same."""
+LONG_S = 60.0
+"""The same of what costs the service time, and of what events tell anyway."""
+RECENT_S = 900.0
+WEEK_H = 168.0
+UNDER_WAY = 1.0
+"""Seconds for which an operation under way is taken as it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What runs, and how the controller stands."""
+
+    models: tuple[StateDocument, ...]
+    control: ControlDocument
+    promises: tuple[PromiseDocument, ...]
+    report: ReportDocument
+    operations: tuple[OperationDocument, ...]
+
+    @property
+    def active(self) -> tuple[PromiseDocument, ...]:
+        """What is promised now."""
+        return tuple(one for one in self.promises if one.state == "active")
+
+    @property
+    def broken(self) -> tuple[AttainmentDocument, ...]:
+        """Goals that were missed too often in the hours that the report is of."""
+        active = {one.intent_id for one in self.active}
+        return tuple(one for one in self.report.attainment if is_broken(one) and one.intent_id in active)
+
+    @property
+    def last(self) -> OperationDocument | None:
+        """The newest switch."""
+        return self.operations[0] if self.operations else None
+
+    @property
+    def under_way(self) -> tuple[OperationDocument, ...]:
+        """Switches that have not ended."""
+        return tuple(one for one in self.operations if not one.done)
+
+
+def is_broken(one: AttainmentDocument) -> bool:
+    """Whether a goal was met less often than it has to be."""
+    return one.share is not None and one.share < one.needed
+
+
+async def now(upstream: Upstream) -> Now:
+    """What the strip at the top of every page needs.
+
+    Raises:
+        ServiceError: the service refused, or does not answer.
+    """
+    models, control, promised, report, operations = await asyncio.gather(
+        upstream.recent(("models",), FRESH_S, Client.models),
+        upstream.recent(("control",), FRESH_S, Client.control),
+        upstream.recent(("promises",), LONG_S, Client.promises),
+        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda one: one.report(ReportQuery(hours=1))),
+        upstream.recent(("operations",), LONG_S, lambda one: one.operations(OperationsRequest(limit=20))),
+    )
+    return Now(models.models, control, promised.promises, report, operations.operations)
+
+
+async def ahead(upstream: Upstream, hours: float) -> AgendaDocument:
+    """The time ahead with what is promised."""
+    return await upstream.recent(("agenda", hours), LONG_S, lambda one: one.agenda(AgendaQuery(hours=hours)))
+
+
+async def next_change(upstream: Upstream) -> SegmentDocument | None:
+    """The next segment that a switch leads into; None: there is none in a day."""
+    agenda = await ahead(upstream, 24)
+    at_s = time.time()
+    changing = [one for one in agenda.segments if one.switch_begins and one.switch_begins.timestamp() > at_s]
+    return min(changing, key=lambda one: one.begins, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """A model on the overview."""
+
+    state: StateDocument
+    observed: ObservedDocument | None
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The first page."""
+
+    now: Now
+    cluster: tuple[Row, ...]
+    models: tuple[ModelView, ...]
+    next: SegmentDocument | None
+
+
+async def overview(upstream: Upstream, timezone: str) -> Overview:
+    """What the first page shows: the last quarter of an hour.
+
+    Raises:
+        ServiceError: the service refused, or does not answer.
+    """
+    stands, loads, coming = await asyncio.gather(
+        now(upstream), upstream.recent(("load",), FRESH_S, Client.load), next_change(upstream)
+    )
+    recent = await upstream.recent(
+        ("recent", 15.0), FRESH_S, lambda one: one.recent_load(RecentQuery(seconds=RECENT_S, step_s=15))
+    )
+    plans = await _plans_of(upstream, stands.operations)
+    views = tuple(
+        ModelView(
+            state,
+            _of_model(loads, state.model),
+            _charts(
+                next((one for one in recent.models if one.model == state.model), None),
+                [one for one in stands.operations if one.model == state.model],
+                plans,
+                timezone,
+            ),
+        )
+        for state in stands.models
+    )
+    cluster = picture(inventory_of(stands.models), {one.model: [one.topology] for one in stands.models})
+    return Overview(stands, cluster, views, coming)
+
+
+def _of_model(loads: LoadsDocument, model: str) -> ObservedDocument | None:
+    return next((one for one in loads.models if one.model == model), None)
+
+
+async def _plans_of(upstream: Upstream, operations: Sequence[OperationDocument]) -> dict[str, PlanDocument]:
+    """The plans of the newest operation of each model, by operation."""
+    newest = dict[str | None, OperationDocument]()
+    for one in operations:
+        if one.result is not None:
+            newest.setdefault(one.model, one)
+    found = await asyncio.gather(*(saved_plan(upstream, one.plan_id) for one in newest.values()))
+    return {operation.id: plan for operation, plan in zip(newest.values(), found, strict=True)}
+
+
+async def saved_plan(upstream: Upstream, plan_id: str) -> PlanDocument:
+    """A plan; it never changes."""
+    return await upstream.recent(("plan", plan_id), 3600, lambda one: one.saved_plan(plan_id))
+
+
+def _charts(
+    recent: RecentDocument | None,
+    operations: Sequence[OperationDocument],
+    plans: dict[str, PlanDocument],
+    timezone: str,
+) -> tuple[Chart, ...]:
+    """Latencies, requests and tokens of a model over the last minutes, with its switches."""
+    if recent is None:
+        return ()
+    ends_s = time.time()
+    moments = recent.moments
+    marks = [Mark(one.phases[0].at, one.id, f"/operations/{one.id}") for one in operations]
+    plan = next((plans[one.id] for one in operations if one.id in plans), None)
+    since_s = next((one.phases[-1].at for one in operations if one.id in plans), 0.0)
+
+    def band(name: str) -> Band | None:
+        if plan is None or (value := getattr(plan.prediction, name).get("p99")) is None:
+            return None
+        wide = plan.prediction.error_band
+        return Band(since_s, value * max(0.0, 1 - wide) * 1000, value * (1 + wide) * 1000)
+
+    def latency(title: str, name: str) -> Question:
+        values = {
+            which: [
+                (one.begins_s + recent.step_s / 2, _ms(getattr(getattr(one, name), which))) for one in moments
+            ]
+            for which in ("p50", "p99")
+        }
+        return Question(title, "ms", [("P50", values["p50"]), ("P99", values["p99"])], 0, 0, band=band(name))
+
+    def count(title: str, unit: str, name: str) -> Question:
+        points = [(one.begins_s + recent.step_s / 2, getattr(one, name)) for one in moments]
+        return Question(title, unit, [(unit, points)], 0, 0)
+
+    questions = (
+        latency("TTFT", "ttft_s"),
+        latency("TPOT", "tpot_s"),
+        count("Requests", "requests/s", "rate_rps"),
+        count("Tokens", "tokens/s", "tokens_s"),
+    )
+    placed = (replace(one, begins_s=ends_s - RECENT_S, ends_s=ends_s, marks=marks) for one in questions)
+    return tuple(charts.chart(one, zone_of(timezone)) for one in placed)
+
+
+def _ms(value: float | None) -> float | None:
+    return None if value is None else value * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A plan card."""
+
+    plan: PlanDocument
+    standing: StandingDocument
+    now_rows: tuple[Row, ...]
+    next_rows: tuple[Row, ...]
+    operation: OperationDocument | None
+    promise: PromiseDocument | None
+    newest: OperationDocument | None
+    """The operation that changed what runs since the plan was made."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something else runs than what the plan starts from."""
+        return self.standing.applied_by is None and self.standing.generation != self.plan.generation
+
+    @property
+    def verdict(self) -> str:
+        """What was said to it: approved, rejected, or nothing that holds."""
+        return self.standing.approval.verdict if self.standing.approval else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can still be done with it."""
+        return self.standing.applied_by is None and not self.is_stale and self.verdict != "rejected"
+
+    @property
+    def title(self) -> str:
+        """From what to what."""
+        shapes = [one.shape for one in (self.plan.now, self.plan.target) if one]
+        return " → ".join(shapes) if self.plan.changes else shapes[-1]
+
+
+async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
+    """A plan card.
+
+    Raises:
+        ServiceError: there is no such plan, or the service does not answer.
+    """
+    plan, standing, stands = await asyncio.gather(
+        saved_plan(upstream, plan_id),
+        upstream.recent(("standing", plan_id), FRESH_S, lambda one: one.standing(plan_id)),
+        now(upstream),
+    )
+    inventory = inventory_of(stands.models)
+    applied = standing.applied_by
+    done = await operation_of(upstream, applied) if applied else None
+    others = (
+        one for one in stands.operations if one.model == plan.model and one.plan_id != plan.id and one.result
+    )
+    return PlanView(
+        plan,
+        standing,
+        picture(_seen(inventory, plan), {plan.model: [plan.now] if plan.now else []}),
+        picture(_seen(inventory, plan), {plan.model: [plan.target, *plan.replicas]}),
+        done,
+        next((one for one in stands.promises if one.intent_id == plan.intent_id), None),
+        next(others, None),
+    )
+
+
+def _seen(inventory: Sequence[NodeDocument], plan: PlanDocument) -> Sequence[NodeDocument]:
+    """The nodes that the plan's model may use."""
+    used = {device for one in (plan.now, plan.target, *plan.replicas) if one for device in one.devices}
+    return [node for node in inventory if used & {gpu.index for gpu in node.gpus}] or inventory
+
+
+async def operation_of(upstream: Upstream, operation_id: str) -> OperationDocument:
+    """An operation as it was last told."""
+    return await upstream.recent(
+        ("operation", operation_id), UNDER_WAY, lambda one: one.operation(operation_id)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """A switch, its verdict, and what can be done with it."""
+
+    operation: OperationDocument
+    outcome: OutcomeDocument | None
+    undo: UndoDocument | None
+    recent: RecentDocument | None
+    charts: tuple[Chart, ...]
+    asked_s: float
+    """Unix seconds: when this was gathered."""
+
+
+async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -> OperationView:
+    """A switch.
+
+    Raises:
+        ServiceError: there is none, or the service does not answer.
+    """
+    operation, report, recent = await asyncio.gather(
+        operation_of(upstream, operation_id),
+        upstream.recent(("report", WEEK_H), LONG_S, lambda one: one.report(ReportQuery(hours=WEEK_H))),
+        upstream.recent(
+            ("recent", 1.0), UNDER_WAY, lambda one: one.recent_load(RecentQuery(seconds=RECENT_S, step_s=1))
+        ),
+    )
+    undo = None
+    if operation.done:
+        undo = await upstream.recent(
+            ("undoable", operation_id), LONG_S, lambda one: one.undoable(operation_id)
+        )
+    mine = next((one for one in recent.models if one.model == operation.model), None)
+    return OperationView(
+        operation,
+        next((one for one in report.switches if one.operation == operation_id), None),
+        undo,
+        mine,
+        _switch_charts(mine, operation, timezone),
+        time.time(),
+    )
+
+
+def _switch_charts(
+    recent: RecentDocument | None, operation: OperationDocument, timezone: str
+) -> tuple[Chart, ...]:
+    """Tokens per second and open streams around a switch; nothing where that was too long ago."""
+    begun_s, ended_s = operation.phases[0].at, operation.phases[-1].at
+    if recent is None or not recent.moments or recent.moments[0].begins_s > begun_s:
+        return ()
+    ends_s = min(time.time(), ended_s + 20) if operation.done else time.time()
+    begins_s = begun_s - 20
+    marks = [Mark(one.at, one.phase.value, "") for one in operation.phases]
+    seen = [one for one in recent.moments if begins_s - 1 <= one.begins_s <= ends_s]
+    questions = (
+        Question(
+            title,
+            unit,
+            [(unit, [(one.begins_s + 0.5, getattr(one, name)) for one in seen])],
+            begins_s,
+            ends_s,
+            marks,
+        )
+        for title, unit, name in (("Tokens", "tokens/s", "tokens_s"), ("Streams", "streams", "streams"))
+    )
+    return tuple(charts.chart(one, zone_of(timezone)) for one in questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What was said of one intent, and what came of it."""
+
+    versions: tuple[VersionDocument, ...]
+    plans: tuple[AppliedPlan, ...]
+    """Of the latest version, the newest first of each model."""
+    older: int
+    """Plans beside them."""
+    promise: PromiseDocument | None
+
+    @property
+    def latest(self) -> VersionDocument:
+        """What holds of it."""
+        return self.versions[-1]
+
+    @property
+    def may_be_planned(self) -> bool:
+        """Whether nothing is to be answered first."""
+        return self.latest.intent.outcome is Outcome.OK
+
+
+async def thread(upstream: Upstream, intent_id: str) -> Thread:
+    """An intent's conversation.
+
+    Raises:
+        ServiceError: there is none, or the service does not answer.
+    """
+    latest, plans, promised = await asyncio.gather(
+        upstream.ask(lambda one: one.intent(intent_id)),
+        upstream.ask(lambda one: one.plans(PlansRequest(limit=50, intent=intent_id))),
+        upstream.recent(("promises",), LONG_S, Client.promises),
+    )
+    earlier = [await version_of(upstream, intent_id, number) for number in range(1, latest.version)]
+    current = dict[str, AppliedPlan]()
+    for plan in plans.plans:
+        if plan.intent_version in {None, latest.version}:
+            current.setdefault(plan.model, plan)
+    promise = next((one for one in promised.promises if one.intent_id == intent_id), None)
+    return Thread((*earlier, latest), tuple(current.values()), len(plans.plans) - len(current), promise)
+
+
+async def version_of(upstream: Upstream, intent_id: str, number: int) -> VersionDocument:
+    """An earlier version of an intent; it never changes."""
+    return await upstream.recent(
+        ("version", intent_id, number), 3600, lambda one: one.intent(intent_id, number)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An intent in the list of conversations."""
+
+    version: VersionDocument
+    plan: AppliedPlan | None
+    promise: PromiseDocument | None
+
+
+async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Said, ...], str | None]:
+    """What was said lately, the newest last, and where the older ones begin.
+
+    Raises:
+        ServiceError: the service refused, or does not answer.
+    """
+    intents, plans, promised = await asyncio.gather(
+        upstream.ask(lambda one: one.intents(PageRequest(limit=15, after=after))),
+        upstream.recent(("plans",), FRESH_S, lambda one: one.plans(PlansRequest(limit=100))),
+        upstream.recent(("promises",), LONG_S, Client.promises),
+    )
+    plan_of = {one.intent_id: one for one in reversed(plans.plans)}
+    promise_of = {one.intent_id: one for one in promised.promises}
+    said = [Said(one, plan_of.get(one.id), promise_of.get(one.id)) for one in intents.intents]
+    return tuple(reversed(said)), intents.next
+
+
+async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> AgendaDocument | str:
+    """The day ahead with an intent beside what is promised; or why there is none."""
+    try:
+        if is_active:
+            return await ahead(upstream, 24)
+        return await upstream.recent(
+            ("preview", intent_id),
+            LONG_S,
+            lambda one: one.agenda(AgendaRequest(intent_id=intent_id, hours=24)),
+        )
+    except ServiceError as error:
+        return str(error)

@@ -1,0 +1,255 @@
+"""The pages, and the parts of them that change by themselves: what a browser may GET."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from intentctl import explain as explained
+from intentctl.client import Client
+from intentctl.console import answers, facts, slash
+from intentctl.console.answers import Answer
+from intentctl.console.visit import Visit, visit
+from service.access.rights import RIGHTS, Right
+from service.documents.access import AuditPage
+from service.documents.approvals import ApprovalDocument
+from service.documents.intents import VersionDocument
+from service.documents.lists import OperationsRequest, PageRequest, PlansRequest
+from service.documents.operations import OperationDocument
+from service.documents.promises import OutcomeDocument, ReportQuery
+
+Kind = Literal["intents", "approvals", "switches", "verdicts"]
+KINDS: tuple[Kind, ...] = ("intents", "approvals", "switches", "verdicts")
+DAY_H = 24.0
+
+
+async def overview(request: Request) -> Response:
+    """What runs, whether the promises are kept, what comes."""
+    return await show_overview(await visit(request))
+
+
+async def show_overview(here: Visit, status: int = 200) -> Response:
+    """The first page."""
+    seen = await facts.overview(here.session.upstream, here.reader.timezone)
+    return await here.page("overview.html", status, seen=seen)
+
+
+async def overview_part(request: Request) -> Response:
+    """The part of it that changes."""
+    here = await visit(request)
+    return here.part(
+        "parts/overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone)
+    )
+
+
+async def strip_part(request: Request) -> Response:
+    """The strip at the top of every page."""
+    here = await visit(request)
+    return await here.page("parts/strip.html")
+
+
+async def talk(request: Request) -> Response:
+    """What was said lately, and what came of it."""
+    return await show_talk(await visit(request))
+
+
+async def show_talk(here: Visit, status: int = 200, text: str = "") -> Response:
+    """The list of conversations; ``text`` is what was said and could not be taken."""
+    said, older = await facts.talk(here.session.upstream, here.given("after") or None)
+    return await here.page("talk.html", status, said=said, older=older, text=text)
+
+
+async def intent(request: Request) -> Response:
+    """One conversation."""
+    return await show_intent(await visit(request), request.path_params["id"])
+
+
+async def show_intent(here: Visit, intent_id: str, status: int = 200) -> Response:
+    """The conversation of an intent, with its plans."""
+    thread = await facts.thread(here.session.upstream, intent_id)
+    plans = await _views(here, [plan.id for plan in thread.plans])
+    return await here.page("intent.html", status, thread=thread, plans=plans)
+
+
+async def intent_part(request: Request) -> Response:
+    """The part of it that changes."""
+    here = await visit(request)
+    thread = await facts.thread(here.session.upstream, request.path_params["id"])
+    plans = await _views(here, [plan.id for plan in thread.plans])
+    return here.part("parts/thread.html", thread=thread, plans=plans)
+
+
+async def _views(here: Visit, ids: list[str]) -> list[facts.PlanView]:
+    return list(await asyncio.gather(*(facts.plan_view(here.session.upstream, one) for one in ids)))
+
+
+async def plan(request: Request) -> Response:
+    """A plan, and answers to what is asked about it."""
+    return await show_plan(await visit(request), request.path_params["id"])
+
+
+async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
+    """The card of a plan."""
+    upstream = here.session.upstream
+    card = await facts.plan_view(upstream, plan_id)
+    question = here.given("ask")[:500]
+    found: Answer | None = await answers.answer(upstream, card.plan, question) if question else None
+    return await here.page("plan.html", status, card=card, question=question, answer=found)
+
+
+async def plan_part(request: Request) -> Response:
+    """The part of it that changes."""
+    here = await visit(request)
+    card = await facts.plan_view(here.session.upstream, request.path_params["id"])
+    return here.part("parts/plan.html", card=card)
+
+
+async def band_part(request: Request) -> Response:
+    """The day ahead with an intent beside what is promised."""
+    here = await visit(request)
+    upstream = here.session.upstream
+    promised = await upstream.recent(("promises",), facts.LONG_S, Client.promises)
+    intent_id = request.path_params["id"]
+    is_active = any(one.intent_id == intent_id and one.state == "active" for one in promised.promises)
+    if not is_active and not here.session.may(Right.SAY):
+        return here.part("parts/band.html", agenda=None, why="")
+    found = await facts.band(upstream, intent_id, is_active=is_active)
+    if isinstance(found, str):
+        return here.part("parts/band.html", agenda=None, why=found)
+    return here.part("parts/band.html", agenda=found, why="")
+
+
+async def operation(request: Request) -> Response:
+    """A switch."""
+    return await show_operation(await visit(request), request.path_params["id"])
+
+
+async def show_operation(here: Visit, operation_id: str, status: int = 200) -> Response:
+    """The card of a switch."""
+    seen = await facts.operation_view(here.session.upstream, operation_id, here.reader.timezone)
+    return await here.page("operation.html", status, seen=seen)
+
+
+async def operation_part(request: Request) -> Response:
+    """The part of it that changes."""
+    here = await visit(request)
+    seen = await facts.operation_view(here.session.upstream, request.path_params["id"], here.reader.timezone)
+    return here.part("parts/operation.html", seen=seen)
+
+
+async def agenda(request: Request) -> Response:
+    """The time ahead."""
+    here = await visit(request)
+    hours = _hours(here, DAY_H, 24 * 8)
+    return await here.page("agenda.html", agenda=await facts.ahead(here.session.upstream, hours), hours=hours)
+
+
+def _hours(here: Visit, usual: float, most: float) -> float:
+    try:
+        return min(max(float(here.given("hours") or usual), 0.1), most)
+    except ValueError:
+        return usual
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something that was done, in the history."""
+
+    at_s: float
+    kind: Kind
+    link: str
+    what: VersionDocument | ApprovalDocument | OperationDocument | OutcomeDocument
+
+
+async def history(request: Request) -> Response:
+    """What was said, approved and switched, the newest first."""
+    here = await visit(request)
+    chosen = [one for one in KINDS if one == here.given("kind")] or list(KINDS)
+    entries, older = await _entries(here, chosen)
+    link = f"/history?{urlencode({'kind': chosen[0], 'after': older})}" if older and len(chosen) == 1 else ""
+    return await here.page("history.html", entries=entries, kind=here.given("kind"), kinds=KINDS, older=link)
+
+
+async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[Entry], str | None]:
+    """Of some kinds, the newest first; with one kind alone, where the older ones begin."""
+    upstream, after = here.session.upstream, (here.given("after") or None) if len(kinds) == 1 else None
+    found, older = list[Entry](), None
+    if "intents" in kinds:
+        intents = await upstream.ask(lambda one: one.intents(PageRequest(limit=50, after=after)))
+        found += [Entry(one.created_s, "intents", f"/intents/{one.id}", one) for one in intents.intents]
+        older = intents.next
+    if "approvals" in kinds:
+        approvals = await upstream.ask(lambda one: one.approvals(PageRequest(limit=50, after=after)))
+        found += [Entry(one.at_s, "approvals", f"/plans/{one.plan_id}", one) for one in approvals.approvals]
+        older = approvals.next
+    if "switches" in kinds:
+        asked = OperationsRequest(limit=50, after=after)
+        switches = await upstream.ask(lambda one: one.operations(asked))
+        found += [
+            Entry(one.phases[0].at, "switches", f"/operations/{one.id}", one) for one in switches.operations
+        ]
+        older = switches.next
+    if "verdicts" in kinds:
+        report = await upstream.recent(("report", 744.0), 60, lambda one: one.report(ReportQuery(hours=744)))
+        judged = [one for one in report.switches if one.verdict is not None]
+        found += [Entry(one.at_s, "verdicts", f"/operations/{one.operation}", one) for one in judged[-50:]]
+    return sorted(found, key=lambda one: -one.at_s), older if len(kinds) == 1 else None
+
+
+async def report(request: Request) -> Response:
+    """How far the goals were kept."""
+    here = await visit(request)
+    hours = _hours(here, DAY_H, 24 * 366)
+    found = await here.session.upstream.recent(
+        ("report", hours), 10, lambda one: one.report(ReportQuery(hours=hours))
+    )
+    return await here.page("report.html", report=found, hours=hours)
+
+
+async def audit(request: Request) -> Response:
+    """What was done, by whom."""
+    here = await visit(request)
+    if not here.session.may(Right.AUDIT):
+        return await here.page("audit.html", found=None, verdict=None, act="")
+    before, act = here.given("before"), here.given("act")[:64]
+    asked = AuditPage(
+        before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
+    )
+    found = await here.session.upstream.ask(lambda one: one.audit(asked))
+    verdict = None
+    if here.given("verify"):
+        verdict = await here.session.upstream.ask(Client.verify_audit)
+    return await here.page("audit.html", found=found, verdict=verdict, act=act)
+
+
+async def settings(request: Request) -> Response:
+    """The controller, the rights, and how things look."""
+    return await show_settings(await visit(request))
+
+
+async def show_settings(here: Visit, status: int = 200) -> Response:
+    """The settings."""
+    roles = {role.value: rights for role, rights in RIGHTS.items()}
+    return await here.page("settings.html", status, roles=roles, all_rights=list(Right))
+
+
+async def explain(request: Request) -> Response:
+    """What can be said and typed, with examples."""
+    here = await visit(request)
+    topic, unknown = here.given("topic"), ""
+    try:
+        found = explained.explain(topic or None, None)
+    except explained.UnknownNameError as error:
+        found, unknown = explained.explain(None, None), str(error)
+    return await here.page("explain.html", found=found, unknown=unknown, commands=slash.COMMANDS)
+
+
+async def plans(request: Request) -> Response:
+    """Plans that were made, the newest first."""
+    here = await visit(request)
+    asked = PlansRequest(limit=50, after=here.given("after") or None)
+    found = await here.session.upstream.ask(lambda one: one.plans(asked))
+    return await here.page("plans.html", found=found)

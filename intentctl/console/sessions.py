@@ -1,0 +1,86 @@
+"""Who is signed in: a random cookie for each browser, and behind it, in memory alone, the key that was shown."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from intentctl.client import Client
+from intentctl.console.upstream import Upstream
+from service.documents.access import MeDocument
+
+IDLE_S = 12 * 3600.0
+MOST = 1000
+"""Browsers that are signed in at once; the one that was away the longest is signed out for another."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A browser that somebody signed in with."""
+
+    me: MeDocument
+    upstream: Upstream
+    seen_s: float
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    """What its forms send along: another site does not know it."""
+
+    def may(self, right: str) -> bool:
+        """Whether the role has a right."""
+        return right in self.me.rights
+
+    def has_token(self, said: str) -> bool:
+        """Whether a form came from a page of this session."""
+        return hmac.compare_digest(said.encode(), self.token.encode())
+
+
+class Sessions:
+    """All browsers that are signed in."""
+
+    def __init__(
+        self, client: Callable[[str | None], Client], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``client`` is the service as seen with a key."""
+        self._client, self._clock = client, clock
+        self._sessions: dict[str, Session] = {}
+        self._upstreams: dict[str, Upstream] = {}
+
+    def upstream(self, key: str | None) -> Upstream:
+        """The service by a key: one for all browsers with the same."""
+        name = _hashed(key or "")
+        if name not in self._upstreams:
+            self._upstreams[name] = Upstream(self._client(key))
+        return self._upstreams[name]
+
+    def open(self, me: MeDocument, upstream: Upstream) -> str:
+        """Sign a browser in; its cookie."""
+        self._forget_old()
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[_hashed(cookie)] = Session(me, upstream, self._clock())
+        return cookie
+
+    def of(self, cookie: str) -> Session | None:
+        """Who is signed in with a cookie; None: nobody, or too long ago."""
+        session = self._sessions.get(_hashed(cookie))
+        if session is None or self._clock() - session.seen_s > IDLE_S:
+            return None
+        session.seen_s = self._clock()
+        return session
+
+    def close(self, cookie: str) -> None:
+        """Sign a browser out."""
+        self._sessions.pop(_hashed(cookie), None)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        since_s = self._clock() - IDLE_S
+        kept = sorted(self._sessions.items(), key=lambda one: one[1].seen_s)[-(MOST - 1) :]
+        self._sessions = {name: one for name, one in kept if one.seen_s > since_s}
+        used = {id(one.upstream) for one in self._sessions.values()}
+        self._upstreams = {name: one for name, one in self._upstreams.items() if id(one) in used}
+
+
+def _hashed(secret: str) -> str:
+    """Neither cookies nor keys are kept as they are where they are looked up."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,76 @@
+"""Slash commands: where each leads. None of them changes anything; what changes is a button on the page it leads to. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Slash:
+    """A command, what may follow it, and what it shows."""
+
+    name: str
+    takes: str
+    shows: str
+    leads: Callable[[str], str]
+
+
+def _to(path: str) -> Callable[[str], str]:
+    return lambda _: path
+
+
+def _hours(path: str, usual: float) -> Callable[[str], str]:
+    def leads(rest: str) -> str:
+        unit, number = rest[-1:], rest[:-1]
+        is_said = unit in HOURS and number.replace(".", "", 1).isdigit()
+        hours = float(number) * HOURS[unit] if is_said else usual
+        return f"{path}?hours={max(0.1, min(hours, 24 * 366)):g}"
+
+    return leads
+
+
+def _thing(rest: str) -> str:
+    """The page of whatever has this id."""
+    places = {"plan-": "plans", "op-": "operations", "intent-": "intents"}
+    place = next((place for start, place in places.items() if rest.startswith(start)), None)
+    return f"/{place}/{quote(rest, safe='')}" if place else "/"
+
+
+def _asked(rest: str) -> str:
+    return f"/explain?{urlencode({'topic': rest})}" if rest else "/explain"
+
+
+COMMANDS = (
+    Slash("help", "", "What can be typed here.", _to("/explain")),
+    Slash("status", "", "What runs, and whether the promises are kept.", _to("/")),
+    Slash("load", "", "What is asked now, and how it is served.", _to("/#load")),
+    Slash("agenda", "[24h|7d]", "The time ahead.", _hours("/agenda", 24)),
+    Slash("report", "[24h|7d]", "How far the goals were kept.", _hours("/report", 24)),
+    Slash("history", "", "What was said, approved and switched.", _to("/history")),
+    Slash("intents", "", "What is promised.", _to("/#promises")),
+    Slash("get", "ID", "A plan, an operation or an intent.", _thing),
+    Slash("approve", "PLAN", "The plan, with its buttons.", _thing),
+    Slash("reject", "PLAN", "The plan, with its buttons.", _thing),
+    Slash("apply", "PLAN", "The plan, with its buttons.", _thing),
+    Slash("cancel", "OPERATION", "The switch, with its buttons.", _thing),
+    Slash("undo", "OPERATION", "The switch, with its buttons.", _thing),
+    Slash("pause", "", "The controller, with its buttons.", _to("/settings#controller")),
+    Slash("resume", "", "The controller, with its buttons.", _to("/settings#controller")),
+    Slash("mode", "", "The controller, with its buttons.", _to("/settings#controller")),
+    Slash("audit", "", "What was done, by whom.", _to("/audit")),
+    Slash("explain", "[TOPIC]", "What can be said, with examples.", _asked),
+    Slash("whoami", "", "Whose key this is, and its rights.", _to("/settings")),
+)
+
+
+def is_slash(text: str) -> bool:
+    """Whether this is a command, and no wish."""
+    return text.lstrip().startswith("/")
+
+
+def destination(text: str) -> str | None:
+    """Where a command leads; None: there is none of that name."""
+    name, _, rest = text.strip().removeprefix("/").partition(" ")
+    return next((one.leads(rest.strip()) for one in COMMANDS if one.name == name.lower()), None)

@@ -1,0 +1,121 @@
+"""Documents as HTML: templates, and how they write times, sizes and shares. Every text is escaped and made visible."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from intentctl.console.words import Language, sayer
+from intentctl.render import seconds, size
+from intentctl.visible import visible_lines
+from service.documents.plans import MarginDocument
+
+HARMLESS = "[…]"
+LONGEST = 12_000
+"""Characters of one text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads, and how they like it."""
+
+    language: Language = "en"
+    theme: str = ""
+    """``dark`` or ``light``; empty: as the browser has it."""
+    timezone: str = "UTC"
+    path: str = "/"
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What every page has beside its own: who is signed in, and so on."""
+
+
+def page(template: str, reader: Reader, **facts: object) -> str:
+    """A template with facts, for somebody."""
+    zone = zone_of(reader.timezone)
+    written = {
+        "_": sayer(reader.language),
+        "language": reader.language,
+        "theme": reader.theme,
+        "timezone": reader.timezone,
+        "path": reader.path,
+        "moment": lambda at: moment(at, zone),
+        "clock": lambda at: moment(at, zone, is_short=True),
+    }
+    return _templates().get_template(template).render({**reader.facts, **written, **facts})
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("intentctl.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_harmless,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "seconds": lambda value: "∞" if value is None else seconds(value),
+        "ms": lambda value: "–" if value is None else f"{value:.3g} ms",
+        "latency": lambda value: "–" if value is None else seconds(value),
+        "size": size,
+        "share": share,
+        "short": lambda value: "–" if value is None else f"{value:.3g}",
+        "figure": figure,
+    }
+    return templates
+
+
+def _harmless(value: object) -> object:
+    """Control characters and marks that turn the direction of reading are shown as their codes."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        cut = value if len(value) <= LONGEST else f"{value[:LONGEST]} {HARMLESS}"
+        return visible_lines(cut.replace("\u200d", "").replace("\xa0", " "))
+    return value
+
+
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its name; UTC where the name is none here."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+        return UTC
+    except KeyError:
+        return UTC
+
+
+def moment(at: float | datetime, zone: tzinfo, *, is_short: bool = False) -> Markup:
+    """A moment as people read it, with the exact one behind it."""
+    when = at.astimezone(zone) if isinstance(at, datetime) else datetime.fromtimestamp(at, zone)
+    exact = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    said = f"{when:%H:%M:%S}" if is_short else f"{when:%a %d %b %H:%M:%S}"
+    return Markup('<time datetime="{}" title="{} = {}">{}</time>').format(
+        exact, f"{when:%Y-%m-%d %H:%M:%S %Z}", exact, said
+    )
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """A share as a percentage."""
+    return "–" if value is None else f"{value * 100:.{digits}f} %"
+
+
+def figure(margin: MarginDocument, name: str) -> str:
+    """A prediction or a bound in the unit that suits the bound."""
+    value = margin.predicted if name == "predicted" else margin.bound
+    match (value, margin.unit):
+        case (None, _):
+            return "∞"
+        case (float() | int(), "s"):
+            return seconds(value)
+        case (float() | int(), "ratio"):
+            return f"{value * 100:.3g} %"
+        case _:
+            return f"{value:.4g} {margin.unit}".rstrip()
+
+
+def text_as_html(text: str) -> Markup:
+    """A text of others, escaped."""
+    return escape(_harmless(text))
