@@ -104,6 +104,7 @@ def create_app(client: Callable[[str | None], Client], hosts: list[str], *, is_l
     app.state.sessions = Sessions(client)
     app.state.is_local = is_local
     app.state.unlocked = None
+    app.state.asks_for_keys = False
     return app
 
 

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 
+from intentctl.console.cluster import HUES
+from service.documents.promises import SegmentDocument
+
 WIDTH, HEIGHT = 600.0, 140.0
 TICKS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 
@@ -114,6 +117,50 @@ def chart(asked: Question, zone: tzinfo) -> Chart:
         bound_value=asked.bound,
         summary=_summary(asked, lines),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A segment of the time ahead, as a part of a band 600 wide."""
+
+    x: float
+    width: float
+    label: str
+    hue: int
+    """Of the topology: the same one has the same colour."""
+    is_held: bool
+    changes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The time ahead as a band, with its clock."""
+
+    stretches: tuple[Stretch, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def ahead(segments: Sequence[SegmentDocument], zone: tzinfo) -> Ahead:
+    """The segments of one model, side by side. There is at least one."""
+    begins_s, ends_s = segments[0].begins.timestamp(), segments[-1].ends.timestamp()
+    scale = WIDTH / max(1.0, ends_s - begins_s)
+    shapes = dict.fromkeys(one.topology.text for one in segments if one.topology)
+    hue_of = {shape: place % HUES for place, shape in enumerate(shapes)}
+    stretches = tuple(
+        Stretch(
+            x=round((one.begins.timestamp() - begins_s) * scale, 1),
+            width=round((one.ends - one.begins).total_seconds() * scale, 1),
+            label=one.topology.shape if one.topology else "–",
+            hue=hue_of.get(one.topology.text, 0) if one.topology else 0,
+            is_held=one.infeasible is None,
+            changes=one.changes,
+        )
+        for one in segments
+    )
+    ticks = tuple(
+        (round((at - begins_s) * scale, 1), name) for at, name in clock_times(begins_s, ends_s, zone)
+    )
+    return Ahead(stretches, ticks)
 
 
 def rounded_up(value: float) -> float:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from intentctl.console import charts
 from intentctl.console.words import Language, sayer
 from intentctl.render import seconds, size
 from intentctl.visible import visible_lines
@@ -42,6 +43,7 @@ def page(template: str, reader: Reader, **facts: object) -> str:
         "timezone": reader.timezone,
         "path": reader.path,
         "moment": lambda at: moment(at, zone),
+        "ahead": lambda segments: charts.ahead(segments, zone),
         "clock": lambda at: moment(at, zone, is_short=True),
     }
     return _templates().get_template(template).render({**reader.facts, **written, **facts})
@@ -59,11 +61,11 @@ def _templates() -> Environment:
     )
     templates.filters |= {
         "seconds": lambda value: "∞" if value is None else seconds(value),
-        "ms": lambda value: "–" if value is None else f"{value:.3g} ms",
+        "ms": lambda value: "–" if value is None else f"{short(value)} ms",
         "latency": lambda value: "–" if value is None else seconds(value),
         "size": size,
         "share": share,
-        "short": lambda value: "–" if value is None else f"{value:.3g}",
+        "short": short,
         "figure": figure,
     }
     return templates
@@ -91,7 +93,14 @@ def moment(at: float | datetime, zone: tzinfo, *, is_short: bool = False) -> Mar
     """A moment as people read it, with the exact one behind it."""
     when = at.astimezone(zone) if isinstance(at, datetime) else datetime.fromtimestamp(at, zone)
     exact = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    said = f"{when:%H:%M:%S}" if is_short else f"{when:%a %d %b %H:%M:%S}"
+    is_today = when.date() == datetime.now(zone).date()
+    said = (
+        f"{when:%H:%M:%S}"
+        if is_short and is_today
+        else f"{when:%a %H:%M}"
+        if is_short
+        else f"{when:%a %d %b %H:%M:%S}"
+    )
     return Markup('<time datetime="{}" title="{} = {}">{}</time>').format(
         exact, f"{when:%Y-%m-%d %H:%M:%S %Z}", exact, said
     )
@@ -100,6 +109,13 @@ def moment(at: float | datetime, zone: tzinfo, *, is_short: bool = False) -> Mar
 def share(value: float | None, digits: int = 0) -> str:
     """A share as a percentage."""
     return "–" if value is None else f"{value * 100:.{digits}f} %"
+
+
+def short(value: float | None) -> str:
+    """A number in three digits, in full."""
+    if value is None:
+        return "–"
+    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def figure(margin: MarginDocument, name: str) -> str:
@@ -113,7 +129,7 @@ def figure(margin: MarginDocument, name: str) -> str:
         case (float() | int(), "ratio"):
             return f"{value * 100:.3g} %"
         case _:
-            return f"{value:.4g} {margin.unit}".rstrip()
+            return f"{short(value)} {margin.unit}".rstrip()
 
 
 def text_as_html(text: str) -> Markup:

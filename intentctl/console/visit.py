@@ -103,11 +103,16 @@ async def visit(request: Request) -> Visit:
 async def _unlocked(request: Request) -> Session | None:
     """The session of everybody, where the service asks for no keys."""
     state = request.app.state
+    if state.asks_for_keys:
+        return None
     upstream = cast("Sessions", state.sessions).upstream(None)
     try:
         me = await upstream.recent(("me",), 30, lambda one: (time.time(), one.me()))
     except ServiceError as error:
         if error.code is Code.UNAUTHENTICATED:
+            state.asks_for_keys = (
+                True  # from now on it is not tried again: each try stands in the service's audit
+            )
             return None
         raise
     if not state.is_local:
