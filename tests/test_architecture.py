@@ -49,6 +49,7 @@ MAY_IMPORT = {
         "service.operator",
         "service.documents",
         "service.errors",
+        "service.access.rights",
         *STARTS,
     ),
 }
@@ -68,7 +69,13 @@ CONFINED = {
         "service/repeatable.py",
         "service/openai_api.py",
     ),
-    "starlette": ("service/app.py", "service/bodies.py", "service/routes.py", "service/openai_api.py"),
+    "starlette": (
+        "service/app.py",
+        "service/bodies.py",
+        "service/routes.py",
+        "service/openai_api.py",
+        "intentctl/console/",
+    ),
     "sqlalchemy": (
         "service/store.py",
         "service/tables.py",
@@ -95,6 +102,10 @@ PURE = (
     "selector/",
     "intentctl/arguments.py",
     "intentctl/explain.py",
+    "intentctl/console/charts.py",
+    "intentctl/console/cluster.py",
+    "intentctl/console/slash.py",
+    "intentctl/console/words.py",
     "service/openai_calls.py",
     "service/openai_declaration.py",
     "service/openai_forms.py",

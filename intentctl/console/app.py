@@ -146,6 +146,7 @@ async def login(request: Request) -> Response:
             raise ServiceError(Code.UNAUTHENTICATED, "this is no key")  # noqa: TRY301 - told as the service's own
         me = await upstream.ask(Client.me)
     except ServiceError as error:
+        sessions.forget_old()
         return _login(request, error.problem)
     response = see(_local(form.one("to")))
     is_secure = request.url.scheme == "https"
@@ -189,6 +190,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     problem = error.problem
     if problem.code is Code.UNAUTHENTICATED:
         cast("Sessions", request.app.state.sessions).close(request.cookies.get(COOKIE, ""))
+        request.app.state.unlocked = None
         if not _is_part(request):
             return _login(request, problem)
     return _told(request, problem.status, problem)

@@ -97,7 +97,9 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     card = await facts.plan_view(upstream, plan_id)
     question = here.given("ask")[:500]
     found: Answer | None = await answers.answer(upstream, card.plan, question) if question else None
-    return await here.page("plan.html", status, card=card, question=question, answer=found, suggestions=answers.SUGGESTIONS)
+    return await here.page(
+        "plan.html", status, card=card, question=question, answer=found, suggestions=answers.SUGGESTIONS
+    )
 
 
 async def plan_part(request: Request) -> Response:

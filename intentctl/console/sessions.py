@@ -32,7 +32,7 @@ class Session:
 
     def has_token(self, said: str) -> bool:
         """Whether a form came from a page of this session."""
-        return hmac.compare_digest(said.encode(), self.token.encode())
+        return hmac.compare_digest(said.encode("utf-8", "surrogatepass"), self.token.encode())
 
 
 class Sessions:
@@ -55,9 +55,9 @@ class Sessions:
 
     def open(self, me: MeDocument, upstream: Upstream) -> str:
         """Sign a browser in; its cookie."""
-        self._forget_old()
         cookie = secrets.token_urlsafe(32)
         self._sessions[_hashed(cookie)] = Session(me, upstream, self._clock())
+        self.forget_old()
         return cookie
 
     def of(self, cookie: str) -> Session | None:
@@ -71,11 +71,12 @@ class Sessions:
     def close(self, cookie: str) -> None:
         """Sign a browser out."""
         self._sessions.pop(_hashed(cookie), None)
-        self._forget_old()
+        self.forget_old()
 
-    def _forget_old(self) -> None:
+    def forget_old(self) -> None:
+        """Forget who was away for too long, and the keys that nobody is signed in with."""
         since_s = self._clock() - IDLE_S
-        kept = sorted(self._sessions.items(), key=lambda one: one[1].seen_s)[-(MOST - 1) :]
+        kept = sorted(self._sessions.items(), key=lambda one: one[1].seen_s)[-MOST:]
         self._sessions = {name: one for name, one in kept if one.seen_s > since_s}
         used = {id(one.upstream) for one in self._sessions.values()}
         self._upstreams = {name: one for name, one in self._upstreams.items() if id(one) in used}

@@ -103,6 +103,8 @@ async def visit(request: Request) -> Visit:
 async def _unlocked(request: Request) -> Session | None:
     """The session of everybody, where the service asks for no keys."""
     state = request.app.state
+    if state.unlocked is not None:
+        return cast("Session", state.unlocked)
     if state.asks_for_keys:
         return None
     upstream = cast("Sessions", state.sessions).upstream(None)
@@ -118,8 +120,7 @@ async def _unlocked(request: Request) -> Session | None:
     if not state.is_local:
         detail = "the service asks for no keys, and this console can be reached from elsewhere: give it keys, or --host 127.0.0.1"
         raise ServiceError(Code.FORBIDDEN, detail)
-    if state.unlocked is None:
-        state.unlocked = Session(me[1], upstream, 0.0)
+    state.unlocked = Session(me[1], upstream, 0.0)
     return cast("Session", state.unlocked)
 
 

@@ -1,0 +1,140 @@
+"""A console over a service, on real ports, and people who look at it."""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Self
+
+import httpx
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from intentctl.client import Client
+from intentctl.console.app import create_app
+from service.access.rights import Role
+from service.documents.access import KeyRequest
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+KEYS = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}") + "\ntenants: [{name: gold}]\n"
+WISH = "keep P99 TTFT < 2s at peak, as cheap as possible"
+TOKEN = re.compile(r'name="token" value="([^"]+)"')
+
+
+class ConsoleServer:
+    """A console in a thread of its own. Use as a context manager."""
+
+    def __init__(
+        self, service: str, hosts: tuple[str, ...] = ("localhost", "127.0.0.1"), *, is_local: bool = True
+    ) -> None:
+        app = create_app(lambda key: Client(service, key, 10), list(hosts), is_local=is_local)
+        config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+        self.app = app
+        self._server = uvicorn.Server(config)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console")
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(15)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        startup = self._server.startup
+
+        async def started(sockets: object = None) -> None:
+            await startup()
+            port = self._server.servers[0].sockets[0].getsockname()[1]
+            self.url = f"http://127.0.0.1:{port}"
+            self._ready.set()
+
+        self._server.startup = started
+        self._server.run()
+
+
+class Place:
+    """A service with a console before it, and keys for whoever comes."""
+
+    def __init__(self, service: ScriptedService, console: ConsoleServer) -> None:
+        self.service, self.console = service, console
+        key = (service.deployment_file.parent / "admin.key").read_text().strip()
+        self.admin = Client(service.url, key)
+        self._keys: dict[tuple[Role, str], str] = {}
+
+    @property
+    def url(self) -> str:
+        """Of the console."""
+        return self.console.url
+
+    def key(self, role: Role, name: str = "") -> str:
+        """The key of somebody; made once."""
+        named = (role, name or role.value)
+        if named not in self._keys:
+            self._keys[named] = self.admin.create_key(KeyRequest(name=named[1], role=role)).key
+        return self._keys[named]
+
+    def person(self, browser: Browser, role: Role, name: str = "", **context: object) -> Page:
+        """Somebody at a browser of their own, signed in."""
+        page = watched(browser.new_context(**context))
+        page.goto(f"{self.url}/login")
+        page.fill("#key", self.key(role, name))
+        page.click("button.primary")
+        page.wait_for_selector("#strip")
+        return page
+
+    def http(self, role: Role, name: str = "") -> "Signed":
+        """Somebody without a browser, signed in."""
+        return Signed(self.url, self.key(role, name))
+
+
+class Signed:
+    """A client with a session, that sends forms as a browser does."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.client = httpx.Client(base_url=url, timeout=30, follow_redirects=False)
+        answer = self.client.post("/login", data={"key": key}, headers={"Origin": url})
+        assert answer.status_code == 303, answer.text
+        self.token = TOKEN.search(self.get("/settings").text)[1]
+        self._origin = url
+
+    def get(self, path: str) -> httpx.Response:
+        """A page."""
+        return self.client.get(path)
+
+    def post(self, path: str, said: Mapping[str, str] | None = None, **headers: str) -> httpx.Response:
+        """A form, sent from a page."""
+        return self.client.post(
+            path, data={"token": self.token, **(said or {})}, headers={"Origin": self._origin, **headers}
+        )
+
+
+def watched(context: BrowserContext) -> Page:
+    """A page that fails its test when a script of it fails, or something is forbidden by its policy."""
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on(
+        "console",
+        lambda message: (
+            page.faults.append(message.text) if "Content Security Policy" in message.text else None
+        ),
+    )
+    return page
+
+
+def say(page: Page, text: str) -> None:
+    """Say something at the foot of a page, and see what comes of it."""
+    page.fill("#words", text)
+    with page.expect_navigation():
+        page.press("#words", "Enter")
+
+
+def has(page: Page, selector: str, text: str | re.Pattern[str]) -> None:
+    """Wait until some element says this."""
+    expect(page.locator(selector).filter(has_text=text).first).to_be_visible(timeout=20_000)

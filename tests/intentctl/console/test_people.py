@@ -1,0 +1,188 @@
+"""Who sees which button, and what happens without one: roles, two people at once, forged and old requests."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from service.access.rights import RIGHTS, Right, Role
+from service.documents.plans import PlanRequest
+from tests.intentctl.console.place import WISH, ConsoleServer, Signed
+from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+pytestmark = pytest.mark.slow
+
+PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.APPROVER, Role.ADMIN)
+ACTS = {
+    "/say": (Right.SAY, {"text": WISH}),
+    "/intents/{intent}/amend": (Right.SAY, {"text": "make that 1.5 s"}),
+    "/intents/{intent}/plan": (Right.SAY, {}),
+    "/intents/{intent}/retire": (Right.APPROVE, {}),
+    "/plans/{plan}/approve": (Right.APPROVE, {"digest": "x"}),
+    "/plans/{plan}/reject": (Right.APPROVE, {}),
+    "/plans/{plan}/apply": (Right.APPLY, {"digest": "{digest}"}),
+    "/operations/op-0/cancel": (Right.APPLY, {}),
+    "/operations/op-0/undo": (Right.APPLY, {}),
+    "/control": (Right.APPROVE, {"mode": "observe"}),
+}
+
+
+@pytest.fixture(scope="module")
+def plan(shared_place):
+    return shared_place.admin.plan(PlanRequest(text=WISH)).plans[0]
+
+
+def filled(text, plan):
+    return text.format(intent=plan.intent_id, plan=plan.id, digest=plan.digest)
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+def test_what_a_role_lacks_is_absent_and_refused(shared_place, plan, role):
+    person = shared_place.http(role)
+    forms = {
+        form
+        for path in ("/", f"/intents/{plan.intent_id}", f"/plans/{plan.id}", "/settings", "/talk")
+        for form in re.findall(r'<form method="post" action="([^"]+)"', person.get(path).text)
+    } - {"/logout", "/preferences", "/say"}
+    for pattern, (right, said) in ACTS.items():
+        path = filled(pattern, plan)
+        if right in RIGHTS[role]:
+            continue
+        assert path not in forms
+        answer = person.post(path, {name: filled(value, plan) for name, value in said.items()})
+        assert answer.status_code == 403, (path, answer.status_code)
+        assert "Forbidden" in answer.text
+
+
+def test_who_may_has_the_buttons(shared_place, plan):
+    said = shared_place.http(Role.APPROVER).get(f"/plans/{plan.id}").text
+    assert all(f'action="/plans/{plan.id}/{act}"' in said for act in ("apply", "approve", "reject"))
+    operator = shared_place.http(Role.OPERATOR).get(f"/plans/{plan.id}").text
+    assert f'action="/plans/{plan.id}/apply"' in operator
+    assert "/approve" not in operator
+
+
+@pytest.mark.parametrize("path", ["/plans/{plan}/apply", "/plans/{plan}/approve", "/control", "/say"])
+def test_a_link_does_nothing(shared_place, plan, path):
+    answer = shared_place.http(Role.ADMIN).get(filled(path, plan))
+    assert answer.status_code == 405
+    assert "Use the button" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(shared_place, plan, headers):
+    person = shared_place.http(Role.ADMIN)
+    for path in (f"/plans/{plan.id}/apply", "/control", "/preferences", "/login", "/logout"):
+        assert person.post(path, {"digest": plan.digest, "mode": "act"}, **headers).status_code == 403
+
+
+def test_a_form_without_the_token_of_its_session_is_refused(shared_place, plan):
+    person, other = shared_place.http(Role.ADMIN), shared_place.http(Role.APPROVER)
+    for token in ("", other.token, person.token[:-1]):
+        answer = person.post(f"/plans/{plan.id}/apply", {"digest": plan.digest, "token": token})
+        assert answer.status_code == 403
+    assert shared_place.admin.standing(plan.id).applied_by is None
+
+
+def test_nobody_acts_without_signing_in(shared_place, plan):
+    with httpx.Client(base_url=shared_place.url) as nobody:
+        assert nobody.post(f"/plans/{plan.id}/apply", data={"digest": plan.digest}).status_code == 401
+        assert "Sign in" in nobody.get("/plans/x").text
+        assert nobody.get("/parts/strip").status_code == 401
+        assert nobody.get("/live").status_code == 401
+
+
+def test_a_console_is_not_called_by_another_name(shared_place):
+    answer = httpx.get(f"{shared_place.url}/healthz", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+
+
+def test_words_approve_nothing(place):
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    person = place.http(Role.ADMIN)
+    for text in (
+        "approved, go ahead",
+        f"apply {made.id}",
+        f"/apply {made.id}",
+        "yes",
+        f"I approve {made.id}, switch now",
+    ):
+        person.post("/say", {"text": text})
+    assert place.admin.standing(made.id).applied_by is None
+    assert place.admin.topology().generation == made.generation
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared_place):
+    answer = httpx.post(f"{shared_place.url}/login", data={"key": shared_place.key(Role.VIEWER)})
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert shared_place.key(Role.VIEWER) not in cookie
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\x00"]
+)
+def test_signing_in_leads_nowhere_else(shared_place, to):
+    answer = httpx.post(f"{shared_place.url}/login", data={"key": shared_place.key(Role.VIEWER), "to": to})
+    assert answer.headers["location"] == "/"
+
+
+def test_a_plan_is_applied_as_it_was_read(place):
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    answer = place.http(Role.ADMIN).post(f"/plans/{made.id}/apply", {"digest": "0" * 64})
+    assert answer.status_code == 409
+    assert "read it again" in answer.text
+    assert place.admin.standing(made.id).applied_by is None
+
+
+def test_a_promise_is_kept_and_its_plan_applied_by_one_button(place):
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    person = place.http(Role.APPROVER, "ada")
+    answer = person.post(f"/plans/{made.id}/apply", {"digest": made.digest, "keep": "yes"})
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/operations/op-")
+    (promise,) = place.admin.promises().promises
+    assert (promise.intent_id, promise.state, promise.activated_by) == (made.intent_id, "active", "ada")
+    again = person.post(f"/plans/{made.id}/apply", {"digest": made.digest})
+    assert again.status_code == 409
+    assert "was applied" in again.text or "already" in again.text
+
+
+def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
+    ada, grace = place.http(Role.APPROVER, "ada"), place.http(Role.APPROVER, "grace")
+    for turn in range(20):
+        made = place.admin.plan(PlanRequest(target="pp2" if turn % 2 else "tp2")).plans[0]
+
+        def approve(person: Signed, plan_id: str = made.id, digest: str = made.digest) -> httpx.Response:
+            return person.post(f"/plans/{plan_id}/apply", {"digest": digest})
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(approve, (ada, grace)))
+        won, lost = sorted(answers, key=lambda one: one.status_code)
+        assert (won.status_code, lost.status_code) == (303, 409)
+        operation_id = won.headers["location"].rpartition("/")[2]
+        done = place.admin.operation(operation_id)
+        assert done.applied_by == ("ada", "grace")[answers.index(won)]
+        assert f"by {done.applied_by}" in lost.text
+        while not place.admin.operation(operation_id).done:
+            pass
+
+
+def test_without_keys_everybody_is_let_in_on_this_machine_alone(tmp_path):
+    with ScriptedService(tmp_path, DEPLOYMENT) as service:
+        with ConsoleServer(service.url) as console:
+            assert "Overview" in httpx.get(console.url).text
+        with ConsoleServer(service.url, ("*",), is_local=False) as console:
+            answer = httpx.get(console.url)
+            assert answer.status_code == 403
+            assert "asks for no keys" in answer.text

@@ -1,0 +1,97 @@
+"""Who is signed in."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from intentctl.console.sessions import IDLE_S, MOST, Sessions
+from service.access.rights import RIGHTS, Role
+from service.documents.access import MeDocument
+
+ADA = MeDocument(
+    name="ada",
+    role=Role.APPROVER,
+    key="k",
+    rights=tuple(RIGHTS[Role.APPROVER]),
+    timezone="UTC",
+    now_s=0,
+    version="1",
+)
+
+
+@dataclass
+class Clock:
+    now_s: float = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock):
+    return Sessions(lambda key: key, clock)
+
+
+def signed_in(sessions, key="key"):
+    return sessions.open(ADA, sessions.upstream(key))
+
+
+def test_a_cookie_is_random_and_finds_its_session(sessions):
+    one, two = signed_in(sessions), signed_in(sessions)
+    assert one != two
+    assert len(one) >= 40
+    assert sessions.of(one).me is ADA
+    assert sessions.of(one).token != sessions.of(two).token
+    assert sessions.of("") is None
+    assert sessions.of(one[:-1]) is None
+
+
+def test_neither_cookie_nor_key_is_what_it_is_kept_by(sessions):
+    cookie = signed_in(sessions, "the-key")
+    kept = [*vars(sessions)["_sessions"], *vars(sessions)["_upstreams"]]
+    assert cookie not in kept
+    assert "the-key" not in kept
+
+
+def test_browsers_with_the_same_key_share_what_the_service_said(sessions):
+    one, two, other = signed_in(sessions, "a"), signed_in(sessions, "a"), signed_in(sessions, "b")
+    assert sessions.of(one).upstream is sessions.of(two).upstream
+    assert sessions.of(one).upstream is not sessions.of(other).upstream
+
+
+def test_a_session_ends_when_nobody_was_there_for_long(sessions, clock):
+    cookie = signed_in(sessions)
+    clock.now_s += IDLE_S - 1
+    assert sessions.of(cookie)
+    clock.now_s += IDLE_S - 1
+    assert sessions.of(cookie)
+    clock.now_s += IDLE_S + 1
+    assert sessions.of(cookie) is None
+
+
+def test_signing_out_ends_it_and_forgets_the_key(sessions):
+    cookie = signed_in(sessions)
+    sessions.close(cookie)
+    assert sessions.of(cookie) is None
+    assert not vars(sessions)["_upstreams"]
+
+
+def test_there_are_only_so_many(sessions, clock):
+    first = signed_in(sessions)
+    for _ in range(MOST):
+        clock.now_s += 0.001
+        signed_in(sessions)
+    assert sessions.of(first) is None
+    assert len(vars(sessions)["_sessions"]) == MOST
+
+
+def test_only_its_own_token_is_taken(sessions):
+    session = sessions.of(signed_in(sessions))
+    assert session.has_token(session.token)
+    for wrong in ("", session.token[:-1], "ü", "\udc80"):
+        assert not session.has_token(wrong)

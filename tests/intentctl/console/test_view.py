@@ -1,0 +1,44 @@
+"""Documents as HTML: everything is escaped, and what would steer the reader is shown."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from intentctl.console.view import Reader, moment, page, short, zone_of
+from service.documents.problems import Code, Problem
+
+HOSTILE = "<script>alert(1)</script>\u202egnp.exe\x00\x1b[31m\x07{{ 7*7 }}&quot;"
+
+
+def test_a_text_of_others_is_no_markup_and_turns_nothing_around():
+    html = page("problem.html", Reader(), status=409, problem=Problem.of(Code.CONFLICT, HOSTILE))
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202egnp.exe\\x00\\x1b[31m\\x07{{ 7*7 }}&amp;quot;" in html
+
+
+def test_a_very_long_text_is_cut():
+    html = page("problem.html", Reader(), status=409, problem=Problem.of(Code.CONFLICT, "x" * 50_000))
+    assert len(html) < 20_000
+    assert "[…]" in html
+
+
+def test_a_moment_is_said_in_the_zone_with_the_exact_one_behind_it():
+    at = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    said = moment(at.timestamp(), ZoneInfo("Asia/Shanghai"))
+    assert said == moment(at, ZoneInfo("Asia/Shanghai"))
+    assert ">Mon 05 Jan 20:00:00</time>" in said
+    assert 'datetime="2026-01-05T12:00:00Z"' in said
+    assert "2026-01-05 20:00:00 CST" in said
+
+
+@pytest.mark.parametrize("name", ["Nowhere/Land", "../../etc/passwd", "", "\x00"])
+def test_a_zone_that_is_none_is_utc(name):
+    assert zone_of(name) is UTC
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1069.6, "1,070"), (0.01234, "0.0123"), (12, "12"), (None, "–"), (2e7, "20,000,000")]
+)
+def test_numbers_are_short_and_written_out(value, said):
+    assert short(value) == said
