@@ -118,6 +118,7 @@ PURE = (
     "runtime/errors.py",
     "runtime/engine.py",
     "runtime/machine.py",
+    "runtime/gaps.py",
     "runtime/ledger.py",
     "runtime/text.py",
     "runtime/footprint.py",
