@@ -96,7 +96,7 @@ class Served(FromFile):
         """As the protocol says."""
         intent = self.translate(text, now)
         with self._store.transaction():
-            kept = intents.create(intent, self._store)
+            kept = intents.create(intent, self._store, self._caller.name)
             self._acts.note("intent.create", kept.id, after={"text": redacted(kept.text)})
         return kept
 
@@ -106,7 +106,7 @@ class Served(FromFile):
 
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
         """As the protocol says."""
-        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm)
+        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm, self._caller.name)
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
@@ -299,7 +299,7 @@ class Served(FromFile):
 
     def plans(self, asked: PlansRequest) -> PlansDocument:
         """As the protocol says."""
-        found = self._store.plans(asked.page, asked.model)
+        found = self._store.plans(asked.page, asked.model, asked.intent)
         plans = tuple(AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
         return PlansDocument(plans=plans, next=place(found.next))
 
@@ -358,7 +358,7 @@ class Served(FromFile):
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
         before: Json = {"topology": plan.now.text if plan.now else None}
         with self._store.transaction():
-            self._store.save_plan(intent, plan)
+            self._store.save_plan(intent, plan, self._caller.name)
             self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
 
     @property

@@ -68,6 +68,9 @@ class VersionDocument(AmendmentDocument):
     supersedes: int | None
     text: str = Field(description="what was said for this version")
     created_s: float = Field(description="unix seconds")
+    said_by: str | None = Field(
+        default=None, description="whose key said it; null in records of older versions"
+    )
 
 
 class ImportRequest(Request):

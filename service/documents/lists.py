@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from service.documents.approvals import ApprovalDocument
 from service.documents.forms import Document, Request
 from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
@@ -35,11 +36,13 @@ class PlansRequest(PageRequest):
     """Which plans are wanted."""
 
     model: str | None = Field(default=None, description="of this model alone")
+    intent: str | None = Field(default=None, description="of this intent alone")
 
 
-class OperationsRequest(PlansRequest):
+class OperationsRequest(PageRequest):
     """Which operations are wanted."""
 
+    model: str | None = Field(default=None, description="of this model alone")
     done: bool | None = Field(default=None, description="those that have ended, or have not")
 
 
@@ -65,6 +68,12 @@ class PlansDocument(Listing):
     """Plans."""
 
     plans: tuple[AppliedPlan, ...]
+
+
+class ApprovalsDocument(Listing):
+    """What was said to plans: the last word to each."""
+
+    approvals: tuple[ApprovalDocument, ...]
 
 
 class OperationsDocument(Listing):

@@ -385,7 +385,7 @@ class Runner:
             return None
         intent, plan = made
         with self._parts.store.transaction():
-            self._parts.store.save_plan(intent, plan)
+            self._parts.store.save_plan(intent, plan, CONTROLLER.name)
             self._parts.acts.note(
                 "plan.create", plan.id, after={"topology": plan.target.text, "cause": decision.cause}
             )
