@@ -49,6 +49,18 @@ class UndoDocument(Document):
     instead: str | None = Field(description="what to do instead")
 
 
+class GapsDocument(Document):
+    """How long streams that moved had no token, from their last one before to their first after; in milliseconds."""
+
+    streams: int = Field(description="that moved and had gone on when the switch ended")
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    usual_ms: float | None = Field(
+        description="time between two tokens before the switch: the median of the streams' means; null: none had two"
+    )
+
+
 class OperationDocument(Document):
     """How far the switch of one plan has come; when done, exactly one of result and error."""
 
@@ -65,6 +77,7 @@ class OperationDocument(Document):
     phases: tuple[PhaseDocument, ...]
     result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
     error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
+    gaps: GapsDocument | None = Field(default=None, exclude_if=lambda one: one is None)
     cancelled_by: str | None = Field(
         default=None, exclude_if=lambda one: one is None, description="whose key gave the switch up"
     )
@@ -119,10 +132,10 @@ class OperationDocument(Document):
             }
         )
 
-    def finished(self, report: CutoverReport) -> "OperationDocument":
+    def finished(self, report: CutoverReport, gaps: GapsDocument | None = None) -> "OperationDocument":
         """At its end by the coordinator's report: a result when it is done, an error when it was aborted."""
         if report.phase is Phase.DONE:
-            return self.model_copy(update={"result": report})
+            return self.model_copy(update={"result": report, "gaps": gaps})
         reason = report.reason.value if report.reason else "unknown"
         by = f" by {self.cancelled_by}" if self.cancelled_by and reason == Reason.CANCELLED else ""
         detail = f"the switch was given up{by} ({reason}): {report.detail}; {report.source} goes on"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.service.access.test_consent import TEXT, made_plan, person, settled
+from tests.service.access.test_consent import TEXT, made_plan, person
 from tests.service.scripted import ScriptedService
 
 pytestmark = pytest.mark.slow
