@@ -22,10 +22,11 @@ from service.documents.access import (
     KeyDocument,
     KeyRequest,
     KeysDocument,
+    MeDocument,
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.intents import (
     AmendmentDocument,
     AmendRequest,
@@ -38,6 +39,7 @@ from service.documents.intents import (
     VersionedFollowUp,
 )
 from service.documents.lists import (
+    ApprovalsDocument,
     IntentsDocument,
     OperationsDocument,
     OperationsRequest,
@@ -67,6 +69,8 @@ from service.documents.promises import (
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
+    RecentLoadDocument,
+    RecentQuery,
     ReportDocument,
     ReportQuery,
 )
@@ -152,6 +156,14 @@ class Client:
         body = ApplyRequest(acknowledge=list(acknowledge))
         return self._read(PreflightDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:preflight", body)
 
+    def standing(self, plan_id: str) -> StandingDocument:
+        """As the protocol says."""
+        return self._read(StandingDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/standing")
+
+    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+        """As the protocol says."""
+        return self._read(ApprovalsDocument, "GET", f"/v1/approvals?{_query(asked)}")
+
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """As the protocol says."""
         return self._read(ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:approve", asked)
@@ -181,6 +193,10 @@ class Client:
         headers = {**self._headers, "Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
+
+    def me(self) -> MeDocument:
+        """As the protocol says."""
+        return self._read(MeDocument, "GET", "/v1/me")
 
     def create_key(self, asked: KeyRequest) -> NewKeyDocument:
         """As the protocol says."""
@@ -264,6 +280,10 @@ class Client:
     def load(self) -> LoadsDocument:
         """As the protocol says."""
         return self._read(LoadsDocument, "GET", "/v1/load")
+
+    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
+        """As the protocol says."""
+        return self._read(RecentLoadDocument, "GET", f"/v1/load/recent?{_query(asked)}")
 
     def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
         """As the protocol says."""

@@ -13,10 +13,11 @@ from service.documents.access import (
     KeyDocument,
     KeyRequest,
     KeysDocument,
+    MeDocument,
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.intents import (
     AmendmentDocument,
     ExportDocument,
@@ -26,6 +27,7 @@ from service.documents.intents import (
     VersionedFollowUp,
 )
 from service.documents.lists import (
+    ApprovalsDocument,
     IntentsDocument,
     OperationsDocument,
     OperationsRequest,
@@ -54,6 +56,8 @@ from service.documents.promises import (
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
+    RecentLoadDocument,
+    RecentQuery,
     ReportDocument,
     ReportQuery,
 )
@@ -112,6 +116,14 @@ class Operator(Protocol):
         """What ``apply`` would do now: every reason against it, memory, what a switch takes. Touches nothing."""
         ...
 
+    def standing(self, plan_id: str) -> StandingDocument:
+        """How a plan stands: who made it, who said what to it, whether something else was applied since."""
+        ...
+
+    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+        """What was said to plans, newest first."""
+        ...
+
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """Say yes to what was read of a plan, for a while."""
         ...
@@ -168,6 +180,10 @@ class Operator(Protocol):
         """That the engine of every model runs."""
         ...
 
+    def me(self) -> MeDocument:
+        """Who asks, and what they may do."""
+        ...
+
     def create_key(self, asked: KeyRequest) -> NewKeyDocument:
         """Make a key; the answer is the only one that has the whole of it."""
         ...
@@ -218,6 +234,10 @@ class Operator(Protocol):
 
     def load(self) -> LoadsDocument:
         """What is asked of each model now, and how it is served."""
+        ...
+
+    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
+        """The last minutes of each model, step by step."""
         ...
 
     def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:

@@ -63,6 +63,7 @@ CONFINED = {
         "service/app.py",
         "service/bodies.py",
         "service/routes.py",
+        "service/access_routes.py",
         "service/operation_routes.py",
         "service/promise_routes.py",
         "service/repeatable.py",

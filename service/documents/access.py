@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from service.access.keys import Key
-from service.access.rights import Role
+from service.access.rights import Right, Role
 from service.documents.forms import Document, Json, Request
 
 Name = Annotated[
@@ -52,6 +52,18 @@ class KeysDocument(Document):
     """All keys, oldest first."""
 
     keys: tuple[KeyDocument, ...]
+
+
+class MeDocument(Document):
+    """Who asks, what they may do, and by which clock the service goes."""
+
+    name: str
+    role: Role
+    key: str = Field(description="the prefix of the key; empty where keys are not asked for")
+    rights: tuple[Right, ...]
+    timezone: str = Field(description="of the deployment, as windows are in")
+    now_s: float = Field(description="the service's clock, unix seconds")
+    version: str = Field(description="of the service")
 
 
 class EntryDocument(Document):

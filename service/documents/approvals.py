@@ -25,6 +25,17 @@ class RejectRequest(Request):
     note: Note = ""
 
 
+class StandingDocument(Document):
+    """How a plan stands now: who made it, who said what to it, and whether it can still be applied."""
+
+    plan_id: str
+    made_by: str | None
+    made_s: float | None = Field(description="unix seconds")
+    approval: "ApprovalDocument | None" = Field(description="the yes or no that holds now")
+    applied_by: str | None = Field(description="the operation")
+    generation: int = Field(description="that runs now; another than the plan's: it is stale")
+
+
 class ApprovalDocument(Document):
     """What somebody said to a plan."""
 

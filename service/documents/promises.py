@@ -217,6 +217,39 @@ class PastLoadDocument(Document):
     tenants: tuple[TenantLoadDocument, ...]
 
 
+class RecentQuery(Request):
+    """How far back, and how finely."""
+
+    seconds: float = Field(default=900, gt=0, le=900)
+    step_s: float = Field(default=15, ge=1, le=300)
+
+
+class MomentDocument(Document):
+    """What one model was asked in a step of the last minutes, and how it was served."""
+
+    begins_s: float = Field(description="unix seconds")
+    rate_rps: float
+    streams: int | None = Field(description="most at once; null: nobody looked")
+    tokens_s: Finite = Field(description="tokens per second that were sent; null: nobody looked")
+    ttft_s: LatencyDocument
+    tpot_s: LatencyDocument
+    e2e_s: LatencyDocument
+
+
+class RecentDocument(Document):
+    """One model's last minutes, oldest first."""
+
+    model: str
+    step_s: float
+    moments: tuple[MomentDocument, ...]
+
+
+class RecentLoadDocument(Document):
+    """The last minutes of each model."""
+
+    models: tuple[RecentDocument, ...]
+
+
 class LoadHistoryDocument(Document):
     """What was asked, oldest first."""
 
