@@ -1,4 +1,4 @@
-"""`intentctl keys` and `intentctl audit`: who may use the service, and what was done with it."""
+"""`intentctl keys`, `audit` and `whoami`: who may use the service, and what was done with it."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -92,6 +92,22 @@ def revoke_key(
 
     gone = service(where).revoke_key(prefix)
     render.emit(gone, output, [(gone.prefix, _about(gone))])
+
+
+@spread
+def whoami(where: Where, output: Output = Form.TABLE) -> None:
+    """Show whose key is sent along, what it may do, and the service's clock and version."""
+    from intentctl import render
+    from intentctl.commands import service
+
+    me = service(where).me()
+    rows = [
+        ("name", f"{me.name}, {me.role}" + (f", key {me.key}" if me.key else ", no keys are asked for")),
+        ("may", ", ".join(me.rights)),
+        ("its clock", f"{render.moment(me.now_s)}; windows are in {me.timezone}"),
+        ("its version", me.version),
+    ]
+    render.emit(me, output, rows)
 
 
 @audit.command("list")

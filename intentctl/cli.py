@@ -37,6 +37,7 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
+app.command("whoami")(access.whoami)
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
 app.command("history")(operations.history)

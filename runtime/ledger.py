@@ -87,14 +87,21 @@ class Ledger:
         """Forget a stream; what still comes for it is dropped."""
         self._streams.pop(request_id, None)
 
-    def move(self, moved: Moved) -> None:
-        """Raise the epoch of the requests a cut moved, and of new ones; an unannounced one means nothing."""
+    def move(self, moved: Moved) -> list[str]:
+        """Raise the epoch of the requests a cut moved, and of new ones; an unannounced one means nothing.
+
+        Returns the requests that are open and had another epoch.
+        """
         if moved.epoch >= len(self._epochs):
-            return
+            return []
         self.epoch = max(self.epoch, moved.epoch)
+        raised = list[str]()
         for request_id in moved.request_ids:
-            if stream := self._streams.get(request_id):
-                stream.epoch = max(stream.epoch, moved.epoch)
+            stream = self._streams.get(request_id)
+            if stream is not None and stream.epoch < moved.epoch:
+                stream.epoch = moved.epoch
+                raised.append(request_id)
+        return raised
 
     def accept(self, token: Token) -> Accepted | Dropped:
         """Let a token pass or drop it, and count it."""

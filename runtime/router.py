@@ -16,6 +16,7 @@ from typing import Protocol, Self
 from runtime.encoding import Encoder
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
+from runtime.gaps import Gaps
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.text import TextStream
@@ -126,6 +127,8 @@ class _Stream:
     """From arrival to the last token so far."""
     last_index: int = 0
     """Of the tokens that came."""
+    gaps: Gaps | None = None
+    """Of the cut that moved it, until its next token."""
     arrivals: list[_Arrival] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     num_tokens: int = 0
@@ -210,6 +213,7 @@ class Router:
         self._pump: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
         self._background: set[asyncio.Task[None]] = set()
+        self._gaps: Gaps | None = None
 
     async def __aenter__(self) -> Self:
         self._pump = asyncio.create_task(self._pump_outputs(), name="router-pump")
@@ -249,6 +253,11 @@ class Router:
     def counts(self) -> Counts:
         """Tokens accepted, lost and dropped since the router was made."""
         return self._ledger.counts
+
+    def gaps(self, epoch: int) -> Gaps | None:
+        """What streams waited through the last cut, if it has this epoch and one of them has gone on."""
+        found = self._gaps
+        return found if found is not None and found.epoch == epoch and found.waits_s else None
 
     def end_streams(self, reason: str) -> None:
         """Break every open stream with a clear error, for a service that stops."""
@@ -355,9 +364,20 @@ class Router:
         for output in batch:
             match output:
                 case Moved():
-                    self._ledger.move(output)
+                    self._move(output)
                 case Token():
                     self._take(output, now_s)
+
+    def _move(self, moved: Moved) -> None:
+        """Have the streams that a cut moved tell of their next token; those without one waited for nothing."""
+        streams = [self._streams[request_id] for request_id in self._ledger.move(moved)]
+        waiting = [stream for stream in streams if stream.e2e_s]
+        if not waiting:
+            return
+        if self._gaps is None or self._gaps.epoch != moved.epoch:
+            self._gaps = Gaps(moved.epoch)
+        for stream in waiting:
+            stream.gaps = self._gaps
 
     def _take(self, token: Token, now_s: float) -> None:
         match self._ledger.accept(token):
@@ -384,10 +404,12 @@ class Router:
             return
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
-        if stream.observer is None:
-            return
+        if stream.gaps is not None:
+            stream.gaps.add(stream.e2e_s - before_s, before_s - stream.ttft_s, token.index)
+            stream.gaps = None
         if token.index == 0:
             stream.ttft_s = stream.e2e_s
-            stream.observer.first_token(stream.ttft_s)
-        else:
+            if stream.observer is not None:
+                stream.observer.first_token(stream.ttft_s)
+        elif stream.observer is not None:
             stream.observer.next_token(stream.e2e_s - before_s)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
+from service.access_routes import access_routes
 from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
@@ -121,6 +122,7 @@ def control_api() -> FastAPI:
     app.include_router(routes)
     app.include_router(operation_routes)
     app.include_router(promise_routes)
+    app.include_router(access_routes)
     _handle_errors(app)
     return app
 

@@ -21,10 +21,11 @@ from service.documents.access import (
     KeyDocument,
     KeyRequest,
     KeysDocument,
+    MeDocument,
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.intents import (
     AmendmentDocument,
     ExportDocument,
@@ -34,6 +35,7 @@ from service.documents.intents import (
     VersionedFollowUp,
 )
 from service.documents.lists import (
+    ApprovalsDocument,
     IntentsDocument,
     OperationsDocument,
     OperationsRequest,
@@ -64,6 +66,8 @@ from service.documents.promises import (
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
+    RecentLoadDocument,
+    RecentQuery,
     ReportDocument,
     ReportQuery,
 )
@@ -166,6 +170,14 @@ class FromFile:
         """Needs a service."""
         self._refuse(f"{plan_id} cannot be applied here")
 
+    def standing(self, plan_id: str) -> StandingDocument:
+        """Needs a service."""
+        self._refuse(f"{plan_id} is kept by a service, or by nobody")
+
+    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+        """Needs a service."""
+        self._refuse("nothing is kept here")
+
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """Needs a service."""
         self._refuse(f"{plan_id} was not approved")
@@ -223,6 +235,10 @@ class FromFile:
         """Needs a service."""
         self._refuse("nothing runs here")
 
+    def me(self) -> MeDocument:
+        """Needs a service."""
+        self._refuse("there are no keys here")
+
     def create_key(self, asked: KeyRequest) -> NewKeyDocument:
         """Needs a service."""
         self._refuse("no key was made")
@@ -274,6 +290,10 @@ class FromFile:
         self._refuse("there is no controller here")
 
     def load(self) -> LoadsDocument:
+        """Needs a service."""
+        self._refuse("nothing runs here")
+
+    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
         """Needs a service."""
         self._refuse("nothing runs here")
 

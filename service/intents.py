@@ -30,6 +30,8 @@ class Kept:
     """Keeps a next version; False if somebody else has made it."""
     deployment: Deployment
     llm: LlmSettings | None = None
+    said_by: str | None = None
+    """Whose key follows up."""
 
 
 def amend(
@@ -56,8 +58,8 @@ def amend(
     return replace(amendment, intent=check(intent, deployment, now))
 
 
-def create(intent: Intent, store: "Store") -> VersionDocument:
-    """Keep a checked intent as version 1.
+def create(intent: Intent, store: "Store", said_by: str | None = None) -> VersionDocument:
+    """Keep a checked intent as version 1, and whose key said it.
 
     Raises:
         RefusedError: it says nothing about the service.
@@ -67,7 +69,7 @@ def create(intent: Intent, store: "Store") -> VersionDocument:
         message = " ".join(dict.fromkeys(one.message for one in intent.findings)) or "nothing was asked for"
         raise RefusedError(Code.OUT_OF_SCOPE, message, details, intent=intent)
     intent_id = new_id("intent")
-    store.save_intent(intent_id, intent)
+    store.save_intent(intent_id, intent, said_by)
     return version_of(store, intent_id, None)
 
 
@@ -127,6 +129,7 @@ def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: dateti
         supersedes=latest.version,
         text=follow_up.text,
         created_s=time.time(),
+        said_by=kept.said_by,
     )
     if not kept.save(version):
         raise _stale(intent_id, version.version, "another version")

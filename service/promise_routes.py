@@ -19,6 +19,8 @@ from service.documents.promises import (
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
+    RecentLoadDocument,
+    RecentQuery,
     ReportDocument,
     ReportQuery,
 )
@@ -107,6 +109,21 @@ def set_control(body: ControlRequest, operator: Here) -> ControlDocument:
 def load(operator: Here) -> LoadsDocument:
     """What is asked of each model now, and how it is served: by everybody, and tenant by tenant."""
     return operator.load()
+
+
+@promise_routes.get(
+    "/v1/load/recent",
+    tags=TAGS,
+    responses=refusals(Code.INVALID_REQUEST),
+    openapi_extra=needs(Right.LOOK),
+)
+def recent_load(asked: Annotated[RecentQuery, Query()], operator: Here) -> RecentLoadDocument:
+    """The last minutes of each model in steps of unix time, the last of which may not be over.
+
+    Streams and tokens are as the loop saw them, at each `promises.tick_s` (5 s where nothing else is said): null where
+    it did not look. Steps before the service began to watch, or of which something is forgotten, are left out.
+    """
+    return operator.recent_load(asked)
 
 
 @promise_routes.get(

@@ -22,10 +22,11 @@ from service.documents.access import (
     KeyDocument,
     KeyRequest,
     KeysDocument,
+    MeDocument,
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.forms import Json
 from service.documents.intents import (
     VersionDocument,
@@ -33,6 +34,7 @@ from service.documents.intents import (
 )
 from service.documents.lists import (
     AppliedPlan,
+    ApprovalsDocument,
     IntentsDocument,
     OperationsDocument,
     OperationsRequest,
@@ -57,6 +59,8 @@ from service.documents.promises import (
     LoadsDocument,
     PromiseDocument,
     PromisesDocument,
+    RecentLoadDocument,
+    RecentQuery,
     ReportDocument,
     ReportQuery,
 )
@@ -73,6 +77,7 @@ from service.models import ServedModel
 from service.promises import cases as promise_cases
 from service.promises.agenda import Promised
 from service.promises.cases import Here
+from service.promises.recent import recent_document
 
 if TYPE_CHECKING:
     from service.composition import Composition
@@ -96,7 +101,7 @@ class Served(FromFile):
         """As the protocol says."""
         intent = self.translate(text, now)
         with self._store.transaction():
-            kept = intents.create(intent, self._store)
+            kept = intents.create(intent, self._store, self._caller.name)
             self._acts.note("intent.create", kept.id, after={"text": redacted(kept.text)})
         return kept
 
@@ -106,7 +111,7 @@ class Served(FromFile):
 
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
         """As the protocol says."""
-        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm)
+        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm, self._caller.name)
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
@@ -142,6 +147,17 @@ class Served(FromFile):
             barred=serving.barred(),
         )
         return preflights.preflight(plan, self._placed(serving.model), standing)
+
+    def standing(self, plan_id: str) -> StandingDocument:
+        """As the protocol says."""
+        plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
+        generation = self._serving(plan.model).situation().generation
+        return consents.standing(plan_id, applied_by, generation, self._parts.access)
+
+    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+        """As the protocol says."""
+        found = self._parts.access.approvals.page(asked.page)
+        return ApprovalsDocument(approvals=found.items, next=place(found.next))
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """As the protocol says."""
@@ -203,6 +219,10 @@ class Served(FromFile):
         events = self._parts.events.subscribe()
         while (event := self._in_loop(_next(events))) is not None:
             yield event
+
+    def me(self) -> MeDocument:
+        """As the protocol says."""
+        return cases.me(self._caller, self._deployment.timezone)
 
     def create_key(self, asked: KeyRequest) -> NewKeyDocument:
         """As the protocol says."""
@@ -275,6 +295,14 @@ class Served(FromFile):
         promises = self._parts.promises
         return LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
 
+    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
+        """As the protocol says."""
+        promises = self._parts.promises
+        seen = {name: self._in_loop(promises.minutes(name)) for name in promises.servings}
+        return RecentLoadDocument(
+            models=tuple(recent_document(name, minutes, asked) for name, minutes in seen.items())
+        )
+
     def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
         """As the protocol says."""
         since_s = datetime.now(UTC).timestamp() - asked.hours * 3600
@@ -299,7 +327,7 @@ class Served(FromFile):
 
     def plans(self, asked: PlansRequest) -> PlansDocument:
         """As the protocol says."""
-        found = self._store.plans(asked.page, asked.model)
+        found = self._store.plans(asked.page, asked.model, asked.intent)
         plans = tuple(AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
         return PlansDocument(plans=plans, next=place(found.next))
 
@@ -358,7 +386,7 @@ class Served(FromFile):
     def _save(self, intent: Intent, plan: PlanDocument) -> None:
         before: Json = {"topology": plan.now.text if plan.now else None}
         with self._store.transaction():
-            self._store.save_plan(intent, plan)
+            self._store.save_plan(intent, plan, self._caller.name)
             self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
 
     @property

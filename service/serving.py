@@ -6,12 +6,14 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 
 from pydantic import JsonValue
 
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import JournalError, SwitchError
+from runtime.gaps import Gaps
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
 from service.access.consent import Consent, refuse_barred
@@ -19,7 +21,7 @@ from service.access.office import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
 from service.documents.forms import Json
-from service.documents.operations import OperationDocument
+from service.documents.operations import GapsDocument, OperationDocument
 from service.documents.plans import PlanDocument, TopologyDocument
 from service.documents.problems import Code
 from service.documents.state import NodeDocument, StateDocument, TokenCounts
@@ -28,6 +30,7 @@ from service.events import EventBus
 from service.metrics import Metrics
 from service.models import ServedModel
 from service.promises.active import Active
+from service.promises.watch import percentile
 from service.store import Store
 from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged, refuse_untimely
 
@@ -260,7 +263,7 @@ class Serving:
         try:
             report = await self._coordinator.switch(target, operation.id, on_progress)
             await self._conclude(report)
-            operation = operation.finished(report)
+            operation = operation.finished(report, gaps_document(self.router.gaps(report.epoch)))
         except SwitchError as error:
             operation = operation.failed(Code.SWITCH_IN_PROGRESS, str(error))
         except asyncio.CancelledError:
@@ -294,3 +297,17 @@ class Serving:
         await self._journal.catch_up(report.switch_id)
         if str(self.engine.topology) != report.source:
             self._events.publish("topology", self.state)
+
+
+def gaps_document(gaps: Gaps | None) -> GapsDocument | None:
+    """What streams waited through a cut, in milliseconds; None where none of them went on."""
+    if gaps is None:
+        return None
+    waits_ms = [wait_s * 1000 for wait_s in gaps.waits_s]
+    return GapsDocument(
+        streams=len(waits_ms),
+        p50_ms=percentile(waits_ms, 0.5) or 0.0,
+        p99_ms=percentile(waits_ms, 0.99) or 0.0,
+        max_ms=max(waits_ms),
+        usual_ms=median(gaps.usual_s) * 1000 if gaps.usual_s else None,
+    )

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from sqlalchemy import Engine, Select, delete, func, select, tuple_, update
+from sqlalchemy import Engine, Select, delete, false, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
@@ -23,9 +23,19 @@ from service.documents.plans import PlanDocument
 from service.documents.state import Event, Kind
 from service.errors import StoreError
 from service.pages import Cursor, Listed, Page
-from service.tables import AmendmentRow, EventRow, GenerationRow, IntentRow, JournalRow, OperationRow, PlanRow
+from service.tables import (
+    AmendmentRow,
+    ApprovalRow,
+    EventRow,
+    GenerationRow,
+    IntentRow,
+    JournalRow,
+    OperationRow,
+    PlanRow,
+)
 
 Row = TypeVar("Row", IntentRow, PlanRow, OperationRow)
+AnyRow = TypeVar("AnyRow", IntentRow, PlanRow, OperationRow, ApprovalRow)
 
 KEPT_EVENTS = 10_000
 """The newest events, for those who ask what they missed."""
@@ -122,10 +132,10 @@ class Store:
         with self.transaction() as session:
             return [(row.at_s, row.topology) for row in session.scalars(made)]
 
-    def save_intent(self, intent_id: str, intent: Intent) -> None:
-        """Keep an intent as version 1."""
+    def save_intent(self, intent_id: str, intent: Intent, said_by: str | None = None) -> None:
+        """Keep an intent as version 1, and whose key said it."""
         with self.transaction() as session:
-            session.add(IntentRow(id=intent_id, document=to_document(intent)))
+            session.add(IntentRow(id=intent_id, document=to_document(intent), said_by=said_by))
 
     def save_amendment(self, version: VersionDocument) -> bool:
         """Keep the next version of an intent; False if somebody else has made it."""
@@ -162,11 +172,11 @@ class Store:
             latest = {row.intent_id: _later_version(row) for row in ordered}
             return Listed(tuple(latest.get(row.id) or _first_version(row) for row in rows), after)
 
-    def save_plan(self, intent: Intent, plan: PlanDocument) -> None:
-        """Keep a plan with the intent it serves, if that is not kept yet."""
+    def save_plan(self, intent: Intent, plan: PlanDocument, said_by: str | None = None) -> None:
+        """Keep a plan with the intent it serves, if that is not kept yet; then with whose key said it."""
         with self.transaction() as session:
             if session.get(IntentRow, plan.intent_id) is None:
-                session.add(IntentRow(id=plan.intent_id, document=to_document(intent)))
+                session.add(IntentRow(id=plan.intent_id, document=to_document(intent), said_by=said_by))
                 session.flush()
             document = plan.model_dump(mode="json")
             session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document, model=plan.model))
@@ -177,11 +187,15 @@ class Store:
             row = _found(session, PlanRow, plan_id)
             return _plan(row) if row else None
 
-    def plans(self, page: Page, model: str | None = None) -> Listed[tuple[PlanDocument, str | None]]:
-        """Plans with the operations that applied them, by when they were made: all of them, or a model's."""
+    def plans(
+        self, page: Page, model: str | None = None, intent_id: str | None = None
+    ) -> Listed[tuple[PlanDocument, str | None]]:
+        """Plans with what applied them, by when they were made: all of them, a model's, an intent's."""
         wanted = select(PlanRow)
         if model is not None:
             wanted = wanted.where(PlanRow.model == model)
+        if intent_id is not None:
+            wanted = wanted.where(PlanRow.intent_id == intent_id if intent_id.isprintable() else false())
         with self.transaction() as session:
             rows, after = _page(session, PlanRow, wanted, page)
             return Listed(tuple(map(_plan, rows)), after)
@@ -274,12 +288,24 @@ def _page(
     session: Session, row: type[Row], wanted: Select[Row], page: Page
 ) -> tuple[Sequence[Row], Cursor | None]:
     """Rows of a page, newest first, and where the next one begins."""
-    place = tuple_(row.created_s, row.id)
+    return paged(session, wanted, page, (row.created_s, row.id))
+
+
+def paged(
+    session: Session,
+    wanted: Select[AnyRow],
+    page: Page,
+    place: tuple[InstrumentedAttribute[float], InstrumentedAttribute[str]],
+) -> tuple[Sequence[AnyRow], Cursor | None]:
+    """Rows of a page by a moment and a name, the latest first, and where the next one begins."""
+    at_s, name = place
     if page.after is not None:
-        wanted = wanted.where(place < (page.after.created_s, page.after.id))
-    found = session.scalars(wanted.order_by(row.created_s.desc(), row.id.desc()).limit(page.limit + 1)).all()
+        wanted = wanted.where(tuple_(at_s, name) < (page.after.created_s, page.after.id))
+    found = session.scalars(wanted.order_by(at_s.desc(), name.desc()).limit(page.limit + 1)).all()
     rows = found[: page.limit]
-    return rows, Cursor(rows[-1].created_s, rows[-1].id) if len(found) > len(rows) else None
+    if len(found) == len(rows):
+        return rows, None
+    return rows, Cursor(getattr(rows[-1], at_s.key), getattr(rows[-1], name.key))
 
 
 def _plan(row: PlanRow) -> tuple[PlanDocument, str | None]:
@@ -302,6 +328,7 @@ def _first_version(row: IntentRow) -> VersionDocument:
         diff=(),
         intent=intent,
         created_s=row.created_s,
+        said_by=row.said_by,
     )
 
 

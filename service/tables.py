@@ -21,6 +21,8 @@ class IntentRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     document: Mapped[Json]
     created_s: Mapped[float] = mapped_column(default=time.time)
+    said_by: Mapped[str | None] = mapped_column(default=None)
+    """Whose key said it; None in rows of versions that did not keep that."""
 
     __table_args__ = (Index("ix_intents_created_s_id", "created_s", "id"),)
 
@@ -32,7 +34,7 @@ class AmendmentRow(Base):
     intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
     body: Mapped[Json]
-    """``mode``, ``text``, ``diff``, ``intent`` and ``created_s``."""
+    """``mode``, ``text``, ``diff``, ``intent``, ``created_s`` and ``said_by``."""
 
 
 class PlanRow(Base):
@@ -40,7 +42,7 @@ class PlanRow(Base):
 
     __tablename__ = "plans"
     id: Mapped[str] = mapped_column(primary_key=True)
-    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"))
+    intent_id: Mapped[str] = mapped_column(ForeignKey("intents.id"), index=True)
     document: Mapped[Json]
     model: Mapped[str | None]
     applied_by: Mapped[str | None] = mapped_column(default=None)
@@ -125,6 +127,8 @@ class ApprovalRow(Base):
     until_s: Mapped[float | None]
     acknowledged: Mapped[list[str]] = mapped_column(JSON)
     note: Mapped[str]
+
+    __table_args__ = (Index("ix_approvals_at_s_plan_id", "at_s", "plan_id"),)
 
 
 class AuditRow(Base):

@@ -2,12 +2,13 @@
 
 import time
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
 from service.documents.approvals import ApprovalDocument
 from service.errors import StoreError
-from service.store import Store
+from service.pages import Listed, Page
+from service.store import Store, paged
 from service.tables import ApprovalRow
 
 
@@ -25,6 +26,13 @@ class Approvals:
         moment_s = time.time() if now_s is None else now_s
         is_over = found is not None and found.until_s is not None and moment_s >= found.until_s
         return None if is_over else found
+
+    def page(self, page: Page) -> Listed[ApprovalDocument]:
+        """The last word to each plan, those that are over too, newest first."""
+        place = ApprovalRow.at_s, ApprovalRow.plan_id
+        with self._store.transaction() as session:
+            rows, after = paged(session, select(ApprovalRow), page, place)
+            return Listed(tuple(ApprovalDocument.model_validate(row) for row in rows), after)
 
     def keep(self, approval: ApprovalDocument) -> bool:
         """Keep what somebody said; False where somebody else's yes or no holds. A no may follow a yes."""

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Collection
+from importlib.metadata import version
 
 from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.office import Access
-from service.access.rights import Role
+from service.access.rights import RIGHTS, Right, Role
 from service.documents.access import (
     AuditDocument,
     AuditPage,
@@ -16,6 +17,7 @@ from service.documents.access import (
     KeyDocument,
     KeyRequest,
     KeysDocument,
+    MeDocument,
     NewKeyDocument,
     VerdictDocument,
 )
@@ -23,6 +25,19 @@ from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 
 DAY_S = 86_400
+
+
+def me(caller: Caller, timezone: str) -> MeDocument:
+    """Who asks, and what they may do."""
+    return MeDocument(
+        name=caller.name,
+        role=caller.role,
+        key=caller.key,
+        rights=tuple(right for right in Right if right in RIGHTS[caller.role]),
+        timezone=timezone,
+        now_s=time.time(),
+        version=version("intentctl"),
+    )
 
 
 def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: KeyRequest) -> NewKeyDocument:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from service.access.caller import Caller
-from service.access.office import Acts
+from service.access.office import Access, Acts
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
+from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError
@@ -104,6 +104,19 @@ def known_of(plan: PlanDocument, acts: Acts) -> Known:
     applied_s = audit.moments("plan.apply", now_s - DAY_S)
     lately = Applied(sum(at_s >= now_s - HOUR_S for at_s in applied_s), len(applied_s))
     return Known(acts.access.approvals.of(plan.id), made.who if made else None, lately)
+
+
+def standing(plan_id: str, applied_by: str | None, generation: int, access: Access) -> StandingDocument:
+    """How a plan stands while a generation runs."""
+    made = access.audit.newest("plan.create", plan_id)
+    return StandingDocument(
+        plan_id=plan_id,
+        made_by=made.who if made else None,
+        made_s=made.at_s if made else None,
+        approval=access.approvals.of(plan_id),
+        applied_by=applied_by,
+        generation=generation,
+    )
 
 
 def refuse_nobody(rule: Approval) -> None:

@@ -50,13 +50,15 @@ class UndoDocument(Document):
 
 
 class GapsDocument(Document):
-    """How long streams waited for their first token after they had moved, as the service sent it; in milliseconds."""
+    """How long streams that moved had no token, from their last one before to their first after; in milliseconds."""
 
-    streams: int = Field(description="that moved and went on")
+    streams: int = Field(description="that moved and had gone on when the switch ended")
     p50_ms: float
     p99_ms: float
     max_ms: float
-    usual_ms: float | None = Field(description="median time between two tokens of a stream before the switch")
+    usual_ms: float | None = Field(
+        description="time between two tokens before the switch: the median of the streams' means; null: none had two"
+    )
 
 
 class OperationDocument(Document):
@@ -130,10 +132,10 @@ class OperationDocument(Document):
             }
         )
 
-    def finished(self, report: CutoverReport) -> "OperationDocument":
+    def finished(self, report: CutoverReport, gaps: GapsDocument | None = None) -> "OperationDocument":
         """At its end by the coordinator's report: a result when it is done, an error when it was aborted."""
         if report.phase is Phase.DONE:
-            return self.model_copy(update={"result": report})
+            return self.model_copy(update={"result": report, "gaps": gaps})
         reason = report.reason.value if report.reason else "unknown"
         by = f" by {self.cancelled_by}" if self.cancelled_by and reason == Reason.CANCELLED else ""
         detail = f"the switch was given up{by} ({reason}): {report.detail}; {report.source} goes on"

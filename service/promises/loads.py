@@ -56,7 +56,12 @@ def _tenant(name: str, seen: Seconds, whose: Sequence[str]) -> TenantLoadDocumen
 
 
 def _latency(samples: Sequence[Sample], kind: Kind) -> LatencyDocument:
-    values = [one.value for one in samples if one.kind == kind]
+    return latency_document([one.value for one in samples if one.kind == kind])
+
+
+def latency_document(values: Sequence[float]) -> LatencyDocument:
+    """Percentiles of seconds; null where there is none."""
+    ordered = sorted(values)
     return LatencyDocument(
-        p50=percentile(values, 0.5), p95=percentile(values, 0.95), p99=percentile(values, 0.99)
+        p50=percentile(ordered, 0.5), p95=percentile(ordered, 0.95), p99=percentile(ordered, 0.99)
     )

@@ -17,7 +17,7 @@ from service.promises.keeper import Keeper
 from service.promises.loads import observed_document
 from service.promises.planner import Planner
 from service.promises.runner import Parts, Runner
-from service.promises.watch import Watch
+from service.promises.watch import Minutes, Watch
 from service.serving import Kept, Serving
 
 
@@ -72,6 +72,10 @@ class Promises:
         stats = await serving.engine.stats()
         seen = self.watches[name].seconds(self.deployment.rules.lookback_s, serving.router.waits_s)
         return observed_document(name, seen, self.planners[name], serving.situation(), stats)
+
+    async def minutes(self, name: str) -> Minutes:
+        """All that was seen of a model in the last minutes."""
+        return self.watches[name].minutes()
 
 
 @asynccontextmanager

@@ -143,7 +143,9 @@ class Runner:
         """One look, and what follows from it."""
         parts = self._parts
         router = parts.serving.router
-        observed = parts.watch.look(self._rules.lookback_s, router.waits_s, router.num_streams)
+        observed = parts.watch.look(
+            self._rules.lookback_s, router.waits_s, router.num_streams, router.counts.accepted
+        )
         if router.lost is not None and self._last is not None:
             observed = replace(
                 observed, at_s=self._last.observed.at_s
@@ -385,7 +387,7 @@ class Runner:
             return None
         intent, plan = made
         with self._parts.store.transaction():
-            self._parts.store.save_plan(intent, plan)
+            self._parts.store.save_plan(intent, plan, CONTROLLER.name)
             self._parts.acts.note(
                 "plan.create", plan.id, after={"topology": plan.target.text, "cause": decision.cause}
             )

@@ -16,7 +16,7 @@ from service.promises.attainment import Sample
 KEPT_S = 900.0
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""
-Timed = TypeVar("Timed", "Asked", "Answered", Sample)
+Timed = TypeVar("Timed", "Asked", "Answered", "Look", Sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,17 @@ class Answered:
     at_s: float
     tenant: str
     completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look saw."""
+
+    at_s: float
+    streams: int
+    """Open then."""
+    tokens: int
+    """Accepted until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,26 @@ class Seconds:
         return tuple(sorted({one.tenant for one in self.asked} | {one.tenant for one in self.answered}))
 
 
+@dataclass(frozen=True, slots=True)
+class Minutes:
+    """All that is kept; moments are of the watch's clock."""
+
+    at_s: float
+    unix_s: float
+    """Unix time when that clock stood at nothing."""
+    began_s: float
+    """When it began to watch."""
+    whole_since_s: float | None
+    """From then on nothing was forgotten because there was too much; None: nothing was at all."""
+    asked: Sequence[Asked]
+    samples: Sequence[Sample]
+    looks: Sequence[Look]
+
+    def unix(self, at_s: float) -> float:
+        """A moment as unix time."""
+        return self.unix_s + at_s
+
+
 def measured(seen: Seconds) -> Workload | None:
     """A load as plans take it, rounded to two digits; None where nobody asked."""
     if not seen.asked:
@@ -99,12 +130,18 @@ def measured(seen: Seconds) -> Workload | None:
 class Watch:
     """The router's observers: passes everything on to the metrics, and keeps what goals are about."""
 
-    def __init__(self, metrics: Observers, clock: Callable[[], float] = time.monotonic) -> None:
-        self._metrics, self._clock = metrics, clock
+    def __init__(
+        self,
+        metrics: Observers,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._began_s = clock()
         self._asked: deque[Asked] = deque(maxlen=MOST)
         self._answered: deque[Answered] = deque(maxlen=MOST)
         self._samples: deque[Sample] = deque(maxlen=MOST)
-        self._streams: deque[tuple[float, int]] = deque(maxlen=MOST)
+        self._looks: deque[Look] = deque(maxlen=MOST)
         self._tenants: dict[str, _Tenant] = {}
 
     def of(self, tenant: str) -> "_Tenant":
@@ -113,15 +150,18 @@ class Watch:
             self._tenants[tenant] = _Tenant(self, tenant, self._metrics.of(tenant))
         return self._tenants[tenant]
 
-    def look(self, lookback_s: float, waits_s: Sequence[tuple[str, float]], num_streams: int) -> Observation:
-        """What was seen until now; ``num_streams`` are open. Called at every tick, it forgets what is old."""
+    def look(
+        self, lookback_s: float, waits_s: Sequence[tuple[str, float]], num_streams: int, num_tokens: int = 0
+    ) -> Observation:
+        """What was seen until now; ``num_streams`` are open, and ``num_tokens`` were accepted in all.
+
+        Called at every tick (5 s where nobody says otherwise), it forgets what is old.
+        """
         now_s = self._clock()
-        self._streams.append((now_s, num_streams))
-        for kept in (self._asked, self._answered, self._samples):
+        self._looks.append(Look(now_s, num_streams, num_tokens))
+        for kept in (self._asked, self._answered, self._samples, self._looks):
             while kept and kept[0].at_s < now_s - KEPT_S:
                 kept.popleft()
-        while self._streams[0][0] < now_s - lookback_s:
-            self._streams.popleft()
         seen = self.seconds(lookback_s, waits_s)
         return Observation(
             at_s=now_s,
@@ -135,13 +175,28 @@ class Watch:
     def seconds(self, lookback_s: float, waits_s: Sequence[tuple[str, float]]) -> Seconds:
         """All that was seen in the last seconds. Called in the event loop, as all of this."""
         since_s = self._clock() - lookback_s
+        looks = _lately(self._looks, since_s) or tuple(self._looks)[-1:]
         return Seconds(
             seconds=lookback_s,
             asked=_lately(self._asked, since_s),
             answered=_lately(self._answered, since_s),
             samples=_lately(self._samples, since_s),
             waits_s=waits_s,
-            concurrency=max((count for _, count in self._streams), default=0),
+            concurrency=max((look.streams for look in looks), default=0),
+        )
+
+    def minutes(self) -> Minutes:
+        """All that is kept, of at least the last 900 s. Called in the event loop."""
+        now_s = self._clock()
+        full = [kept[0].at_s for kept in (self._asked, self._samples) if len(kept) == kept.maxlen]
+        return Minutes(
+            at_s=now_s,
+            unix_s=self._wall() - now_s,
+            began_s=self._began_s,
+            whole_since_s=max(full, default=None),
+            asked=tuple(self._asked),
+            samples=tuple(self._samples),
+            looks=tuple(self._looks),
         )
 
     def _arrived(self, tenant: str, prompt_tokens: int) -> None:

@@ -62,6 +62,16 @@ def test_keys_are_made_listed_and_revoked(ask, admin, key):
     assert (code, "was revoked" in err) == (9, True)
 
 
+def test_whoever_asks_is_told_who_they_are(ask, key):
+    code, out, _ = ask(key("operator"), "whoami")
+    said = " ".join(out.split())
+    assert (code, "the operator, operator, key" in said, "look, say, apply, infer" in said) == (0, True, True)
+    code, out, _ = ask(key("viewer"), "whoami", "-o", "json")
+    assert (code, json.loads(out)["rights"]) == (0, ["look"])
+    code, _, err = ask(key("tenant", "--tenant", "gold"), "whoami")
+    assert (code, "viewer" in err) == (9, True)
+
+
 def test_what_a_role_may_not_do_is_said_with_who_may(ask, key):
     code, _, err = ask(key("operator"), "keys", "list")
     assert (code, "a key of these roles may: admin" in err) == (9, True)

@@ -45,7 +45,8 @@ def test_a_gap_tells_how_many_tokens_were_lost() -> None:
 def test_after_the_fence_only_the_new_owner_is_heard() -> None:
     ledger = opened("TP2")
     ledger.accept(token(0))
-    ledger.move(Moved(1, ("a",)))
+    assert ledger.move(Moved(1, ("a", "b"))) == ["a"]
+    assert ledger.move(Moved(1, ("a",))) == []
     assert ledger.accept(token(1, epoch=0)) == Dropped(DropReason.WRONG_EPOCH)
     assert ledger.accept(token(1, epoch=1)) == Accepted(1, "TP2", "1-TP2")
     assert ledger.counts.wrong_epoch == 1

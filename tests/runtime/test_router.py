@@ -389,3 +389,74 @@ async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEng
         pending.send(None)
     assert done.value.value.index == 1
     await deltas.aclose()
+
+
+async def streaming(
+    router: Router, engine: ScriptedEngine, num: int
+) -> tuple[list[asyncio.Task[list[Delta]]], list[str]]:
+    """Streams without a token yet, and the ids of their requests."""
+    tasks = [asyncio.create_task(collect(router, "ab", max_tokens=9)) for _ in range(num)]
+    await engine.until(lambda: len(engine.requests) == num)
+    return tasks, [request.request_id for request in engine.requests]
+
+
+def tokens(names: list[str], epoch: int, index: int) -> list[Token]:
+    return [Token(name, epoch, index, LETTERS["a"]) for name in names]
+
+
+@pytest.mark.parametrize("observers", [None, Seen()])
+async def test_what_streams_waited_through_a_cut_is_kept(
+    engine: ScriptedEngine, tokenizer: Tokenizer, observers: Seen | None
+) -> None:
+    now_s = 10.0
+    engine.hold()
+    async with Router(engine, tokenizer, clock=lambda: now_s, observers=observers) as router:
+        tasks, names = await streaming(router, engine, 4)
+        first, single, gone, waiting = names
+        said = [(10.5, [first, single, gone], 0), (11.0, [first], 1), (12.5, [first], 2)]
+        for now_s, those, index in said:  # noqa: B007 - the router's clock reads it
+            engine.emit(tokens(those, 0, index))
+            await settled(engine)
+        epoch = router.announce(topology(2))
+        assert router.gaps(epoch) is None
+        engine.emit([Moved(epoch, tuple(names))])
+        now_s = 13.0
+        engine.emit([*tokens([first], epoch, 3), *tokens([waiting], epoch, 0)])
+        await settled(engine)
+        now_s = 14.5
+        engine.emit([*tokens([first], epoch, 4), *tokens([single], epoch, 1), *tokens([waiting], epoch, 1)])
+        engine.emit([Token(gone, epoch, 1, None, finish=Finish.CANCELLED)])
+        await settled(engine)
+        found = router.gaps(epoch)
+        assert found is not None
+        assert (found.waits_s, found.usual_s) == ([0.5, 4.0], [1.0])
+        router.end_streams("over")
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_fence_that_moves_nobody_leaves_no_gaps(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    tasks, (name,) = await streaming(router, engine, 1)
+    engine.emit([*tokens([name], 0, 0), Moved(1, (name,)), *tokens([name], 0, 1)])  # nobody announced it
+    await settled(engine)
+    assert router.gaps(1) is None
+    epoch = router.announce(topology(2))
+    engine.emit([Moved(epoch, ("somebody",)), *tokens([name], 0, 2)])
+    await settled(engine)
+    assert (router.gaps(epoch), router.counts.accepted) == (None, 3)
+    router.end_streams("over")
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_gaps_are_those_of_the_last_cut(router: Router, engine: ScriptedEngine) -> None:
+    engine.hold()
+    tasks, (name,) = await streaming(router, engine, 1)
+    engine.emit(tokens([name], 0, 0))
+    first, second = router.announce(topology(2)), router.announce(topology(1, 1))
+    engine.emit([Moved(first, (name,)), Moved(second, (name,)), *tokens([name], second, 1)])
+    engine.emit([Moved(second, (name,)), *tokens([name], second, 2)])  # a fence said twice
+    await settled(engine)
+    found = router.gaps(second)
+    assert (router.gaps(first), found is not None and len(found.waits_s)) == (None, 1)
+    router.end_streams("over")
+    await asyncio.gather(*tasks, return_exceptions=True)

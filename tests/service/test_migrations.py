@@ -100,6 +100,7 @@ def all_is_there(store: Store) -> None:
     assert store.operations(Page(), model="counting").items == (operation(end_s=9.0),)
     assert store.plans(Page(), model="counting").items == ((plan(), None),)
     assert store.intent("intent-1").intent == intent()
+    assert store.intent("intent-1").said_by is None
 
 
 @pytest.mark.parametrize("age", AGES)

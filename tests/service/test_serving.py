@@ -1,11 +1,14 @@
 """A switch whose end the store does not take down is one all the same."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import httpx
 import pytest
 
+from runtime.engine import SamplingParams
 from runtime.models import Phase
+from runtime.router import Delta, GenerationParams
 from service.errors import StoreError
 from service.restart import begin
 from tests.runtime.scripted import Script
@@ -99,3 +102,59 @@ def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_pa
         if outcome == "result":
             assert operation["result"]["source"] == plan["now"]["text"]
             assert operation["result"]["target"] == plan["target"]["text"]
+
+
+async def streams_of(service: ScriptedService, num: int) -> list[AsyncGenerator[Delta, None]]:
+    """Streams that have three tokens each, from an engine that is held then."""
+    router = service.parts.servings["counting"].router
+    streams = [router.generate("ab", GenerationParams(SamplingParams(12_000))) for _ in range(num)]
+    for stream in streams:
+        for _ in range(3):
+            await anext(stream)
+    service.engine.hold()
+    return streams
+
+
+async def ended(streams: list[AsyncGenerator[Delta, None]]) -> None:
+    for stream in streams:
+        await stream.aclose()
+
+
+@pytest.mark.slow
+def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
+    script = Script(silent_while=Phase.CLEANING)
+    with (
+        ScriptedService(tmp_path, script=script) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
+        streams = service.call(streams_of(service, 2))
+        plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
+        operation = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
+        service.call(service.engine.until(lambda: service.engine.calls[-1:] == ["release"]))
+
+        async def go_on() -> None:
+            service.engine.turn()
+            for stream in streams:
+                while (await anext(stream)).fingerprint != "1-TP2":
+                    pass
+            service.engine.answer()
+            await service.parts.servings["counting"].settled()
+
+        service.call(go_on())
+        gaps = http.get(f"/v1/operations/{operation}").json()["gaps"]
+        assert gaps["streams"] == 2
+        assert 0 < gaps["p50_ms"] <= gaps["p99_ms"] == gaps["max_ms"] < 60_000
+        assert gaps["usual_ms"] > 0
+        (listed,) = http.get("/v1/operations").json()["operations"]
+        told = [one.data for one in service.parts.store.events(0, 100) if one.event == "operation"]
+        assert (listed["gaps"], told[-1].model_dump()["gaps"]) == (gaps, gaps)
+        service.call(ended(streams))
+
+
+@pytest.mark.slow
+def test_a_switch_that_moved_no_stream_has_no_gaps(tmp_path):
+    with (
+        ScriptedService(tmp_path) as service,
+        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+    ):
+        assert "gaps" not in http.get(f"/v1/operations/{switched(service, http)}").json()

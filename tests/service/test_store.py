@@ -169,6 +169,30 @@ def test_plans_are_listed_with_what_applied_them(store):
     assert [one.id for one, _ in walked(lambda page: store.plans(page, "a"), 1)] == ["plan-2", "plan-0"]
 
 
+def test_plans_are_listed_by_the_intent_they_serve(store):
+    for number, (name, model) in enumerate([("intent-1", "a"), ("intent-2", "a"), ("intent-1", "b")]):
+        store.save_plan(intent(), plan(id=f"plan-{number}", intent_id=name, model=model))
+
+    def ids(*only: str | None) -> list[str]:
+        return [one.id for one, _ in walked(lambda page: store.plans(page, *only), 1)]
+
+    assert ids(None, "intent-1") == ["plan-2", "plan-0"]
+    assert ids("a", "intent-1") == ["plan-0"]
+    assert ids(None, "intent-3") == []
+
+
+def test_it_is_kept_whose_key_said_an_intent(store):
+    store.save_intent("intent-1", intent(), said_by="ada")
+    store.save_plan(intent("other"), PLAN, said_by="eve")
+    store.save_plan(intent("other"), plan(id="plan-2", intent_id="intent-2"), said_by="eve")
+    store.save_amendment(version(2).model_copy(update={"said_by": "grace"}))
+    store.save_intent("intent-3", intent())
+
+    listed = {one.id: one.said_by for one in store.intents(Page()).items}
+    assert listed == {"intent-1": "grace", "intent-2": "eve", "intent-3": None}
+    assert store.intent("intent-1", 1).said_by == "ada"
+
+
 def test_intents_are_listed_in_their_latest_versions(store):
     for name in ("intent-0", "intent-1", "intent-2"):
         store.save_intent(name, intent(name))
@@ -189,6 +213,7 @@ def test_any_text_may_be_asked_for_as_an_id(store, name):
     assert store.plan(name) is None
     assert store.operation(name) is None
     assert store.intent(name) is None
+    assert store.plans(Page(), intent_id=name).items == ()
 
 
 def test_words_come_back_as_they_were_said(store):

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from selector.models import Switch
+from service.access.approvals import Approvals
 from service.access.caller import Caller
 from service.access.consent import Known, consent
 from service.access.policy import Applied, Approval, Within, beyond
@@ -14,6 +15,8 @@ from service.access.rights import Role
 from service.documents.approvals import ApprovalDocument
 from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
 from service.errors import RefusedError
+from service.pages import Page
+from service.store import Store
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 TEXT = DEPLOYMENT.replace("auth: none", "")
@@ -123,6 +126,24 @@ def test_a_stop_without_end_is_read_as_it_was_written():
     read = PlanDocument.model_validate_json(made.model_dump_json())
     assert read.sealed().digest == made.digest
     assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]
+
+
+def test_what_was_said_to_plans_is_listed_newest_first(tmp_path):
+    store = Store.open(tmp_path)
+    approvals = Approvals(store)
+    words = [("plan-b", 3.0), ("plan-a", 3.0), ("plan-c", 1.0)]
+    for name, at_s in words:
+        approvals.keep(said("approved", plan(id=name), at_s=at_s))
+    approvals.keep(said("rejected", plan(id="plan-c"), at_s=4.0, until_s=None))
+
+    first = approvals.page(Page(2))
+    assert [(one.plan_id, one.verdict) for one in first.items] == [
+        ("plan-c", "rejected"),
+        ("plan-b", "approved"),
+    ]
+    rest = approvals.page(Page(2, first.next))
+    assert ([one.plan_id for one in rest.items], rest.next) == (["plan-a"], None)
+    store.close()
 
 
 @pytest.fixture(scope="module")

@@ -241,6 +241,25 @@ def test_what_was_asked_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert kept["tenants"][0]["output_tokens"] == 3
 
 
+def test_the_last_minutes_are_told_step_by_step(tmp_path: Path) -> None:
+    with ScriptedService(tmp_path, DEPLOYMENT + QUICK) as service, client_of(service) as http:
+        until(lambda: recently(http)[-1]["streams"] is not None, "a look")
+        http.post("/openai/v1/completions", json={"model": "counting", "prompt": "ab", "max_tokens": 3})
+        until(lambda: any((one["tokens_s"] or 0) > 0 for one in recently(http)), "tokens")
+        served = [one for one in recently(http) if one["ttft_s"]["p99"] is not None]
+        assert len(served) == 1
+        assert served[0]["rate_rps"] > 0
+        assert served[0]["e2e_s"]["p50"] >= served[0]["ttft_s"]["p50"]
+        for wrong in ({"seconds": 901}, {"step_s": 0.5}, {"seconds": "nan"}, {"hours": 1}):
+            assert http.get("/v1/load/recent", params=wrong).status_code == 422
+
+
+def recently(http: httpx.Client) -> list[dict]:
+    (found,) = http.get("/v1/load/recent", params={"seconds": 300, "step_s": 60}).json()["models"]
+    assert (found["model"], found["step_s"]) == ("counting", 60)
+    return list(found["moments"])
+
+
 def test_requests_are_counted_for_the_goals_that_hold(tmp_path: Path) -> None:
     with ScriptedService(tmp_path, DEPLOYMENT + QUICK) as service, client_of(service) as http:
         promised(http, "keep P99 TTFT < 60s")
