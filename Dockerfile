@@ -1,5 +1,5 @@
-# CPU image: the service on the example that comes with the repository. Mount another deployment to serve yours.
-FROM python:3.12-slim
+# CPU image: the service on the example that comes with the repository, or the console. Mount another deployment to serve yours.
+FROM python:3.12.12-slim-bookworm
 
 WORKDIR /app
 # the CPU build first: the default one brings gigabytes of CUDA
@@ -8,11 +8,11 @@ COPY . .
 # editable, so that the examples stay where the commands look for them
 RUN pip install --no-cache-dir --editable '.[postgres]'
 
-RUN useradd --create-home intentctl && mkdir /data && chown intentctl /data
-USER intentctl
+RUN useradd --create-home --uid 1000 intentctl && mkdir /data && chown intentctl /data
+USER 1000
 ENV INTENTCTL_DATA_DIR=/data
 VOLUME /data
-EXPOSE 8642
+EXPOSE 8642 8643
 
 ENTRYPOINT ["intentctl"]
 CMD ["serve", "--host", "0.0.0.0", "--deployment", "examples/local-cpu.yaml"]

@@ -41,13 +41,17 @@ LOCKED = {
 """Kind of database to what makes a transaction one in which nobody else migrates."""
 
 
-def open_database(folder: Path, url: str | None = None) -> Engine:
+def open_database(folder: Path, url: str | None = None, password: str | None = None) -> Engine:
     """The database at a URL, or a SQLite file in the folder, with the tables of this version.
+
+    A ``password`` goes before one in the URL.
 
     Raises:
         StoreError: it cannot be opened or written, or its tables are those of a newer version.
     """
     where = _place(folder, url)
+    if password is not None:
+        where = _with_password(where, password)
     shown = where.render_as_string(hide_password=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +113,20 @@ def _place(folder: Path, url: str | None) -> URL:
         f"the store cannot be written: INTENTCTL_DATABASE_URL is a URL of {kind}; "
         "write sqlite:////FOLDER/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
     )
+
+
+def _with_password(where: URL, password: str) -> URL:
+    """A URL that lets in with a password.
+
+    Raises:
+        StoreError: no database that asks for one.
+    """
+    if where.get_backend_name() != POSTGRESQL:
+        raise StoreError(
+            "the store cannot be written: INTENTCTL_DATABASE_PASSWORD_FILE is for PostgreSQL; "
+            "write INTENTCTL_DATABASE_URL=postgresql://USER@HOST/DATABASE beside it, or leave it out"
+        )
+    return where.set(password=password)
 
 
 def _engine(where: URL) -> Engine:

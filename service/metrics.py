@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from intent.openslo.metrics import buckets, histogram
 from runtime.engine import EngineStats, Finish
-from runtime.models import CutoverReport
+from runtime.models import CutoverReport, Phase, Reason
 from runtime.router import Usage
 
 
@@ -58,6 +58,8 @@ class ClientMetrics:
         return generate_latest(self._registry).decode()
 
 
+OUTCOMES = (Phase.DONE, *Reason)
+CUT_PARTS = ("drain", "patch", "commit", "first_step")
 CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -96,6 +98,10 @@ class Metrics:
             buckets=CUT_BUCKETS_S,
             registry=self._registry,
         )
+        for outcome in OUTCOMES:  # at nothing from the start, or a query of what rose would miss the first
+            self._switches.labels(model, outcome.value)
+        for part in CUT_PARTS:
+            self._cut_s.labels(model, part)
 
     def of(self, tenant: str) -> "TenantMetrics":
         """What is counted of a tenant's requests; of nobody's in particular where it is empty."""
@@ -108,9 +114,9 @@ class Metrics:
         outcome = report.phase.value if report.reason is None else report.reason.value
         self._switches.labels(self._model, outcome).inc()
         if report.reason is None:
-            for part in ("drain_ms", "patch_ms", "commit_ms", "first_step_ms"):
-                seconds = getattr(report.timings, part) / 1000
-                self._cut_s.labels(self._model, part.removesuffix("_ms")).observe(seconds)
+            for part in CUT_PARTS:
+                seconds = getattr(report.timings, f"{part}_ms") / 1000
+                self._cut_s.labels(self._model, part).observe(seconds)
 
     def render(self, stats: EngineStats) -> str:
         """The text exposition, with the engine's present state."""

@@ -24,6 +24,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("~/.local/share/intentctl")
     database_url: str | None = None
     """SQLAlchemy URL; None is a SQLite file in ``data_dir``."""
+    database_password_file: Path | None = None
+    """A file with the password for ``database_url``, as secrets are mounted."""
     key: SecretStr | None = None
     """What the command line shows a service; a service itself does not read it."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
@@ -39,6 +41,23 @@ class Settings(BaseSettings):
     def folder(self) -> Path:
         """``data_dir`` with the home folder filled in."""
         return self.data_dir.expanduser()
+
+    def database_password(self) -> str | None:
+        """What ``database_password_file`` holds, without the line's end; None where no file is named.
+
+        Raises:
+            StartError: the file cannot be read, or is empty.
+        """
+        if self.database_password_file is None:
+            return None
+        named = f"INTENTCTL_DATABASE_PASSWORD_FILE={str(self.database_password_file)!r}"
+        try:
+            password = self.database_password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise StartError(f"{named}: {getattr(error, 'strerror', None) or 'is no text'}") from None
+        if not password:
+            raise StartError(f"{named}: is empty")
+        return password
 
 
 def read_settings(**overrides: object) -> Settings:

@@ -67,13 +67,13 @@ class Store:
         self._engine = engine
 
     @classmethod
-    def open(cls, folder: Path, url: str | None = None) -> Self:
-        """Open the database at a URL, or the one in the folder.
+    def open(cls, folder: Path, url: str | None = None, password: str | None = None) -> Self:
+        """Open the database at a URL, with a password that may be given beside it, or the one in the folder.
 
         Raises:
             StoreError: it cannot be opened or written, or its tables are those of a newer version.
         """
-        return cls(open_database(folder, url))
+        return cls(open_database(folder, url, password))
 
     def close(self) -> None:
         """Give back the connections."""

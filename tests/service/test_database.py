@@ -40,6 +40,13 @@ def test_a_database_url_that_leads_nowhere_is_refused(tmp_path, url):
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("url", [None, "sqlite:///{folder}/x.sqlite"])
+def test_a_password_for_a_database_that_asks_for_none_is_refused(tmp_path, url):
+    with pytest.raises(StoreError, match="PASSWORD_FILE is for PostgreSQL") as refused:
+        open_database(tmp_path, url and url.format(folder=tmp_path), "secret")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_driver_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
@@ -145,4 +152,13 @@ def test_what_a_url_says_of_waiting_holds(tmp_path, postgres):
     engine = open_database(tmp_path, f"{url}&connect_timeout=9")
     assert engine.url.query["connect_timeout"] == "9"
     assert engine.url.query["tcp_user_timeout"] == "10000"
+    engine.dispose()
+
+
+@pytest.mark.slow
+def test_a_password_from_elsewhere_needs_no_escapes_and_goes_before_one_in_the_url(tmp_path, postgres):
+    url = postgres.new_database().replace("postgres@", "postgres:old@")
+    engine = open_database(tmp_path, url, "p@ss/word:?%41")
+    with engine.connect() as connection:
+        assert connection.connection.driver_connection.info.password == "p@ss/word:?%41"
     engine.dispose()

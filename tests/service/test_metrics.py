@@ -35,6 +35,14 @@ def test_times_of_requests_are_of_those_that_ended_whole():
     assert (told["intentctl_tpot_seconds_count"], told["intentctl_tpot_seconds_sum"]) == (1, 0.25)
 
 
+def test_what_may_become_of_a_switch_is_counted_from_nothing():
+    told = Metrics("counting").render(EngineStats(0, 0, 8, 8))
+
+    for outcome in ("done", "no_memory", "cancelled", "engine_lost"):
+        assert f'intentctl_switches_total{{model_name="counting",outcome="{outcome}"}} 0.0' in told
+    assert 'intentctl_cut_seconds_count{model_name="counting",part="drain"} 0.0' in told
+
+
 def test_requests_are_counted_by_tenant():
     metrics = Metrics("counting")
     metrics.of("gold").first_token(0.5)

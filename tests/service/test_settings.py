@@ -30,6 +30,34 @@ def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, name, value)
         read_settings()
 
 
+def test_a_password_is_read_from_its_file_as_it_stands_there(monkeypatch, tmp_path):
+    file = tmp_path / "password"
+    file.write_text(" p@ss/word:?%41é\n", encoding="utf-8")
+    monkeypatch.setenv("INTENTCTL_DATABASE_PASSWORD_FILE", str(file))
+
+    assert read_settings().database_password() == " p@ss/word:?%41é"
+    assert "p@ss" not in repr(read_settings())
+
+
+def test_without_a_file_there_is_no_password(monkeypatch):
+    monkeypatch.delenv("INTENTCTL_DATABASE_PASSWORD_FILE", raising=False)
+
+    assert read_settings().database_password() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"\n", "empty"), (b"\xff", "no text")]
+)
+def test_a_password_file_that_says_nothing_is_named(monkeypatch, tmp_path, content, reason):
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("INTENTCTL_DATABASE_PASSWORD_FILE", str(file))
+
+    with pytest.raises(StartError, match=f"INTENTCTL_DATABASE_PASSWORD_FILE='{file}': .*{reason}"):
+        read_settings().database_password()
+
+
 def test_the_llm_takes_its_key_from_the_variable_the_deployment_names(monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret")
     settings = llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0), Settings())
