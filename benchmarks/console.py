@@ -1,8 +1,9 @@
 """What the console adds: ``python -m benchmarks.console [--minutes 10] [--json FILE]``.
 
-A real service with the built-in engine, 16 streams that never stop, a console and Chromium. How long from words to a plan card beside the
-service's own time; how long from an event in the service to the screen; the first page; then 20 clients with open
-sockets and one browser for minutes: the console's memory, and what the service spends on them beside a time without them.
+A real service with the built-in engine, 16 streams that never stop, a console and Chromium. How long from words to a
+plan card beside the service's own time; how long from an event in the service to the screen; the first page; then 20
+clients with open sockets and one browser for minutes: the console's memory, and what the service spends on them
+beside a time without them.
 """
 
 import argparse

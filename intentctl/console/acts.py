@@ -69,15 +69,27 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
                 raise
             here.notice = error.problem
             upstream.forget()
-            return await show(here, subject or form.one("text"), error.problem.status)
+            return await _shown(show, here, subject or form.one("text"), error)
         except ValidationError as error:
-            problem = ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"]).problem
-            here.notice = problem
-            return await show(here, subject or form.one("text"), problem.status)
+            refused = ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"])
+            here.notice = refused.problem
+            return await _shown(show, here, subject or form.one("text"), refused)
         upstream.forget()
         return see(path)
 
     return route
+
+
+async def _shown(show: Show, here: Visit, subject: str, why: ServiceError) -> Response:
+    """The page to go back to; where there is none, what was refused alone.
+
+    Raises:
+        ServiceError: why it was refused.
+    """
+    try:
+        return await show(here, subject, why.problem.status)
+    except ServiceError:
+        raise why from None
 
 
 async def _say(upstream: Upstream, _: str, form: Form) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import cast
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -97,6 +98,7 @@ def create_app(client: Callable[[str | None], Client], hosts: list[str], *, is_l
         ],
         exception_handlers={
             ServiceError: _refused,
+            ValidationError: _misspelt,
             HTTPException: _no_page,
             Exception: _broken,
         },
@@ -194,6 +196,12 @@ async def _refused(request: Request, error: Exception) -> Response:
         if not _is_part(request):
             return _login(request, problem)
     return _told(request, problem.status, problem)
+
+
+async def _misspelt(request: Request, error: Exception) -> Response:
+    """Something in the address is of no form that the service takes."""
+    assert isinstance(error, ValidationError)
+    return _told(request, 422, ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"]).problem)
 
 
 async def _no_page(request: Request, error: Exception) -> Response:

@@ -28,10 +28,9 @@ def console(
     """Serve the ops console to browsers; prints the address once it answers. People sign in with their own keys."""
     import socket
 
-    import uvicorn
-
     from intentctl.client import Client
     from intentctl.console.app import create_app
+    from intentctl.console.server import Server
 
     is_local = _is_loopback(host)
     Client(server)  # an address that is none is refused here
@@ -47,16 +46,11 @@ def console(
         raise failure("error", f"console: cannot listen on {host} port {port}: {error.strerror}") from None
     shown = f"[{host}]" if ":" in host else host
 
-    class Announced(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
+    def announce() -> None:
+        print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
 
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False
-    )
     with listener:
-        Announced(config).run(sockets=[listener])
+        Server(app, announce).run(sockets=[listener])
 
 
 def _names(public: list[str] | None, *, is_local: bool) -> list[str]:

@@ -34,6 +34,8 @@ async def _told(upstream: Upstream) -> AsyncIterator[str]:
         try:
             while True:
                 done, _ = await asyncio.wait({news}, timeout=max(0.0, look_s - loop.time()))
+                if done and isinstance(news.exception(), StopAsyncIteration):
+                    return
                 if done:
                     yield _message(*subjects(news.result()))
                     news = asyncio.ensure_future(anext(events))

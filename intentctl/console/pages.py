@@ -1,6 +1,7 @@
 """The pages, and the parts of them that change by themselves: what a browser may GET."""
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlencode
@@ -151,9 +152,10 @@ async def agenda(request: Request) -> Response:
 
 def _hours(here: Visit, usual: float, most: float) -> float:
     try:
-        return min(max(float(here.given("hours") or usual), 0.1), most)
+        hours = float(here.given("hours"))
     except ValueError:
         return usual
+    return min(max(hours, 0.1), most) if math.isfinite(hours) else usual
 
 
 @dataclass(frozen=True, slots=True)

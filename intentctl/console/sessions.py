@@ -81,6 +81,11 @@ class Sessions:
         used = {id(one.upstream) for one in self._sessions.values()}
         self._upstreams = {name: one for name, one in self._upstreams.items() if id(one) in used}
 
+    def end(self) -> None:
+        """Tell nobody anything any more."""
+        for upstream in self._upstreams.values():
+            upstream.end()
+
 
 def _hashed(secret: str) -> str:
     """Neither cookies nor keys are kept as they are where they are looked up."""

@@ -61,7 +61,7 @@ class Upstream:
         self.client = client
         self.is_away = False
         self._answers: dict[Name, _Answer[object]] = {}
-        self._listeners: set[asyncio.Queue[Heard]] = set()
+        self._listeners: set[asyncio.Queue[Heard | None]] = set()
         self._is_listening = False
 
     async def ask(self, call: Callable[[Client], T]) -> T:
@@ -115,15 +115,15 @@ class Upstream:
 
     async def events(self) -> AsyncGenerator[Heard]:
         """What happens from now on; whoever is slow hears that something was missed as one that is back."""
-        queue = asyncio.Queue[Heard](maxsize=1000)
+        queue = asyncio.Queue[Heard | None](maxsize=1000)
         self._listeners.add(queue)
         if not self._is_listening:
             self._is_listening = True
             loop = asyncio.get_running_loop()
             threading.Thread(target=self._listen, args=[loop], name="events", daemon=True).start()
         try:
-            while True:
-                yield await queue.get()
+            while (heard := await queue.get()) is not None:
+                yield heard
         finally:
             self._listeners.discard(queue)
 
@@ -151,6 +151,13 @@ class Upstream:
     def _tell(self, loop: asyncio.AbstractEventLoop, heard: Heard) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(self._told, heard)
+
+    def end(self) -> None:
+        """End what is told to everybody who listens."""
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(None)
 
     def _told(self, heard: Heard) -> None:
         self.is_away = heard.is_away

@@ -10,10 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from intentctl.client import Client
 from intentctl.console import facts, view
 from intentctl.console.sessions import Session, Sessions
 from intentctl.console.view import Reader
 from intentctl.console.words import Say, language_of, sayer
+from service.documents.access import MeDocument
 from service.documents.problems import Code, Problem
 from service.errors import ServiceError
 
@@ -67,7 +69,6 @@ class Visit:
             "notice": self.notice,
             "asked_s": time.time(),
             "clock_ahead_s": self.clock_ahead_s if abs(self.clock_ahead_s) > APART_S else 0.0,
-            "is_away": session.upstream.is_away,
         }
         return HTMLResponse(view.page(template, self.reader, **about, **more), status)
 
@@ -94,10 +95,14 @@ async def visit(request: Request) -> Visit:
     session = sessions.of(request.cookies.get(COOKIE, "")) or await _unlocked(request)
     if session is None:
         raise HTTPException(401)
-    asked_s = time.time()
-    me = await session.upstream.recent(("me",), 30, lambda one: (time.time(), one.me()))
-    session.me = me[1]
-    return Visit(request, session, clock_ahead_s=me[1].now_s - me[0] if me[0] >= asked_s else 0.0)
+    session.me, clock_ahead_s = await session.upstream.recent(("me",), 30, _me)
+    return Visit(request, session, clock_ahead_s=clock_ahead_s)
+
+
+def _me(service: Client) -> tuple[MeDocument, float]:
+    """Who asks, and how far the service's clock is ahead of this one."""
+    me = service.me()
+    return me, me.now_s - time.time()
 
 
 async def _unlocked(request: Request) -> Session | None:
@@ -109,7 +114,7 @@ async def _unlocked(request: Request) -> Session | None:
         return None
     upstream = cast("Sessions", state.sessions).upstream(None)
     try:
-        me = await upstream.recent(("me",), 30, lambda one: (time.time(), one.me()))
+        me, _ = await upstream.recent(("me",), 30, _me)
     except ServiceError as error:
         if error.code is Code.UNAUTHENTICATED:
             state.asks_for_keys = (
@@ -120,7 +125,7 @@ async def _unlocked(request: Request) -> Session | None:
     if not state.is_local:
         detail = "the service asks for no keys, and this console can be reached from elsewhere: give it keys, or --host 127.0.0.1"
         raise ServiceError(Code.FORBIDDEN, detail)
-    state.unlocked = Session(me[1], upstream, 0.0)
+    state.unlocked = Session(me, upstream, 0.0)
     return cast("Session", state.unlocked)
 
 

@@ -51,6 +51,8 @@ async function refresh(part) {
       state.again = false;
       const answer = await fetch(part.dataset.part, { headers: { "X-Part": "1" } });
       if (answer.status === 401) return ended();
+      trouble("console", false);
+      trouble("service", answer.status === 503 || answer.status === 504);
       const template = document.createElement("template");
       template.innerHTML = await answer.text();
       if (answer.ok || answer.status >= 500 && part.matches("[data-lazy]")) {
@@ -62,7 +64,7 @@ async function refresh(part) {
       }
     } while (state.again && part.isConnected);
   } catch {
-    lost(true);
+    trouble("console", true);
   } finally {
     state.busy = false;
   }
@@ -82,11 +84,15 @@ document.addEventListener("visibilitychange", () => {
   for (const part of document.querySelectorAll("[data-stale]")) { delete part.dataset.stale; refresh(part); }
 });
 
-function lost(is) {
+const troubles = { console: false, service: false };
+
+/** What does not answer: what is shown may be old, and says so. */
+function trouble(who, is) {
   const box = document.getElementById("lost");
-  if (!box) return;
-  box.textContent = is ? body.dataset.lost : "";
-  box.hidden = !is;
+  if (!box || troubles[who] === is || body.dataset.over) return;
+  troubles[who] = is;
+  box.textContent = troubles.console ? body.dataset.lost : troubles.service ? body.dataset.away : "";
+  box.hidden = !box.textContent;
 }
 
 function ended() {
@@ -96,6 +102,7 @@ function ended() {
   link.textContent = body.dataset.signin;
   box.replaceChildren(`${body.dataset.ended} `, link);
   box.hidden = false;
+  body.dataset.over = "yes";
   if (events) events.close();
   for (const button of document.querySelectorAll("button")) button.disabled = true;
 }
@@ -105,10 +112,10 @@ if (body.dataset.live) {
   let isLost = false;
   events = new EventSource(body.dataset.live);
   events.onmessage = (event) => changed(JSON.parse(event.data));
-  events.onopen = () => { if (isLost) { isLost = false; lost(false); changed(["back", "look"]); } };
+  events.onopen = () => { if (isLost) { isLost = false; trouble("console", false); changed(["back", "look"]); } };
   events.onerror = async () => {
     isLost = true;
-    if (events.readyState !== EventSource.CLOSED) { lost(true); return; }
+    if (events.readyState !== EventSource.CLOSED) { trouble("console", true); return; }
     const answer = await fetch("/parts/strip").catch(() => null);
     if (answer && answer.status === 401) ended(); else setTimeout(() => location.reload(), 3000);
   };

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Self
 
 import httpx
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from intentctl.client import Client
 from intentctl.console.app import create_app
+from intentctl.console.server import Server
 from service.access.rights import Role
 from service.documents.access import KeyRequest
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -27,11 +27,11 @@ class ConsoleServer:
         self, service: str, hosts: tuple[str, ...] = ("localhost", "127.0.0.1"), *, is_local: bool = True
     ) -> None:
         app = create_app(lambda key: Client(service, key, 10), list(hosts), is_local=is_local)
-        config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
         self.app = app
-        self._server = uvicorn.Server(config)
+        self._server = Server(app, self._announce, log_level="error")
+        self._server.config.port = 0
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="console")
+        self._thread = threading.Thread(target=self._server.run, name="console")
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -44,17 +44,10 @@ class ConsoleServer:
         self._thread.join(15)
         assert not self._thread.is_alive()
 
-    def _run(self) -> None:
-        startup = self._server.startup
-
-        async def started(sockets: object = None) -> None:
-            await startup()
-            port = self._server.servers[0].sockets[0].getsockname()[1]
-            self.url = f"http://127.0.0.1:{port}"
-            self._ready.set()
-
-        self._server.startup = started
-        self._server.run()
+    def _announce(self) -> None:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._ready.set()
 
 
 class Place:
@@ -96,7 +89,7 @@ class Signed:
     """A client with a session, that sends forms as a browser does."""
 
     def __init__(self, url: str, key: str) -> None:
-        self.client = httpx.Client(base_url=url, timeout=30, follow_redirects=False)
+        self.client = httpx.Client(base_url=url, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
         answer = self.client.post("/login", data={"key": key}, headers={"Origin": url})
         assert answer.status_code == 303, answer.text
         self.token = TOKEN.search(self.get("/settings").text)[1]

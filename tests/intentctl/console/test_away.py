@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -69,7 +70,7 @@ def test_a_page_goes_on_when_its_service_comes_back(place, browser):
     for _ in range(2):
         place.service.stop()
     place.service.ended()
-    has(page, "#strip .notice, #lost:not([hidden])", re.compile("does not answer"))
+    has(page, "#lost:not([hidden])", re.compile("does not answer"))
     assert not page.faults
 
 
@@ -82,7 +83,6 @@ def test_a_key_that_is_revoked_in_the_middle_ends_the_session(place, browser):
     has(page, "body", "this key was revoked")
     page.goto(f"{place.url}/talk")
     has(page, "h1", "Sign in")
-    assert place.admin.intents.__self__ is place.admin
 
 
 def test_a_page_left_open_says_that_its_key_was_revoked(place, browser):
@@ -114,7 +114,7 @@ async def _answer(place) -> None:
 def test_clocks_that_are_apart_are_told_of(place, monkeypatch):
     person = place.http(Role.VIEWER)
     assert "apart" not in person.get("/report").text
-    monkeypatch.setattr(visit.time, "time", lambda now=time.time: now() - 42)
+    monkeypatch.setattr(visit, "time", SimpleNamespace(time=lambda: time.time() - 42))
     for session in place.console.app.state.sessions._sessions.values():
         session.upstream.forget()
     assert re.search(r"clock is 4[12] s apart", person.get("/report").text)
@@ -123,10 +123,10 @@ def test_clocks_that_are_apart_are_told_of(place, monkeypatch):
 def test_a_browser_without_scripts_is_told_of_the_command_line(shared_place, browser):
     page = watched(browser.new_context(java_script_enabled=False))
     page.goto(f"{shared_place.url}/login")
-    has(page, "noscript", "intentctl get")
+    assert "intentctl get" in page.locator("body").inner_text()
     page.fill("#key", shared_place.key(Role.VIEWER))
     page.click("button.primary")
-    has(page, "noscript", "use the command line")
+    assert "use the command line" in page.locator("body").inner_text()
     has(page, "#strip", "counting")
 
 

@@ -139,11 +139,11 @@ def test_from_words_to_verdict(running, browser, deployment, tmp_path):
     has(page, ".card-head", "1x1 → PP2")
 
     service.end()
-    has(second, "#strip .notice, #lost:not([hidden])", "does not answer")
+    has(second, "#lost:not([hidden])", "does not answer")
     again = ("serve", "--deployment", str(deployment), "--port", service.url.rpartition(":")[2])
     service.start(*again, folder=tmp_path / "data")
     expect(second.locator("#strip")).to_contain_text("1x1", timeout=20_000)
-    expect(second.locator("#strip .notice")).to_have_count(0, timeout=20_000)
+    expect(second.locator("#lost")).to_be_hidden(timeout=20_000)
     page.goto(f"{console.url}/history?kind=verdicts")
     has(page, ".timeline", VERDICT)
     assert not page.faults

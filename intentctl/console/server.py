@@ -1,0 +1,32 @@
+"""The process that serves the console: tells when it answers, and lets browsers go when it ends."""
+
+import socket
+from collections.abc import Callable
+from typing import cast
+
+import uvicorn
+from starlette.applications import Starlette
+
+from intentctl.console.sessions import Sessions
+
+
+class Server(uvicorn.Server):
+    """Serves until it is told to stop."""
+
+    def __init__(self, app: Starlette, announce: Callable[[], None], log_level: str = "warning") -> None:
+        """``announce`` is called once it answers."""
+        config = uvicorn.Config(
+            app, log_level=log_level, access_log=False, timeout_graceful_shutdown=2, server_header=False
+        )
+        super().__init__(config)
+        self._announce, self._sessions = announce, cast("Sessions", app.state.sessions)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets)
+        self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what is told to browsers, then the rest."""
+        self._sessions.end()
+        await super().shutdown(sockets)
