@@ -49,19 +49,15 @@ def _tenant(name: str, seen: Seconds, whose: Sequence[str]) -> TenantLoadDocumen
         requests=len(answers),
         failed=sum(one.kind == "error_rate" and one.value > 0 for one in mine),
         waiting=sum(tenant in whose for tenant, _ in seen.waits_s),
-        ttft_s=_latency(mine, "ttft"),
-        tpot_s=_latency(mine, "tpot"),
-        e2e_s=_latency(mine, "e2e"),
+        ttft_s=latency_document(mine, "ttft"),
+        tpot_s=latency_document(mine, "tpot"),
+        e2e_s=latency_document(mine, "e2e"),
     )
 
 
-def _latency(samples: Sequence[Sample], kind: Kind) -> LatencyDocument:
-    return latency_document([one.value for one in samples if one.kind == kind])
-
-
-def latency_document(values: Sequence[float]) -> LatencyDocument:
-    """Percentiles of seconds; null where there is none."""
-    ordered = sorted(values)
+def latency_document(samples: Sequence[Sample], kind: Kind) -> LatencyDocument:
+    """Percentiles of what was measured of a kind; null where nothing was."""
+    values = sorted(one.value for one in samples if one.kind == kind)
     return LatencyDocument(
-        p50=percentile(ordered, 0.5), p95=percentile(ordered, 0.95), p99=percentile(ordered, 0.99)
+        p50=percentile(values, 0.5), p95=percentile(values, 0.95), p99=percentile(values, 0.99)
     )
