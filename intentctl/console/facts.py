@@ -24,6 +24,7 @@ from service.documents.promises import (
     AttainmentDocument,
     ControlDocument,
     LoadsDocument,
+    MomentDocument,
     ObservedDocument,
     OutcomeDocument,
     PromiseDocument,
@@ -42,6 +43,8 @@ LONG_S = 60.0
 """The same of what costs the service time, and of what events tell anyway."""
 RECENT_S = 900.0
 WEEK_H = 168.0
+AROUND_S = 20.0
+"""Before a switch and after it that its charts show."""
 UNDER_WAY = 1.0
 """Seconds for which an operation under way is taken as it was told."""
 
@@ -323,19 +326,16 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     Raises:
         ServiceError: there is none, or the service does not answer.
     """
-    operation, report, recent = await asyncio.gather(
+    operation, report = await asyncio.gather(
         operation_of(upstream, operation_id),
         upstream.recent(("report", WEEK_H), LONG_S, lambda one: one.report(ReportQuery(hours=WEEK_H))),
-        upstream.recent(
-            ("recent", 1.0), UNDER_WAY, lambda one: one.recent_load(RecentQuery(seconds=RECENT_S, step_s=1))
-        ),
     )
+    mine = await _around(upstream, operation)
     undo = None
     if operation.done:
         undo = await upstream.recent(
             ("undoable", operation_id), LONG_S, lambda one: one.undoable(operation_id)
         )
-    mine = next((one for one in recent.models if one.model == operation.model), None)
     return OperationView(
         operation,
         next((one for one in report.switches if one.operation == operation_id), None),
@@ -346,26 +346,35 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     )
 
 
+async def _around(upstream: Upstream, operation: OperationDocument) -> RecentDocument | None:
+    """The seconds around a switch; None where they are not kept any more."""
+    ago_s = time.time() - operation.phases[0].at + AROUND_S
+    if ago_s > RECENT_S:
+        return None
+    asked = RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
+    recent = await upstream.recent(("around", operation.id), UNDER_WAY, lambda one: one.recent_load(asked))
+    return next((one for one in recent.models if one.model == operation.model), None)
+
+
+def _known(moments: Sequence[MomentDocument], name: str) -> list[tuple[float, float | None]]:
+    """What the looks saw; between two of them nothing is known, and the line goes on."""
+    found = ((one.begins_s + 0.5, getattr(one, name)) for one in moments)
+    return [(at_s, value) for at_s, value in found if value is not None]
+
+
 def _switch_charts(
     recent: RecentDocument | None, operation: OperationDocument, timezone: str
 ) -> tuple[Chart, ...]:
     """Tokens per second and open streams around a switch; nothing where that was too long ago."""
     begun_s, ended_s = operation.phases[0].at, operation.phases[-1].at
-    if recent is None or not recent.moments or recent.moments[0].begins_s > begun_s:
+    if recent is None:
         return ()
-    ends_s = min(time.time(), ended_s + 20) if operation.done else time.time()
-    begins_s = begun_s - 20
+    ends_s = min(time.time(), ended_s + AROUND_S) if operation.done else time.time()
+    begins_s = begun_s - AROUND_S
     marks = [Mark(one.at, one.phase.value, "") for one in operation.phases]
     seen = [one for one in recent.moments if begins_s - 1 <= one.begins_s <= ends_s]
     questions = (
-        Question(
-            title,
-            unit,
-            [(unit, [(one.begins_s + 0.5, getattr(one, name)) for one in seen])],
-            begins_s,
-            ends_s,
-            marks,
-        )
+        Question(title, unit, [(unit, _known(seen, name))], begins_s, ends_s, marks)
         for title, unit, name in (("Tokens", "tokens/s", "tokens_s"), ("Streams", "streams", "streams"))
     )
     return tuple(charts.chart(one, zone_of(timezone)) for one in questions)

@@ -134,7 +134,7 @@ function dress(root) {
 }
 
 for (const part of document.querySelectorAll("[data-every]")) {
-  setInterval(() => { if (!document.hidden) refresh(part); }, Number(part.dataset.every));
+  setInterval(() => { if (!document.hidden && part.querySelector(".present")) refresh(part); }, Number(part.dataset.every));
 }
 
 function countDown() {

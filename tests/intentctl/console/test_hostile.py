@@ -1,6 +1,7 @@
 """Hostile text as intents, notes, tenants and errors: nothing is executed, nothing is unreadable, in a real browser."""
 
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -62,10 +63,8 @@ def test_hostile_words_are_shown_and_nothing_is_executed(new_place, browser):
     page = place.person(browser, Role.ADMIN)
     kept = []
     for text in strings(120):
-        try:
-            kept.append(place.admin.keep(text).id)
-        except ServiceError:
-            continue
+        with suppress(ServiceError):  # no goal at all: the words come back with the reason
+            kept.append(place.admin.keep(f"{text[:1900]} {WISH}").id)
     assert len(kept) > 60
     plan = place.admin.plan(PlanRequest(text=WISH)).plans[0]
     place.admin.reject(plan.id, RejectRequest(note=SEEDS[0] + SEEDS[19] + SEEDS[22]))

@@ -46,7 +46,7 @@ def deployment(tmp_path):
     text = (ROOT / "examples/local-cpu.yaml").read_text()
     text = text.replace("path: counting", f"path: {ROOT}/examples/counting")
     file = tmp_path / "deployment.yaml"
-    file.write_text(text + "\npromises: {tick_s: 1, lookback_s: 5, probation_s: 5, probation_requests: 4}\n")
+    file.write_text(text + "\npromises: {tick_s: 1, lookback_s: 5, probation_s: 5, probation_requests: 5}\n")
     return file
 
 
