@@ -27,7 +27,7 @@ UNHEARD_S = 1.0
 LASTING = frozenset({"plan", "version"})
 """What never changes."""
 STALE: Mapping[Kind, frozenset[str]] = {
-    "operation": frozenset({"operations", "undoable", "standing", "models", "plans"}),
+    "operation": frozenset({"operations", "undoable", "standing", "models", "plans", "report"}),
     "topology": frozenset({"models", "control", "agenda", "preview", "undoable", "standing", "report"}),
     "promise": frozenset({"promises", "agenda", "preview", "control", "report", "standing"}),
     "control": frozenset({"control"}),
