@@ -1,0 +1,57 @@
+"""The Grafana dashboard of the repository, and what it asks Prometheus."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from runtime.engine import EngineStats
+from service.metrics import ClientMetrics, Metrics, merged
+
+DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/dashboards/intentctl.json"
+WHOLE: dict[str, Any] = json.loads(DASHBOARD.read_text())
+METRIC = re.compile(r"\b(?:intentctl_|vllm:)\w+")
+VARIABLES = {
+    "$model_name": "counting",
+    "$tenant": "gold|",
+    "$__rate_interval": "1m",
+    "$__range": "1m",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A query of a panel."""
+
+    title: str
+    query: str
+
+    @property
+    def filled_in(self) -> str:
+        """The query for the scripted service's model, for a tenant and for nobody in particular, over a minute."""
+        query = self.query
+        for name, value in VARIABLES.items():
+            query = query.replace(name, value)
+        return query
+
+
+def panels(*, rows: bool = False) -> list[dict[str, Any]]:
+    """All panels, those in rows that are folded up too; with ``rows`` the rows themselves."""
+    found = [one for panel in WHOLE["panels"] for one in (panel, *panel.get("panels", ()))]
+    return [panel for panel in found if rows or panel["type"] != "row"]
+
+
+def targets() -> list[Target]:
+    """All queries of panels, then those of annotations."""
+    asked = [Target(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+    return asked + [Target(note["name"], note["expr"]) for note in WHOLE["annotations"]["list"]]
+
+
+def exposed() -> set[str]:
+    """Names of the samples that a service exposes."""
+    text = merged([ClientMetrics().render(), Metrics("counting").render(EngineStats(0, 0, 8, 8))])
+    families = text_string_to_metric_families(text)
+    return {sample.name for family in families for sample in family.samples}
