@@ -60,7 +60,7 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str) -> Answe
     for pattern, known in _FACTS:
         if re.search(pattern, said):
             return known(plan)
-    if wished := alternative(said):
+    if wished := alternative(question):
         return await _instead(upstream, plan, wished)
     return Answer(
         (
@@ -89,6 +89,7 @@ def alternative(said: str) -> str | None:
     found = re.search(
         r"(?:why not|instead of|为什么不用|为什么不|为何不)\s*(?:use |run |on |with |the |an? )*([\w .,:@>\[\]-]+)",
         said,
+        re.IGNORECASE,
     )
     return found[1].strip(" .?？") or None if found else None
 
@@ -121,10 +122,11 @@ async def _instead(upstream: Upstream, plan: PlanDocument, wished: str) -> Answe
         if error.code in {Code.UNREACHABLE, Code.TIMED_OUT, Code.UNAUTHENTICATED}:
             raise
         infeasible = error.problem.infeasible
-        reasons = infeasible.reasons if infeasible else (str(error),)
-        return Answer(
-            (f"With {wished} the goals cannot be held:", *reasons), f"planned again with {wished!r}"
-        )
+        if infeasible is None:
+            words = f"With {wished} nothing could be planned: {error}"
+            return Answer((words,), f"tried with {in_words(wished)!r}")
+        words = f"With {wished} the goals cannot be held:"
+        return Answer((words, *infeasible.reasons), f"planned again with {in_words(wished)!r}")
     other = made.prediction
     missed = [one.goal for one in made.margins if one.margin is None or one.margin < 0]
     verdict = f"It would miss {', '.join(missed)}." if missed else "It would hold the goals, too."
@@ -133,7 +135,7 @@ async def _instead(upstream: Upstream, plan: PlanDocument, wished: str) -> Answe
         f"Planned is {plan.target.shape}: {prediction(plan.prediction)}",
         f"{verdict} {_dearer(plan, made)}".strip(),
     )
-    return Answer(lines, f"planned again with {wished!r}", f"/plans/{made.id}")
+    return Answer(lines, f"planned again with {in_words(wished)!r}", f"/plans/{made.id}")
 
 
 def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
@@ -145,27 +147,29 @@ def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
 
 
 def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocument:
-    """A plan to a topology that was named, or one for the same goals on what was named.
+    """A plan for the same goals with what was named.
 
     Raises:
         ServiceError: there is none.
     """
-    if (
-        re.fullmatch(r"(tp\d+)?(pp\d+)?|\d+x\d+|[\w]+[\[x][^ ]*( *> *[^ ]+)*", wished)
-        and not wished.isalpha()
-    ):
-        try:
-            answer = service.plan(PlanRequest(target=wished, model=plan.model, window=plan.window))
-            return answer.plans[0]
-        except ServiceError as error:
-            if error.code not in {Code.INVALID_REQUEST, Code.UNSUPPORTED}:
-                raise
     intent = service.intent(plan.intent_id, plan.intent_version).intent
-    changed = service.amend(intent, FollowUp(text=f"only on {wished}", mode="merge"))
-    answer = service.plan(PlanRequest(intent=changed.intent, model=plan.model, window=plan.window))
+    changed = service.amend(intent, FollowUp(text=in_words(wished), mode="merge"))
+    asked = PlanRequest(intent=changed.intent, model=plan.model, window=plan.window)
+    answer = service.plan(asked)
     if not answer.plans:
-        raise ServiceError(Code.CLARIFY, f"what {wished!r} is cannot be told from the words")
+        question = next((one.text for one in answer.intent.questions), wished)
+        raise ServiceError(Code.CLARIFY, question)
     return answer.plans[0]
+
+
+def in_words(wished: str) -> str:
+    """As a follow-up: a shape is to be run, anything else to be run on."""
+    if found := re.fullmatch(r"(\d+)x(\d+)", wished):
+        return f"run it with tp={found[1]} and pp={found[2]}"
+    found = re.fullmatch(r"(?:tp[ =]?(\d+))?[ +>,]*(?:pp[ =]?(\d+))?", wished, re.IGNORECASE)
+    if found and found[0]:
+        return f"run it with tp={found[1] or 1} and pp={found[2] or 1}"
+    return f"only on {wished}"
 
 
 def _why(plan: PlanDocument) -> Answer:
