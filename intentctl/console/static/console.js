@@ -74,15 +74,9 @@ function changed(names) {
   for (const part of document.querySelectorAll("[data-part]")) {
     const concerns = part.dataset.on.split(" ");
     if (!names.some((name) => concerns.includes(name))) continue;
-    if (document.hidden) part.dataset.stale = "yes";
-    else refresh(part);
+    refresh(part);
   }
 }
-
-document.addEventListener("visibilitychange", () => {
-  if (document.hidden) return;
-  for (const part of document.querySelectorAll("[data-stale]")) { delete part.dataset.stale; refresh(part); }
-});
 
 const troubles = { console: false, service: false };
 
@@ -103,25 +97,48 @@ function ended() {
   box.replaceChildren(`${body.dataset.ended} `, link);
   box.hidden = false;
   body.dataset.over = "yes";
-  if (events) events.close();
+  hush();
   for (const button of document.querySelectorAll("button")) button.disabled = true;
 }
 
 let events = null;
-if (body.dataset.live) {
-  let isLost = false;
+let isLost = false;
+
+/** Hear what happens. A page that nobody sees does not: browsers hold few connections to one place. */
+function listen() {
+  if (events || !body.dataset.live || body.dataset.over) return;
   events = new EventSource(body.dataset.live);
   events.onmessage = (event) => changed(JSON.parse(event.data));
-  events.onopen = () => { if (isLost) { isLost = false; trouble("console", false); changed(["back", "look"]); } };
+  events.onopen = () => {
+    if (!isLost) return;
+    isLost = false;
+    trouble("console", false);
+    changed(["back", "look"]);
+  };
   events.onerror = async () => {
     isLost = true;
-    if (events.readyState !== EventSource.CLOSED) { trouble("console", true); return; }
+    if (events && events.readyState !== EventSource.CLOSED) { trouble("console", true); return; }
+    hush();
     const answer = await fetch("/parts/strip").catch(() => null);
-    if (answer && answer.status === 401) ended(); else setTimeout(() => location.reload(), 3000);
+    if (answer && answer.status === 401) { ended(); return; }
+    trouble("service", Boolean(answer) && answer.status >= 500);
+    setTimeout(listen, 2000);
   };
-  addEventListener("pagehide", () => events.close());
-  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 }
+
+function hush() {
+  if (events) events.close();
+  events = null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { hush(); return; }
+  listen();
+  changed(["back", "look"]);
+});
+addEventListener("pagehide", hush);
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+listen();
 
 /** What a part needs once it is there: parts of its own, countdowns, a plan that is still to be made. */
 function dress(root) {
@@ -142,6 +159,7 @@ function countDown() {
     const left = Math.max(0, Number(one.dataset.until) - Date.now() / 1000);
     const minutes = Math.floor(left / 60);
     one.textContent = minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes}:${String(Math.floor(left % 60)).padStart(2, "0")}`;
+    one.append(` ${one.dataset.left}`);
   }
 }
 setInterval(countDown, 1000);

@@ -62,10 +62,10 @@ def test_hostile_words_are_shown_and_nothing_is_executed(new_place, browser):
     place = new_place(KEYS.replace("name: gold", "name: \"<b id='tenant-owned'>gold</b>\""))
     page = place.person(browser, Role.ADMIN)
     kept = []
-    for text in strings(120):
+    for text in strings(70):
         with suppress(ServiceError):  # no goal at all: the words come back with the reason
             kept.append(place.admin.keep(f"{text[:1900]} {WISH}").id)
-    assert len(kept) > 60
+    assert len(kept) > 30
     plan = place.admin.plan(PlanRequest(text=WISH)).plans[0]
     place.admin.reject(plan.id, RejectRequest(note=SEEDS[0] + SEEDS[19] + SEEDS[22]))
     for path in (
@@ -74,7 +74,7 @@ def test_hostile_words_are_shown_and_nothing_is_executed(new_place, browser):
         f"/plans/{plan.id}",
         "/audit",
         "/",
-        *(f"/intents/{one}" for one in kept[::6]),
+        *(f"/intents/{one}" for one in kept[::9]),
     ):
         page.goto(place.url + path)
         check(page)

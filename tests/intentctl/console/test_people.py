@@ -160,7 +160,7 @@ def test_a_promise_is_kept_and_its_plan_applied_by_one_button(place):
 
 def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
     ada, grace = place.http(Role.APPROVER, "ada"), place.http(Role.APPROVER, "grace")
-    for turn in range(20):
+    for turn in range(8):
         made = place.admin.plan(PlanRequest(target="pp2" if turn % 2 else "tp2")).plans[0]
 
         def approve(person: Signed, plan_id: str = made.id, digest: str = made.digest) -> httpx.Response:
