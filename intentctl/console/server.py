@@ -16,7 +16,12 @@ class Server(uvicorn.Server):
     def __init__(self, app: Starlette, announce: Callable[[], None], log_level: str = "warning") -> None:
         """``announce`` is called once it answers."""
         config = uvicorn.Config(
-            app, log_level=log_level, access_log=False, timeout_graceful_shutdown=2, server_header=False
+            app,
+            log_level=log_level,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=60,  # longer than between two looks
+            timeout_graceful_shutdown=2,
         )
         super().__init__(config)
         self._announce, self._sessions = announce, cast("Sessions", app.state.sessions)
