@@ -1,0 +1,35 @@
+"""`intentctl console` by hand."""
+
+import socket
+
+import pytest
+
+from intentctl.console.command import _is_loopback, _names
+
+
+def test_a_port_that_is_taken_is_named(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, out, err = run("console", "--port", taken.getsockname()[1])
+    assert (code, out) == (1, "")
+    assert "cannot listen on 127.0.0.1 port" in err
+
+
+@pytest.mark.parametrize("server", ["nowhere", "ftp://x", ""])
+def test_an_address_that_is_none_is_refused(run, server):
+    code, _, err = run("console", "--server", server)
+    assert code == 1
+    assert "is no http:// or https:// address" in err
+
+
+def test_by_which_names_it_may_be_called():
+    assert _names(None, is_local=True) == ["localhost", "127.0.0.1", "[::1]"]
+    assert _names(["ops.example"], is_local=False)[0] == "ops.example"
+    assert _names(None, is_local=False) == ["*"]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("ops", False)],
+)
+def test_what_is_reached_from_this_machine_alone(host, is_local):
+    assert _is_loopback(host) is is_local

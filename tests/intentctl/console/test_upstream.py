@@ -1,0 +1,111 @@
+"""The service as one key sees it: asked once for all who wait, and anew once something happened."""
+
+import asyncio
+import threading
+
+import pytest
+
+from intentctl.console.upstream import AGAIN_S, Upstream
+from service.documents.problems import Code
+from service.documents.promises import ControlDocument
+from service.documents.state import Event
+from service.errors import ServiceError
+
+PAUSED = Event(event="control", id=7, data=ControlDocument(mode="act", paused=True))
+
+
+class Service:
+    """What an upstream asks: counts, and tells what it is given to tell."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.lines = list[list[Event] | ServiceError]()
+        self.go = threading.Event()
+
+    def control(self) -> int:
+        self.asked += 1
+        return self.asked
+
+    def watch(self):
+        said = self.lines.pop(0) if self.lines else []
+        if isinstance(said, ServiceError):
+            raise said
+        return self._told(said)
+
+    def _told(self, events):
+        yield from events
+        self.go.wait(10)
+
+
+@pytest.fixture
+def service():
+    return Service()
+
+
+def control(one: Service) -> int:
+    return one.control()
+
+
+async def test_those_who_wait_for_the_same_share_one_answer(service):
+    upstream = Upstream(service)
+    answers = await asyncio.gather(*(upstream.recent(("control",), 2, control) for _ in range(20)))
+    assert answers == [1] * 20
+    assert await upstream.recent(("other",), 2, control) == 2
+
+
+async def test_what_nothing_would_tell_of_is_soon_old(service, monkeypatch):
+    upstream = Upstream(service)
+    monkeypatch.setattr("intentctl.console.upstream.UNHEARD_S", -1.0)
+    assert [await upstream.recent(("control",), 60, control) for _ in range(2)] == [1, 2]
+    assert [await upstream.recent(("plan", "plan-1"), 60, control) for _ in range(2)] == [3, 3]
+
+
+async def test_an_error_is_not_remembered(service):
+    upstream = Upstream(service)
+
+    def failing(_: Service) -> int:
+        raise ServiceError(Code.TIMED_OUT, "too slow")
+
+    with pytest.raises(ServiceError):
+        await upstream.recent(("control",), 60, failing)
+    assert await upstream.recent(("control",), 60, control) == 1
+
+
+async def test_an_event_has_what_it_changed_asked_anew_and_nothing_else(service):
+    service.lines = [[PAUSED]]
+    upstream = Upstream(service)
+    events = upstream.events()
+    back = asyncio.ensure_future(anext(events))
+    assert (await back).event is None
+    heard = await anext(events)
+    assert heard.event == PAUSED
+    for name in ("control", "agenda"):
+        await upstream.recent((name,), 60, control)
+    upstream._learn(heard.event)
+    assert await upstream.recent(("agenda",), 60, control) == 2
+    assert await upstream.recent(("control",), 60, control) == 3
+    upstream.end()
+    service.go.set()
+    with pytest.raises(StopAsyncIteration):
+        await anext(events)
+
+
+async def test_a_service_that_went_away_is_heard_again(service, monkeypatch):
+    monkeypatch.setattr("intentctl.console.upstream.AGAIN_S", (0.0,) * len(AGAIN_S))
+    service.lines = [ServiceError(Code.UNREACHABLE, "gone"), [PAUSED]]
+    upstream = Upstream(service)
+    events = upstream.events()
+    heard = [await anext(events) for _ in range(3)]
+    assert [(one.is_away, one.event) for one in heard] == [(True, None), (False, None), (False, PAUSED)]
+    assert not upstream.is_away
+    service.go.set()
+    await events.aclose()
+
+
+async def test_whoever_is_slow_is_not_waited_for(service):
+    upstream = Upstream(service)
+    queue = asyncio.Queue(maxsize=2)
+    upstream._listeners.add(queue)
+    for _ in range(5):
+        upstream._told(type("Heard", (), {"event": None, "is_away": False})())
+    assert queue.qsize() == 2
