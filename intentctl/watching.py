@@ -4,6 +4,7 @@ from intentctl import render
 from intentctl.arguments import Form
 from intentctl.promises import control_rows, decision_words, outcome_words
 from intentctl.status import failure
+from service.documents.approvals import ApprovalDocument
 from service.documents.operations import OperationDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 from service.documents.state import Happened
@@ -28,13 +29,17 @@ def event_words(happened: Happened) -> str:
     """Something that happened, in a line."""
     match happened:
         case OperationDocument():
-            return f"{happened.id}  {happened.phase}  {render.copied(happened)}"
+            words = f"{happened.id}  {happened.phase}  {render.copied(happened)}"
         case PromiseDocument():
-            return f"promise  {happened.intent_id}: {happened.state} {happened.why}".rstrip()
+            words = f"promise  {happened.intent_id}: {happened.state} {happened.why}".rstrip()
         case ControlDocument():
-            return f"controller  {control_rows(happened)[0][1]}"
+            words = f"controller  {control_rows(happened)[0][1]}"
         case DecisionDocument():
-            return f"decision  {decision_words(happened)}"
+            words = f"decision  {decision_words(happened)}"
         case OutcomeDocument():
-            return f"verdict  {outcome_words(happened)}"
-    return f"topology  {happened.model}: {happened.topology.shape}, generation {happened.generation}"
+            words = f"verdict  {outcome_words(happened)}"
+        case ApprovalDocument():
+            words = f"approval  {happened.plan_id}: {happened.verdict} by {happened.by}"
+        case _:
+            words = f"topology  {happened.model}: {happened.topology.shape}, generation {happened.generation}"
+    return words

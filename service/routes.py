@@ -346,7 +346,7 @@ def operation(operation_id: str, operator: Here) -> OperationDocument:
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, or after ``Last-Event-ID``, restarts included: operations, topologies, promises, decisions."""
+    """What happens from now on, or after ``Last-Event-ID``, restarts included: operations, topologies, promises, approvals, …"""
     async for event in parts.events.subscribe(last_event_id):
         number = None if event.id is None else str(event.id)
         yield ServerSentEvent(data=event.data, event=event.event, id=number)

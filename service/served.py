@@ -163,11 +163,16 @@ class Served(FromFile):
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
         known = consents.known_of(plan, self._acts)
-        return consents.approve(plan, asked, self._deployment.approval, known, self._acts)
+        return self._decided(consents.approve(plan, asked, self._deployment.approval, known, self._acts))
 
     def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
         """As the protocol says."""
-        return consents.reject(self.saved_plan(plan_id), asked, self._acts)
+        return self._decided(consents.reject(self.saved_plan(plan_id), asked, self._acts))
+
+    def _decided(self, said: ApprovalDocument) -> ApprovalDocument:
+        """Tell of a yes or a no."""
+        self._loop.call_soon_threadsafe(self._parts.events.publish, "approval", said)
+        return said
 
     def operation(self, operation_id: str) -> OperationDocument:
         """As the protocol says."""

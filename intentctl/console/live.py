@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from intentctl.console.upstream import Heard, Upstream
 from intentctl.console.visit import visit
+from service.documents.approvals import ApprovalDocument
 from service.documents.operations import OperationDocument
 from service.documents.promises import OutcomeDocument, PromiseDocument
 from service.documents.state import Event
@@ -63,6 +64,8 @@ def _concerned(event: Event) -> tuple[str, ...]:
             return ("promise", promise.intent_id)
         case OutcomeDocument() as outcome:
             return ("verdict", outcome.operation)
+        case ApprovalDocument() as approval:
+            return ("approval", approval.plan_id)
         case _:
             return (event.event,)
 

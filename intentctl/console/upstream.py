@@ -33,6 +33,7 @@ STALE: Mapping[Kind, frozenset[str]] = {
     "control": frozenset({"control"}),
     "decision": frozenset({"control", "plans"}),
     "verdict": frozenset({"report"}),
+    "approval": frozenset({"standing"}),
 }
 """What is to be asked anew after an event, by the first part of its name."""
 CLOSED = frozenset({Code.UNAUTHENTICATED, Code.FORBIDDEN})

@@ -7,12 +7,13 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from runtime.models import Gpu, ModelSpec
 from selector.models import Profile
+from service.documents.approvals import ApprovalDocument
 from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import TopologyDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 
-Kind = Literal["operation", "topology", "promise", "control", "decision", "verdict"]
+Kind = Literal["operation", "topology", "promise", "control", "decision", "verdict", "approval"]
 """What an event is about."""
 
 
@@ -73,7 +74,13 @@ class Health(Document):
 
 
 Happened = (
-    OperationDocument | StateDocument | PromiseDocument | ControlDocument | DecisionDocument | OutcomeDocument
+    OperationDocument
+    | StateDocument
+    | PromiseDocument
+    | ControlDocument
+    | DecisionDocument
+    | OutcomeDocument
+    | ApprovalDocument
 )
 """What an event tells."""
 
@@ -99,5 +106,6 @@ KINDS: Mapping[Kind, type[Document]] = {
     "control": ControlDocument,
     "decision": DecisionDocument,
     "verdict": OutcomeDocument,
+    "approval": ApprovalDocument,
 }
 """What the data of an event is."""

@@ -8,7 +8,7 @@ import pytest
 
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
-from tests.intentctl.console.place import WISH, ConsoleServer, Signed
+from tests.intentctl.console.place import WISH, ConsoleServer, Signed, has
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 pytestmark = pytest.mark.slow
@@ -176,6 +176,54 @@ def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
         assert f"by {done.applied_by}" in lost.text
         while not place.admin.operation(operation_id).done:
             pass
+
+
+def test_a_plan_says_that_another_was_applied_meanwhile(place):
+    old = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    operation = place.admin.apply(place.admin.plan(PlanRequest(target="tp2")).plans[0].id)
+    while not place.admin.operation(operation.id).done:
+        pass
+    person = place.http(Role.APPROVER, "ada")
+    card = person.get(f"/plans/{old.id}").text
+    assert "another plan was applied meanwhile" in card
+    assert operation.id in card
+    assert f'action="/plans/{old.id}/apply"' not in card
+    assert person.post(f"/plans/{old.id}/apply", {"digest": old.digest}).status_code == 409
+
+
+def test_an_operator_applies_what_an_approver_approved_while_there_is_time_left(place, monkeypatch):
+    monkeypatch.setattr("intentctl.console.upstream.UNHEARD_S", -1.0)
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    ada, bob = place.http(Role.APPROVER, "ada"), place.http(Role.OPERATOR, "bob")
+    refused = bob.post(f"/plans/{made.id}/apply", {"digest": made.digest})
+    assert refused.status_code == 403
+    assert "an approver has to" in refused.text
+    assert ada.post(f"/plans/{made.id}/approve", {"digest": made.digest, "minutes": "5"}).status_code == 303
+    card = bob.get(f"/plans/{made.id}").text
+    assert "by ada" in card
+    assert "data-until=" in card
+    assert bob.post(f"/plans/{made.id}/apply", {"digest": made.digest}).status_code == 303
+
+
+def test_what_somebody_else_says_is_seen_without_a_reload(place, browser):
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    page = place.person(browser, Role.OPERATOR, "bob")
+    page.goto(f"{place.url}/plans/{made.id}")
+    has(page, ".chip", "waits for a yes")
+    place.http(Role.APPROVER, "ada").post(f"/plans/{made.id}/approve", {"digest": made.digest})
+    has(page, ".card-head", "by ada")
+    page.reload()
+    has(page, ".card-head", "by ada")
+
+
+def test_what_was_rejected_says_by_whom_and_why_and_has_no_buttons(place):
+    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    ada = place.http(Role.APPROVER, "ada")
+    assert ada.post(f"/plans/{made.id}/reject", {"note": "too close to the release"}).status_code == 303
+    card = ada.get(f"/plans/{made.id}").text
+    assert "by ada" in card
+    assert "too close to the release" in card
+    assert f'action="/plans/{made.id}/apply"' not in card
 
 
 def test_without_keys_everybody_is_let_in_on_this_machine_alone(tmp_path):
