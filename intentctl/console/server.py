@@ -1,13 +1,18 @@
 """The process that serves the console: tells when it answers, and lets browsers go when it ends."""
 
+import asyncio
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
 
 from intentctl.console.sessions import Sessions
+
+THREADS = 32
+"""Calls of the service that may be under way at once: a slow one holds up nobody else."""
 
 
 class Server(uvicorn.Server):
@@ -28,6 +33,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
+        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="service")
+        asyncio.get_running_loop().set_default_executor(pool)
         await super().startup(sockets)
         self._announce()
 

@@ -118,40 +118,48 @@ class Upstream:
         """What happens from now on; whoever is slow hears that something was missed as one that is back."""
         queue = asyncio.Queue[Heard | None](maxsize=1000)
         self._listeners.add(queue)
-        if not self._is_listening:
-            self._is_listening = True
-            loop = asyncio.get_running_loop()
-            threading.Thread(target=self._listen, args=[loop], name="events", daemon=True).start()
+        self._listen_on(asyncio.get_running_loop())
         try:
             while (heard := await queue.get()) is not None:
                 yield heard
         finally:
             self._listeners.discard(queue)
 
+    def _listen_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._listeners and not self._is_listening:
+            self._is_listening = True
+            threading.Thread(target=self._listen, args=[loop], name="events", daemon=True).start()
+
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass on what the service tells, and try again when it is gone. In a thread, until nobody listens."""
-        tries = 0
-        while self._listeners:
+        tries, is_open = 0, True
+        while self._listeners and is_open:
             try:
                 events = self.client.watch()
                 tries = 0
-                self._tell(loop, Heard(None))
+                self._tell(loop, self._told, Heard(None))
                 for event in events:
-                    self._tell(loop, Heard(event))
+                    self._tell(loop, self._told, Heard(event))
                     if not self._listeners:
                         break
             except ServiceError as error:
-                if error.code in CLOSED:
-                    break
-            if self._listeners:
-                self._tell(loop, Heard(None, is_away=True))
+                is_open = error.code not in CLOSED
+            if self._listeners and is_open:
+                self._tell(loop, self._told, Heard(None, is_away=True))
                 time.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
                 tries += 1
-        self._is_listening = False
+        self._tell(loop, self._ended, loop if is_open else None)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, heard: Heard) -> None:
+    def _ended(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Nobody listened any more; somebody may have come since."""
+        self._is_listening = False
+        if loop is not None:
+            self._listen_on(loop)
+
+    @staticmethod
+    def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[T], None], about: T) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(self._told, heard)
+            loop.call_soon_threadsafe(what, about)
 
     def end(self) -> None:
         """End what is told to everybody who listens."""

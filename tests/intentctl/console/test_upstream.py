@@ -46,6 +46,13 @@ def control(one: Service) -> int:
     return one.control()
 
 
+def join_events() -> None:
+    """Wait for the threads that listen."""
+    for thread in threading.enumerate():
+        if thread.name == "events":
+            thread.join(10)
+
+
 async def test_those_who_wait_for_the_same_share_one_answer(service):
     upstream = Upstream(service)
     answers = await asyncio.gather(*(upstream.recent(("control",), 2, control) for _ in range(20)))
@@ -100,6 +107,32 @@ async def test_a_service_that_went_away_is_heard_again(service, monkeypatch):
     assert not upstream.is_away
     service.go.set()
     await events.aclose()
+
+
+async def test_somebody_who_comes_while_the_last_one_leaves_is_told(service):
+    service.lines = [[PAUSED]]
+    upstream = Upstream(service)
+    first = upstream.events()
+    await anext(first)
+    await first.aclose()
+    second = upstream.events()
+    waiting = asyncio.ensure_future(anext(second))
+    service.go.set()
+    assert await asyncio.wait_for(waiting, 10)
+    upstream.end()
+    await second.aclose()
+
+
+async def test_a_key_that_opens_nothing_is_not_tried_again_and_again(service):
+    service.lines = [ServiceError(Code.UNAUTHENTICATED, "revoked")]
+    upstream = Upstream(service)
+    events = upstream.events()
+    waiting = asyncio.ensure_future(anext(events))
+    while service.lines or upstream._is_listening:
+        await asyncio.to_thread(join_events)
+    upstream.end()
+    with pytest.raises(StopAsyncIteration):
+        await waiting
 
 
 async def test_whoever_is_slow_is_not_waited_for(service):
