@@ -246,7 +246,10 @@ def _clients(console: str, key: str) -> Iterator[None]:
                         (await client.get(part)).raise_for_status()
 
     async def all_of_them() -> None:
-        clients = [httpx.AsyncClient(base_url=console, timeout=30) for _ in range(CLIENTS)]
+        clients = [
+            httpx.AsyncClient(base_url=console, timeout=30, limits=httpx.Limits(keepalive_expiry=2))
+            for _ in range(CLIENTS)
+        ]
         try:
             await asyncio.gather(*(one(client) for client in clients))
         finally:
