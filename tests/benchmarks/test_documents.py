@@ -74,7 +74,7 @@ def test_a_pair_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.exhaustive
 def test_documents_go_through_a_switch(tmp_path):
     assert (
         main(["--pairs", "1x1-pp2", "--switches", "1", "--together", "4", "--json", str(tmp_path / "d.json")])

@@ -25,7 +25,7 @@ from service.errors import RefusedError
 from service.idempotency import HEADER, key_of
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
-CI, LONG = 8, 270
+CI, LONG = 6, 270
 """Requests for each of 35 operations at most; the long run has up to 9,000."""
 CI_ROLE, LONG_ROLE = 2, 140
 """The same for a viewer, and for each of six roles: up to 29,000 in the long run."""

@@ -109,7 +109,7 @@ class Signed:
 def watched(context: BrowserContext) -> Page:
     """A page that fails its test when a script of it fails, or something is forbidden by its policy."""
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(45_000)
     page.faults = []
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.on(
@@ -130,4 +130,4 @@ def say(page: Page, text: str) -> None:
 
 def has(page: Page, selector: str, text: str | re.Pattern[str]) -> None:
     """Wait until some element says this."""
-    expect(page.locator(selector).filter(has_text=text).first).to_be_visible(timeout=20_000)
+    expect(page.locator(selector).filter(has_text=text).first).to_be_visible(timeout=45_000)

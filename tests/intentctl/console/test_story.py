@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from tests.intentctl.console.place import has, say, watched
 
 ROOT = Path(__file__).parents[3]
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 class Process:
@@ -142,8 +142,8 @@ def test_from_words_to_verdict(running, browser, deployment, tmp_path):
     has(second, "#lost:not([hidden])", "does not answer")
     again = ("serve", "--deployment", str(deployment), "--port", service.url.rpartition(":")[2])
     service.start(*again, folder=tmp_path / "data")
-    expect(second.locator("#strip")).to_contain_text("1x1", timeout=20_000)
-    expect(second.locator("#lost")).to_be_hidden(timeout=20_000)
+    expect(second.locator("#strip")).to_contain_text("1x1", timeout=45_000)
+    expect(second.locator("#lost")).to_be_hidden(timeout=45_000)
     page.goto(f"{console.url}/history?kind=verdicts")
     has(page, ".timeline", VERDICT)
     assert not page.faults
