@@ -22,6 +22,7 @@ function morph(now, next) {
     if (!next.hasAttribute(name) && !(name === "open" && now.matches("details"))) now.removeAttribute(name);
   }
   for (const { name, value } of [...next.attributes]) {
+    if (name === "open" && now.matches("details")) continue;
     if (now.getAttribute(name) !== value) now.setAttribute(name, value);
   }
   if (now.matches("[data-lazy]") && now.dataset.filled) return;
