@@ -1,4 +1,4 @@
-"""What people do: each is a form of a page, sent with the token of its session, and done by the service in their name."""
+"""What people do: forms of pages, with the token of their session, done by the service in their name."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,23 +12,13 @@ from starlette.responses import Response
 from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
+from intentctl.keeping import NOT_NOW
 from service.documents.approvals import ApproveRequest, RejectRequest
 from service.documents.intents import VersionedFollowUp
 from service.documents.plans import PlanRequest
 from service.documents.problems import Code
 from service.documents.promises import ActivateRequest, ControlRequest
 from service.errors import ServiceError
-
-NOT_NOW = frozenset(
-    {
-        Code.OUTSIDE_WINDOW,
-        Code.RECONFIGURATION_LIMITED,
-        Code.SWITCH_IN_PROGRESS,
-        Code.STALE_PLAN,
-        Code.NO_CHANGE,
-    }
-)
-"""Why a plan is not applied beside its promise: it is not due, or the controller was quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +179,8 @@ async def _undo(upstream: Upstream, operation_id: str, _: Form) -> str:
 
 
 async def _control(upstream: Upstream, _: str, form: Form) -> str:
-    said: dict[str, object] = {name: form.one(name) for name in ("mode",) if form.one(name)}
-    if form.one("paused"):
-        said["paused"] = form.one("paused") == "yes"
-    asked = ControlRequest.model_validate(said)
+    paused = {"yes": True, "no": False}.get(form.one("paused"))
+    asked = ControlRequest.model_validate({"mode": form.one("mode") or None, "paused": paused})
     await upstream.ask(lambda one: one.set_control(asked))
     return "/settings#controller"
 

@@ -314,7 +314,6 @@ class OperationView:
     operation: OperationDocument
     outcome: OutcomeDocument | None
     undo: UndoDocument | None
-    recent: RecentDocument | None
     charts: tuple[Chart, ...]
     asked_s: float
     """Unix seconds: when this was gathered."""
@@ -340,7 +339,6 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
         operation,
         next((one for one in report.switches if one.operation == operation_id), None),
         undo,
-        mine,
         _switch_charts(mine, operation, timezone),
         time.time(),
     )

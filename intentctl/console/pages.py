@@ -14,6 +14,7 @@ from intentctl.client import Client
 from intentctl.console import answers, facts, slash
 from intentctl.console.answers import Answer
 from intentctl.console.visit import Visit, visit
+from intentctl.keeping import NOT_NOW
 from service.access.rights import RIGHTS, Right
 from service.documents.access import AuditPage
 from service.documents.approvals import ApprovalDocument
@@ -99,7 +100,13 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     question = here.given("ask")[:500]
     found: Answer | None = await answers.answer(upstream, card.plan, question) if question else None
     return await here.page(
-        "plan.html", status, card=card, question=question, answer=found, suggestions=answers.SUGGESTIONS
+        "plan.html",
+        status,
+        card=card,
+        question=question,
+        answer=found,
+        suggestions=answers.SUGGESTIONS,
+        kept=here.given("kept") in NOT_NOW,
     )
 
 

@@ -1,4 +1,4 @@
-"""The service as one person sees it: answers of the REST API, asked once for everybody who waits, and its events."""
+"""The service as one key sees it: answers, asked once for all who wait, and its events."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ CLOSED = frozenset({Code.UNAUTHENTICATED, Code.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came from the service: something that happened, or that it is away (None) or back (an empty word)."""
+    """Something that happened; without an event: the service is back, or away."""
 
     event: Event | None
     is_away: bool = False
@@ -115,7 +115,7 @@ class Upstream:
             self._answers["operation", event.data.id] = _Answer(told, time.monotonic())
 
     async def events(self) -> AsyncGenerator[Heard]:
-        """What happens from now on; whoever is slow hears that something was missed as one that is back."""
+        """What happens from now on; to one who is too slow the service is back: all is to be asked anew."""
         queue = asyncio.Queue[Heard | None](maxsize=1000)
         self._listeners.add(queue)
         self._listen_on(asyncio.get_running_loop())
@@ -176,5 +176,7 @@ class Upstream:
             self._learn(heard.event)
         for queue in self._listeners:
             if queue.full():
-                queue.get_nowait()
+                while not queue.empty():
+                    queue.get_nowait()
+                queue.put_nowait(Heard(None))
             queue.put_nowait(heard)

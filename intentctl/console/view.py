@@ -1,13 +1,12 @@
 """Documents as HTML: templates, and how they write times, sizes and shares. Every text is escaped and made visible."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from intentctl.console import charts
 from intentctl.console.words import Language, sayer
@@ -29,8 +28,6 @@ class Reader:
     """``dark`` or ``light``; empty: as the browser has it."""
     timezone: str = "UTC"
     path: str = "/"
-    facts: Mapping[str, object] = field(default_factory=dict)
-    """What every page has beside its own: who is signed in, and so on."""
 
 
 def page(template: str, reader: Reader, **facts: object) -> str:
@@ -46,7 +43,7 @@ def page(template: str, reader: Reader, **facts: object) -> str:
         "ahead": lambda segments: charts.ahead(segments, zone),
         "clock": lambda at: moment(at, zone, is_short=True),
     }
-    return _templates().get_template(template).render({**reader.facts, **written, **facts})
+    return _templates().get_template(template).render({**written, **facts})
 
 
 @cache
@@ -83,9 +80,7 @@ def zone_of(name: str) -> tzinfo:
     """A time zone by its name; UTC where the name is none here."""
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
-        return UTC
-    except KeyError:
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         return UTC
 
 
@@ -130,8 +125,3 @@ def figure(margin: MarginDocument, name: str) -> str:
             return f"{value * 100:.3g} %"
         case _:
             return f"{short(value)} {margin.unit}".rstrip()
-
-
-def text_as_html(text: str) -> Markup:
-    """A text of others, escaped."""
-    return escape(_harmless(text))

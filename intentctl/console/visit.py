@@ -14,7 +14,7 @@ from intentctl.client import Client
 from intentctl.console import facts, view
 from intentctl.console.sessions import Session, Sessions
 from intentctl.console.view import Reader
-from intentctl.console.words import Say, language_of, sayer
+from intentctl.console.words import language_of
 from service.documents.access import MeDocument
 from service.documents.problems import Code, Problem
 from service.errors import ServiceError
@@ -40,11 +40,6 @@ class Visit:
     def __post_init__(self) -> None:
         me = self.session.me
         self.reader = reader_of(self.request, me.timezone)
-
-    @property
-    def say(self) -> Say:
-        """Words in the reader's language."""
-        return sayer(self.reader.language)
 
     def given(self, name: str) -> str:
         """What stands in the path or after it; empty where nothing does."""
@@ -117,9 +112,7 @@ async def _unlocked(request: Request) -> Session | None:
         me, _ = await upstream.recent(("me",), 30, _me)
     except ServiceError as error:
         if error.code is Code.UNAUTHENTICATED:
-            state.asks_for_keys = (
-                True  # from now on it is not tried again: each try stands in the service's audit
-            )
+            state.asks_for_keys = True  # not tried again: each try stands in the service's audit
             return None
         raise
     if not state.is_local:

@@ -50,7 +50,7 @@ async function refresh(part) {
   try {
     do {
       state.again = false;
-      const answer = await fetch(part.dataset.part, { headers: { "X-Part": "1" } });
+      const answer = await fetch(part.dataset.part);
       if (answer.status === 401) return ended();
       trouble("console", false);
       trouble("service", answer.status === 503 || answer.status === 504);
@@ -60,7 +60,6 @@ async function refresh(part) {
         part.removeAttribute("data-filled");
         morphChildren(part, template.content);
         if (part.matches("[data-lazy]")) part.dataset.filled = "yes";
-        part.dataset.asOf = String(Date.now());
         dress(part);
       }
     } while (state.again && part.isConnected);
@@ -141,13 +140,9 @@ addEventListener("pagehide", hush);
 addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 listen();
 
-/** What a part needs once it is there: parts of its own, countdowns, a plan that is still to be made. */
+/** What a part needs once it is there: parts of its own, countdowns. */
 function dress(root) {
   for (const part of root.querySelectorAll("[data-lazy]:not([data-filled])")) refresh(part);
-  for (const form of root.querySelectorAll("form[data-auto]:not([data-sent])")) {
-    form.dataset.sent = "yes";
-    form.requestSubmit();
-  }
   countDown();
 }
 
@@ -236,3 +231,6 @@ function step(event) {
 
 for (const form of document.querySelectorAll("form[aria-busy]")) form.removeAttribute("aria-busy");
 dress(document);
+// a plan that is still to be made is asked for once, when the page is opened: not by a part that changes
+const unplanned = document.querySelector("form[data-auto]");
+if (unplanned) unplanned.requestSubmit();

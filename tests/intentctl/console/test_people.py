@@ -8,7 +8,7 @@ import pytest
 
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
-from tests.intentctl.console.place import WISH, ConsoleServer, Signed, has
+from tests.intentctl.console.place import WISH, ConsoleServer, Signed, has, say
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 pytestmark = pytest.mark.slow
@@ -143,6 +143,19 @@ def test_a_plan_is_applied_as_it_was_read(place):
     assert answer.status_code == 409
     assert "read it again" in answer.text
     assert place.admin.standing(made.id).applied_by is None
+
+
+def test_what_nothing_holds_says_why_and_is_not_asked_for_again_and_again(place, browser):
+    page = place.person(browser, Role.OPERATOR)
+    say(page, "keep P99 TTFT < 1 ms at peak")
+    has(page, "#problem", "Infeasible")
+    sent = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    with page.expect_response("**/parts/intents/*"):
+        page.evaluate("changed(['operation'])")
+    page.evaluate("changed(['operation'])")
+    has(page, "#problem", "Infeasible")
+    assert not sent
 
 
 def test_a_promise_is_kept_and_its_plan_applied_by_one_button(place):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from intentctl.console.upstream import AGAIN_S, Upstream
+from intentctl.console.upstream import AGAIN_S, Heard, Upstream
 from service.documents.problems import Code
 from service.documents.promises import ControlDocument
 from service.documents.state import Event
@@ -139,6 +139,7 @@ async def test_whoever_is_slow_is_not_waited_for(service):
     upstream = Upstream(service)
     queue = asyncio.Queue(maxsize=2)
     upstream._listeners.add(queue)
-    for _ in range(5):
-        upstream._told(type("Heard", (), {"event": None, "is_away": False})())
+    for _ in range(3):
+        upstream._told(Heard(PAUSED))
     assert queue.qsize() == 2
+    assert queue.get_nowait() == Heard(None)
