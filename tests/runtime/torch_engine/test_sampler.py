@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,96 @@ def test_noise_depends_on_seed_and_index_only() -> None:
     assert len({sample(LOGITS[:1], [Wish(params, index)])[0].token_id for index in range(50)}) > 1
 
 
-@pytest.mark.slow
-def test_frequencies_follow_the_softmax() -> None:
-    drawn = draw(4000)
-    want = torch.softmax(LOGITS[0], 0)
-    got = torch.bincount(torch.tensor(drawn), minlength=4) / len(drawn)
-    assert torch.allclose(got, want, atol=0.03)
+IDS, CLASSES, DRAWS, LAGS = 1000, 16, 20_000, range(1, 9)
+FLAT = torch.zeros(IDS)
+ZIPF = -torch.arange(1, IDS + 1).log()
+STREAMS = {
+    "one request": [(7, index) for index in range(DRAWS)],
+    "first tokens of one request after the other": [(seed, 0) for seed in range(DRAWS)],
+    "requests of 100 tokens": [(seed, index) for seed in range(DRAWS // 100) for index in range(100)],
+    "rows of a step": [(seed, index) for index in range(DRAWS // 64) for seed in range(64)],
+}
+"""(Seed, output index) of successive draws that have nothing to do with each other."""
+
+
+def classes_of(probabilities: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """A class for each id, all of about the same mass, and their masses."""
+    classes, masses = np.zeros(len(probabilities), dtype=int), np.zeros(CLASSES)
+    for token in probabilities.argsort(descending=True).tolist():
+        classes[token] = masses.argmin()
+        masses[classes[token]] += probabilities[token]
+    return classes, masses
+
+
+def chance(counts: np.ndarray, masses: np.ndarray) -> float:
+    """How likely draws from ``masses`` are at least so far from them: chi-square, as Wilson and Hilferty approximate it."""
+    expected, freedom = masses * counts.sum(), counts.size - 1
+    squares = float(((counts - expected) ** 2 / expected).sum())
+    spread = 2 / (9 * freedom)
+    return NormalDist().cdf(-((squares / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread))
+
+
+def chances(drawn: np.ndarray, classes: np.ndarray, masses: np.ndarray) -> dict[str, float]:
+    """Of the classes of all draws, and of the pairs that lie some draws apart."""
+    kinds = classes[drawn]
+    found = {"marginal": chance(np.bincount(kinds, minlength=CLASSES), masses)}
+    for lag in LAGS:
+        pairs = np.bincount(kinds[:-lag] * CLASSES + kinds[lag:], minlength=CLASSES**2)
+        found[f"lag {lag}"] = chance(pairs, np.outer(masses, masses).ravel())
+    return found
+
+
+def drawn_of(logits: torch.Tensor, stream: list[tuple[int, int]], **asked: Any) -> np.ndarray:
+    params = SamplingParams(1, **{"temperature": 1.0, **asked})
+    wishes = [Wish(replace(params, seed=seed), index) for seed, index in stream]
+    return np.array([one.token_id for one in sample(logits.expand(len(wishes), -1), wishes)])
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("logits", [FLAT, ZIPF], ids=["flat", "Zipf"])
+def test_draws_follow_the_softmax_and_not_each_other(logits: torch.Tensor, stream: str) -> None:
+    classes, masses = classes_of(logits.softmax(0))
+    found = chances(drawn_of(logits, STREAMS[stream]), classes, masses)
+    assert min(found.values()) > 1e-4, found
+
+
+FILTERS: dict[str, tuple[dict[str, float], Any]] = {
+    "temperature": ({"temperature": 0.5}, lambda p: p**2),
+    "top-k": ({"top_k": 100}, lambda p: p * (p >= p.sort(descending=True).values[99])),
+    "top-p": ({"top_p": 0.8}, lambda p: p * (p.cumsum(0) - p < 0.8)),
+    "min-p": ({"min_p": 0.0095}, lambda p: p * (p >= 0.0095 * p.max())),
+    "all": ({"temperature": 2.0, "top_k": 500, "top_p": 0.9, "min_p": 0.05}, None),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_draws_follow_what_filters_leave(name: str) -> None:
+    asked, left = FILTERS[name]
+    probabilities = ZIPF.double().softmax(0)
+    if left is None:  # min-p, top-k, then top-p of what these leave
+        hot = probabilities.sqrt()
+        some = (hot * (hot >= 0.05 * hot.max()))[:500]
+        some = some / some.sum()
+        weights = torch.zeros(IDS, dtype=torch.float64)
+        weights[:500] = some * (some.cumsum(0) - some < 0.9)
+    else:
+        weights = left(probabilities)
+    drawn = drawn_of(ZIPF, STREAMS["requests of 100 tokens"], **asked)
+    assert weights[drawn].min() > 0
+    classes, masses = classes_of(weights / weights.sum())
+    found = chances(drawn, classes, masses)
+    assert min(found.values()) > 1e-4, found
+
+
+def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps() -> None:
+    logits = torch.zeros(20_000)
+    drawn = drawn_of(logits, STREAMS["rows of a step"][:2000], top_p=0.9)
+    assert len({*drawn.tolist()}) > 1800
+    greedy, drawn_one = sample(
+        logits.expand(2, -1), [Wish(SamplingParams(1), 0), Wish(SamplingParams(1, 1.0, 0.9, seed=1), 4)]
+    )
+    assert greedy.token_id == 0
+    assert drawn_one.token_id == drawn_of(logits, [(1, 4)], top_p=0.9)[0]
 
 
 def test_top_k_and_top_p_leave_only_the_best() -> None:
