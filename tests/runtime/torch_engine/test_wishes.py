@@ -101,7 +101,8 @@ async def test_a_switch_changes_nothing_of_it() -> None:
             [logprob for _, logprob in switched[name]], [logprob for _, logprob in said], strict=True
         )
         # penalties bring unlikely tokens, whose logprobs are large
-        assert max(abs(a - b) / max(1.0, abs(a)) for a, b in logprobs) < 1e-4, name
+        # The source sums in one rank and the target in two: float32 sums of another order.
+        assert max(abs(a - b) / max(1.0, abs(a)) for a, b in logprobs) < 5e-4, name
 
 
 async def test_a_grammar_that_passes_its_limits_ends_its_own_request_alone() -> None:
