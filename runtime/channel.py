@@ -46,6 +46,14 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """The driver's loop turns."""
+
+    stalled_s: float = 0.0
+    """For how long steps have made no progress, while there are some."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fatal:
     """The driver ends, and why."""
 

@@ -356,9 +356,9 @@ def _failed(state: State, event: Failed, at_s: float) -> Step:
         case Phase.CLEANING:
             deadline_s = state.deadline_s or at_s + state.settings.cleaning_timeout_s
             return replace(state, detail=event.detail, deadline_s=deadline_s), (Release(RETRY_PAUSE_S),)
-        case Phase.ABORTED:
-            return _let_go(state), ()
-        case Phase.DONE:
+        case Phase.ABORTED if not state.is_finished:
+            return replace(_let_go(state), detail=f"{state.detail}; afterwards: {event.detail}"), ()
+        case Phase.DONE | Phase.ABORTED:
             return state, ()
         case _:
             assert_never(state.phase)

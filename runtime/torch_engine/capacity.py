@@ -5,6 +5,7 @@ steps where the device can. Retired blocks come back only while nothing is being
 """
 
 import asyncio
+import logging
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from runtime.torch_engine.models import Resized
 if TYPE_CHECKING:
     from runtime.torch_engine.driver import Driver
 
+log = logging.getLogger(__name__)
 SCRATCH = 1
 """Blocks that hold memory on every device and are never in the pool."""
 
@@ -207,6 +209,9 @@ class Capacity:
             return await self._driver.crew.give_back(device, pieces, pages)
         except WorkerLostError:
             return []  # its memory went with it
+        except SwitchError as error:
+            log.warning("memory of KV blocks that are gone stays taken: %s", error.detail)
+            return []
 
     def _refuse_size(self, num_blocks: int) -> None:
         if len(self._driver.lineups) > 1:

@@ -1,12 +1,16 @@
 """The driver's workers: forked on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runtime.channel import AsyncChannel, encode
@@ -14,19 +18,54 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
 from runtime.models import Reason
-from runtime.torch_engine.messages import Copy, Digest, Done, Drop, Exchange, Forget, Gain, GiveBack, WarmUp
+from runtime.torch_engine.messages import (
+    Copy,
+    Digest,
+    Done,
+    Drop,
+    Exchange,
+    Forget,
+    Gain,
+    GiveBack,
+    Ping,
+    WarmUp,
+)
 from runtime.torch_engine.worker import Hello, Unable, WorkerConfig, worker_main
 
-Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest
+Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest | Ping
 Runs = tuple[tuple[int, int], ...]
 
 
-class WorkerLostError(Exception):
-    """A worker died while something was awaited from it."""
+_PING_S = 2.0
+"""After so long without a word a worker is asked whether it lives."""
+_REAP_S = 2.0
+"""How long the end of the driver waits for that of a worker."""
+_GREETING_S = 60.0
+"""How long a forked worker may take to open its device."""
 
-    def __init__(self, device: int) -> None:
-        super().__init__(f"the worker on device {device} died")
+
+class WorkerLostError(Exception):
+    """A worker died, or was ended because it hung, while something was awaited from it."""
+
+    def __init__(self, device: int, how: str = "died") -> None:
+        super().__init__(f"the worker on device {device} {how}")
         self.device = device
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """An order without an answer yet."""
+
+    device: int
+    name: str
+    done: asyncio.Future[Any]
+    since_s: float
+    patience_s: float
+    """Silence of the worker after which it is ended; at least as long as that of the others."""
+
+    def is_overdue(self, now_s: float, silent_s: float, patience_s: float) -> bool:
+        """Whether its worker said nothing for too long since it was given."""
+        return min(silent_s, now_s - self.since_s) > max(patience_s, self.patience_s)
 
 
 class Crew:
@@ -36,14 +75,16 @@ class Crew:
         self,
         config: WorkerConfig,
         on_event: Callable[[int, Any], None],
-        on_lost: Callable[[int], None],
+        on_lost: Callable[[int, str], None],
     ) -> None:
-        """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that died."""
+        """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and how."""
         self._config = config
         self._on_event, self._on_lost = on_event, on_lost
         self._channels: dict[int, AsyncChannel] = {}
         self._greetings: dict[int, asyncio.Future[KvHandle]] = {}
-        self._orders: dict[int, tuple[int, asyncio.Future[Any]]] = {}
+        self._orders: dict[int, _Awaited] = {}
+        self._now_s = 0.0
+        self._heard_s: dict[int, float] = {}
         self._numbers = itertools.count()
         self.pids: dict[int, int] = {}
 
@@ -72,19 +113,41 @@ class Crew:
             if channel := self._channels.get(device):
                 channel.send_encoded(data)
 
-    async def order(self, device: int, make: Callable[[int], Order]) -> Any:
+    async def order(self, device: int, make: Callable[[int], Order], patience_s: float = 0.0) -> Any:
         """Give an order and wait for its outcome.
 
         Raises:
             WorkerLostError: the worker is or gets lost.
+            SwitchError: the worker could not do it.
         """
         if device not in self._channels:
             raise WorkerLostError(device)
+        return await self._send(device, make, patience_s)
+
+    def _send(self, device: int, make: Callable[[int], Order], patience_s: float) -> asyncio.Future[Any]:
         number = next(self._numbers)
-        done = asyncio.get_running_loop().create_future()
-        self._orders[number] = (device, done)
-        self._channels[device].send(make(number))
-        return await done
+        order, done = make(number), asyncio.get_running_loop().create_future()
+        name = type(order).__name__
+        self._orders[number] = _Awaited(device, name, done, self._now_s, patience_s)
+        self._channels[device].send(order)
+        return done
+
+    def turn(self, now_s: float, patience_s: float) -> None:
+        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones."""
+        self._now_s = now_s
+        first: dict[int, _Awaited] = {}
+        for awaited in self._orders.values():
+            first.setdefault(awaited.device, awaited)
+        for device in list(self.pids):
+            silent_s = now_s - self._heard_s[device]
+            if not self._greetings[device].done():
+                if silent_s > max(patience_s, _GREETING_S):
+                    self.lose(device, f"did not greet for {silent_s:.0f} s")
+            elif device not in first:
+                if silent_s > _PING_S:
+                    self._send(device, Ping, 0.0)
+            elif first[device].is_overdue(now_s, silent_s, patience_s):
+                self.lose(device, f"did not answer {first[device].name} for {silent_s:.0f} s and was ended")
 
     async def give_back(
         self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
@@ -124,8 +187,6 @@ class Crew:
         after: int | None = 0
         while after is not None:
             done = await self.order(device, functools.partial(_slice_of, kind, what, after))
-            if isinstance(done, str):
-                raise SwitchError(Reason.NO_MEMORY, f"device {device} cannot hold its KV: {done}")
             slices.append(done)
             after = done.rest
         return slices
@@ -137,22 +198,28 @@ class Crew:
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
-        for device in list(self.pids):
-            self._bury(device)
+        for reaping in [self._bury(device) for device in list(self.pids)]:
+            reaping.join(_REAP_S)
+
+    def stopped(self, devices: Iterable[int]) -> list[int]:
+        """Those whose worker was stopped by a signal or a debugger."""
+        return [device for device in devices if device in self.pids and _is_stopped(self.pids[device])]
 
     def _fork(self, device: int) -> None:
         ours, theirs = socket.socketpair()
         self._greetings[device] = asyncio.get_running_loop().create_future()
+        self._heard_s[device] = self._now_s
         if (pid := os.fork()) == 0:
             _close_all_but(theirs.fileno())
             worker_main(theirs, self._config, device)
         theirs.close()
         self.pids[device] = pid
         self._channels[device] = AsyncChannel(
-            ours, lambda message: self._hear(device, message), lambda: self._lose(device)
+            ours, lambda message: self._hear(device, message), lambda: self.lose(device, "died")
         )
 
     def _hear(self, device: int, message: Any) -> None:
+        self._heard_s[device] = self._now_s
         match message:
             case Hello(handle):
                 self._greetings[device].set_result(handle)
@@ -160,28 +227,43 @@ class Crew:
                 unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
                 self._greetings.pop(device).set_exception(unable)
                 self._bury(device)
-            case Done(number, value):
-                _, done = self._orders.pop(number)
-                if not done.done():
-                    done.set_result(value)
+            case Done(number, value, error):
+                awaited = self._orders.pop(number)
+                if awaited.done.done():
+                    return
+                if error is None:
+                    awaited.done.set_result(value)
+                else:
+                    failed = f"device {device} failed at {awaited.name}: {error.detail}"
+                    awaited.done.set_exception(SwitchError(error.reason, failed))
             case _:
                 self._on_event(device, message)
 
-    def _lose(self, device: int) -> None:
+    def lose(self, device: int, how: str) -> None:
+        """A worker died, or hangs and is ended: whoever waits for it hears of it."""
         self._bury(device)
-        lost = [number for number, (owner, _) in self._orders.items() if owner == device]
-        waiting = [self._orders.pop(number)[1] for number in lost] + [self._greetings.pop(device)]
+        lost = [number for number, awaited in self._orders.items() if awaited.device == device]
+        waiting = [self._orders.pop(number).done for number in lost] + [self._greetings.pop(device)]
         for future in waiting:
             if not future.done():
-                future.set_exception(WorkerLostError(device))
+                future.set_exception(WorkerLostError(device, how))
                 future.exception()  # whoever waits hears of it; nobody has to
-        self._on_lost(device)
+        self._on_lost(device, how)
 
-    def _bury(self, device: int) -> None:
+    def _bury(self, device: int) -> threading.Thread:
         pid = self.pids.pop(device)
         self._channels.pop(device).close()
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        # a GPU's driver may take seconds to let go of a process: the steps of the others do not wait for it
+        reaping = threading.Thread(target=os.waitpid, args=(pid, 0), daemon=True)
+        reaping.start()
+        return reaping
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def _slice_of(

@@ -9,18 +9,21 @@ Run as ``python -m runtime.torch_engine.driver FD`` by ``TorchEngine``; the sock
 import asyncio
 import dataclasses
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from runtime import footprint
-from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
+from runtime.awake import AwakeClock
+from runtime.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
 from runtime.errors import RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Piece
@@ -37,6 +40,7 @@ from runtime.torch_engine.messages import (
     KvDigests,
     Loaded,
     LoadFailed,
+    Loading,
     Ran,
     Run,
     Started,
@@ -51,6 +55,23 @@ from runtime.torch_engine.worker import WorkerConfig
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher, Vocabulary
+
+log = logging.getLogger(__name__)
+
+
+_BEAT_S = 1.0
+"""Between two signs of life to the service."""
+_STEPS, _FORGETS = 5.0, 0.99
+"""A step may take as many times the slowest one, which is forgotten slowly."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A first step of a lineup that is waited for."""
+
+    lineup: Lineup
+    done: asyncio.Future[None]
+    since_s: float
 
 
 def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
@@ -79,7 +100,8 @@ class Driver:
         self._sock = sock
         self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
         self._batches: dict[int, list[Chunk]] = {}
-        self._probes: dict[int, asyncio.Future[None]] = {}
+        self._probes: dict[int, _Probe] = {}
+        self._progress_s = self._slowest_s = self._beat_s = 0.0
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
         self._fenced_s: float | None = None
@@ -136,6 +158,7 @@ class Driver:
         )
         self.capacity = Capacity(self)
         self.crew = Crew(self.worker_config(config), self._worker_said, self._worker_lost)
+        self._clock = AwakeClock(self._turn)
         self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
         began_s = time.perf_counter()
@@ -167,9 +190,53 @@ class Driver:
     async def probe(self, lineup: Lineup) -> None:
         """Run one token through every rank of a lineup."""
         self._batch_id += 1
-        done = self._probes[self._batch_id] = asyncio.get_running_loop().create_future()
+        done = asyncio.get_running_loop().create_future()
+        self._probes[self._batch_id] = _Probe(lineup, done, self._clock.now_s)
         self.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
         await done
+
+    # --- deadlines -----------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Act on what makes no progress: a step ends the engine, anything of a target its switch."""
+        now_s, settings = self._clock.now_s, self.settings
+        least_s = _STEPS * self._slowest_s
+        stalled_s = now_s - self._progress_s if self._batches else 0.0
+        if stalled_s > max(settings.lost_after_s, least_s):
+            self.fail(Fatal(Reason.RANK_LOST, self._no_progress(self.active, stalled_s)))
+        for batch_id, probe in list(self._probes.items()):
+            if now_s - probe.since_s > max(settings.stall_after_s, least_s):
+                del self._probes[batch_id]
+                self._give_up(probe, now_s)
+        for lineup in list(self._coming_up.values()):
+            if lineup.is_stuck(now_s, settings.load_after_s):
+                late = f"no layer was loaded for {settings.load_after_s:g} s"
+                self._lose_incoming(lineup, SwitchError(Reason.LOAD_FAILED, late))
+        self.crew.turn(now_s, max(settings.lost_after_s, least_s))
+        if now_s - self._beat_s >= _BEAT_S and not self._fenced:
+            self._beat_s = now_s
+            self._service.send(Beat(stalled_s))
+
+    def _give_up(self, probe: "_Probe", now_s: float) -> None:
+        lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.lineup, now_s - probe.since_s))
+        hung = set(probe.lineup.hung(self.crew))
+        self._lose_incoming(probe.lineup, lost)  # ranks that wait for the hung one go on
+        if not probe.done.done():
+            probe.done.set_exception(lost)
+        for device in hung.difference(self.active.topology.devices):
+            self.crew.lose(device, "hung and was ended")
+
+    def _no_progress(self, lineup: Lineup, seconds: float) -> str:
+        hung = lineup.hung(self.crew)
+        who = f"the worker on device {hung[0]} hangs" if len(hung) == 1 else f"of devices {hung} one hangs"
+        return f"no step of {lineup.topology} ended for {seconds:.0f} s: {who}"
+
+    def _progressed(self) -> None:
+        """A step ended, or the first one begins."""
+        now_s = self._clock.now_s
+        if self._batches:
+            self._slowest_s = max(now_s - self._progress_s, _FORGETS * self._slowest_s)
+        self._progress_s = now_s
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -183,6 +250,8 @@ class Driver:
             if not chunks:
                 return
             self._batch_id += 1
+            if not self._batches:
+                self._progressed()
             self._batches[self._batch_id] = chunks
             self.crew.broadcast(self.active.topology.devices, self._run(chunks))
 
@@ -204,9 +273,10 @@ class Driver:
 
     def _ran(self, ran: Ran) -> None:
         if probe := self._probes.pop(ran.batch_id, None):
-            if not probe.done():
-                probe.set_result(None)
+            if not probe.done.done():
+                probe.done.set_result(None)
             return
+        self._progressed()
         if self._fenced and self._fenced_s is None:
             self._fenced_s = time.perf_counter()
         tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
@@ -265,6 +335,8 @@ class Driver:
         match event:
             case Ran():
                 self._ran(event)
+            case Loading(generation) if lineup := self._coming_up.get(generation):
+                lineup.heard_s = self._clock.now_s
             case Loaded(generation) if lineup := self._coming_up.get(generation):
                 lineup.loaded(device)
             case LoadFailed(generation, detail) if lineup := self._coming_up.get(generation):
@@ -276,15 +348,12 @@ class Driver:
         else:
             lineup.lose(error)
 
-    def _worker_lost(self, device: int) -> None:
+    def _worker_lost(self, device: int, how: str) -> None:
+        detail = f"the worker on device {device} {how}"
         if device in self.active.topology.devices:
-            self.fail(
-                Fatal(
-                    Reason.RANK_LOST, f"the worker on device {device} died; {self.active.topology} needs it"
-                )
-            )
+            self.fail(Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
             return
-        lost = SwitchError(Reason.RANK_LOST, f"the worker on device {device} died")
+        lost = SwitchError(Reason.RANK_LOST, detail)
         if self._switch and device in self._switch.devices:
             self._switch.lose(lost)
         self._spawn(self.standby.lose(device, lost))
@@ -301,7 +370,21 @@ class Driver:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, RuntimeFault):
+            log.warning("something beside the steps failed: %s", error)
+        else:
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug: what it was in the middle of would never end."""
+        traceback.print_exception(error)
+        self.fail(Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
 
     async def _answer(self, call: Call) -> None:
         try:
@@ -461,6 +544,12 @@ class Driver:
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
         return self._switch
 
+    def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
+        loop.default_exception_handler(context)
+        if "handle" in context and isinstance(error := context.get("exception"), Exception):
+            self._broke(error)
+
     # --- end -----------------------------------------------------------------------------------------------------
 
     def fail(self, fatal: Fatal) -> None:
@@ -477,6 +566,7 @@ class Driver:
 
 async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
     driver = driver_class(sock)
+    asyncio.get_running_loop().set_exception_handler(driver.heard_of)
     await asyncio.Event().wait()
     del driver
 

@@ -23,6 +23,8 @@ _WORD = 8
 _LINE_WORDS = 8  # one cache line per flag: ranks do not fight over it
 _YIELDS_BEFORE_SLEEP = 4000
 _NAP_S = 0.0001
+_IDLE, _COMPUTES, _WAITS = range(3)
+"""What a rank does, for whoever looks for the one that hangs."""
 
 
 class GroupAborted(Exception):  # noqa: N818 - an event, not an error of the caller
@@ -59,6 +61,11 @@ class GroupShape:
         return self.data_start + 4 * self.ranks * self.max_values * 4
 
 
+def _progress(rank: int) -> int:
+    """The word that says what a rank does: on the line of its first flag."""
+    return _LINE_WORDS * (1 + rank) + 1
+
+
 class GroupMemory:
     """The driver's side: makes the memory, and can call the group off."""
 
@@ -73,6 +80,13 @@ class GroupMemory:
     def path(self) -> str:
         """Where ranks open it; valid while this process lives and ``close`` was not called."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def computing(self) -> list[int]:
+        """Ranks that are inside a step and wait for nobody: where a step does not end, they are why."""
+        words = memoryview(self._map).cast("q")
+        found = [rank for rank in range(self.shape.ranks) if words[_progress(rank)] == _COMPUTES]
+        words.release()
+        return found
 
     def abort(self) -> None:
         """Wake every rank that waits, with ``GroupAborted``. After ``close`` nobody does."""
@@ -102,6 +116,14 @@ class Group:
         self._receivers = self._receivers_of(firsts)
         self._reduced = self._sent = self._received = 0
         self._parent = os.getppid()
+
+    def begin(self) -> None:
+        """A step begins here."""
+        self._flags[_progress(self._me)] = _COMPUTES
+
+    def end(self) -> None:
+        """It ended."""
+        self._flags[_progress(self._me)] = _IDLE
 
     def _receivers_of(self, firsts: Sequence[int]) -> list[int]:
         """Ranks of the next stage that read what this rank hands over."""
@@ -163,7 +185,8 @@ class Group:
 
     def _wait(self, word: int, value: int) -> None:
         """Spin politely: give the core away each turn, then nap; leave when the group is called off or its driver gone."""
-        turns = 0
+        turns, own = 0, _progress(self._me)
+        state, self._flags[own] = self._flags[own], _WAITS
         while self._flags[word] < value:
             turns += 1
             if self._flags[0] or (turns % 1000 == 0 and os.getppid() != self._parent):
@@ -172,6 +195,7 @@ class Group:
                 os.sched_yield()
             else:
                 time.sleep(_NAP_S)
+        self._flags[own] = state
 
 
 class SoloGroup:

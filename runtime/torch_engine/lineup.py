@@ -36,6 +36,9 @@ class Lineup:
         self._memory = GroupMemory(shape)
         self._pids: dict[int, int] = {}
         self._loading = set(topology.devices)
+        self._asked = False
+        self.heard_s = 0.0
+        """When, by the awake clock, a layer of it was loaded last."""
         self._loaded = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
 
@@ -43,6 +46,12 @@ class Lineup:
     def is_loaded(self) -> bool:
         """Every worker has its role, or can have none."""
         return self._loaded.done()
+
+    def is_stuck(self, now_s: float, patience_s: float) -> bool:
+        """Roles were given, and none got a layer for so long."""
+        if not self._asked or self.is_loaded:
+            self.heard_s = now_s
+        return now_s - self.heard_s > patience_s
 
     async def load(self, crew: Crew) -> None:
         """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
@@ -58,7 +67,7 @@ class Lineup:
     async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
         await crew.muster(self.topology.devices)
         self._pids = {device: crew.pids[device] for device in self.topology.devices}
-        last = self.topology.pp_size - 1
+        last, self._asked = self.topology.pp_size - 1, True
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
                 shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
@@ -92,6 +101,11 @@ class Lineup:
             if not is_there:
                 raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
 
+    def hung(self, crew: Crew) -> list[int]:
+        """Devices whose worker keeps a step from its end, as far as anybody can see."""
+        devices = self.topology.devices
+        return crew.stopped(devices) or [devices[rank] for rank in self._memory.computing()]
+
     def loaded(self, device: int) -> None:
         """A worker has its role."""
         self._loading.discard(device)
@@ -114,22 +128,37 @@ class Lineup:
         return owned(self.topology, self._model).get(device, frozenset())
 
     async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
-        """Give back the KV memory that ``keep`` does not need. Roles and group stay."""
+        """Give back the KV memory that ``keep`` does not need. Roles and group stay.
+
+        Raises:
+            SwitchError: devices that could not, after all others did.
+        """
+        failed = list[str]()
         for device in self.topology.devices:
-            with suppress(WorkerLostError):  # its memory went with it
+            try:
                 await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
+            except WorkerLostError:
+                pass  # its memory went with it
+            except SwitchError as error:
+                failed.append(error.detail)
+        if failed:
+            raise SwitchError(Reason.NO_MEMORY, f"KV memory stays taken: {'; '.join(failed)}")
 
     async def disband(self, crew: Crew, keep: "Lineup") -> None:
         """The same, and forget the roles and the group."""
-        await self.stand_by(crew, keep)
-        await self.dismiss(crew)
+        try:
+            await self.stand_by(crew, keep)
+        finally:
+            await self.dismiss(crew)
 
     async def dismiss(self, crew: Crew) -> None:
-        """Forget the roles and the group."""
-        for device in self.topology.devices:
-            with suppress(WorkerLostError):
-                await crew.order(device, lambda number: Drop(number, self.generation))
-        self._memory.close()
+        """Forget the roles and the group, as far as workers can."""
+        try:
+            for device in self.topology.devices:
+                with suppress(WorkerLostError):
+                    await crew.order(device, lambda number: Drop(number, self.generation))
+        finally:
+            self._memory.close()
 
 
 def load_failed(device: int, detail: str) -> SwitchError:

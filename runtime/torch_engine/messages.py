@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.errors import SwitchError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
@@ -111,6 +112,13 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer: a worker that does not is hung."""
+
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
 class WarmUp:
     """Run a step alone in a role; what is done says whether this worker has that role."""
 
@@ -130,6 +138,13 @@ class Digest:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The role is ready for its group."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Another layer of the role is there."""
 
     generation: int
 
@@ -160,10 +175,11 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An order with a number is done."""
+    """An order with a number is done, or failed with ``error``."""
 
     order: int
-    value: Any
+    value: Any = None
+    error: SwitchError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,22 @@ from typing import NamedTuple
 from runtime.capabilities import Batching, Capabilities
 from runtime.models import ModelSpec
 
+MOST_PATIENCE_S = 3600
+"""Longer than any step takes."""
+
+
+def check_patience(stall_after_s: float, lost_after_s: float) -> None:
+    """Refuse deadlines that end what is well, or that nobody would wait for.
+
+    Raises:
+        ValueError: naming them.
+    """
+    if not 1 <= stall_after_s < lost_after_s <= MOST_PATIENCE_S:
+        raise ValueError(
+            f"1 <= stall_after_s {stall_after_s:g} < lost_after_s {lost_after_s:g} <= {MOST_PATIENCE_S} does not hold: "
+            "give seconds without progress"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -32,6 +48,12 @@ class EngineSettings:
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
     stop_timeout_s: float = 0.5
     """How long a cut waits for its last patch, for which requests stand still; then they go on where they were."""
+    stall_after_s: float = 10.0
+    """Without progress for so long the engine counts as stalled, and a target's first step is given up."""
+    lost_after_s: float = 20.0
+    """Without progress, or an answer, for so long a process counts as lost and is ended; more where steps take long."""
+    load_after_s: float = 60.0
+    """How long a role may take to load one layer."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True
@@ -41,8 +63,9 @@ class EngineSettings:
         """Every running sequence must fit a step, or some would never decode.
 
         Raises:
-            ValueError: they do not.
+            ValueError: they do not, or a time makes no sense.
         """
+        check_patience(self.stall_after_s, self.lost_after_s)
         if not self.max_running <= self.closing_batch_tokens <= self.max_batch_tokens:
             raise ValueError(
                 f"max_running {self.max_running} <= closing_batch_tokens {self.closing_batch_tokens} <= "

@@ -34,6 +34,10 @@ class ShardSpec:
         return Share(self.tp_rank, self.tp_size)
 
 
+class IncompleteRoleError(RuntimeError):
+    """A rank was to run without all weights of its role."""
+
+
 class Shard:
     """Weights of one rank and its forward pass."""
 
@@ -53,8 +57,11 @@ class Shard:
 
     @property
     def is_complete(self) -> bool:
-        """It has the weights of all its layers."""
-        return len(self._layers) == len(self._spec.layers)
+        """It has the weights of all its layers, and the embedding and the head if they are its own."""
+        has_ends = not (self._spec.is_first and self._embedding is None) and not (
+            self._spec.is_last and self._head is None
+        )
+        return has_ends and len(self._layers) == len(self._spec.layers)
 
     def take(self, layers: LayerRange) -> None:
         """Have the slices this rank needs of these layers: those that no other shard of this process holds are loaded.
@@ -85,7 +92,12 @@ class Shard:
 
         ``tokens`` is ``[tokens]`` int64. Returns the hidden state ``[tokens, hidden]``, already handed
         to the next stage where there is one.
+
+        Raises:
+            IncompleteRoleError: it lacks weights; what it computed would be wrong.
         """
+        if not self.is_complete:
+            raise IncompleteRoleError(f"layers {self._spec.layers}: weights of {[*self._layers]} are there")
         if self._embedding is not None:
             hidden = F.embedding(tokens, self._embedding)
         else:

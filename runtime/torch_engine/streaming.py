@@ -1,5 +1,6 @@
 """A switch where only one copy of the weights fits: requests stand still while layers move one after the other."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runtime.channel import Fatal
@@ -9,8 +10,8 @@ from runtime.footprint import Transfer, transfer
 from runtime.models import LayerRange, Reason
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
-from runtime.torch_engine.crew import WorkerLostError
-from runtime.torch_engine.lineup import Lineup, load_failed
+from runtime.torch_engine.crew import Order, WorkerLostError
+from runtime.torch_engine.lineup import Lineup
 from runtime.torch_engine.messages import Exchange
 from runtime.torch_engine.switch import Switch
 
@@ -54,7 +55,11 @@ class StreamingSwitch(Switch):
                 await self._clear(step, way)
             await self._driver.probe(self._target)
         except BaseException as error:
-            await self._undo(moved, runs, error)
+            try:
+                await self._undo(moved, runs, error)
+            except Exception as second:  # noqa: BLE001 - whatever it is, the source is not whole
+                detail = f"{error}; the layers that had moved could not be brought back: {second}"
+                self._driver.fail(Fatal(Reason.ENGINE_LOST, detail))
             raise
 
     async def _undo(self, moved: list[LayerRange], runs: Integers, error: BaseException) -> None:
@@ -88,19 +93,13 @@ class StreamingSwitch(Switch):
     async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         old, new = way
         for device in {*old.topology.devices, *new.topology.devices}:
-            wrong = await self._ask(device, layers, way)
-            if wrong:
-                raise load_failed(device, wrong)
+            await self._order(device, lambda number: Exchange(number, old.generation, new.generation, layers))
 
-    async def _ask(self, device: int, layers: LayerRange, way: tuple[Lineup, Lineup]) -> str:
-        old, new = way
+    async def _order(self, device: int, make: Callable[[int], Order]) -> None:
         try:
-            wrong: str = await self._driver.crew.order(
-                device, lambda number: Exchange(number, old.generation, new.generation, layers)
-            )
+            await self._driver.crew.order(device, make)
         except WorkerLostError as error:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
-        return wrong
 
     async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         """Give back the KV memory of the old side."""

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from runtime.engine import Cut, Lag
@@ -132,9 +132,7 @@ class Switch:
         """Give back what only the source needed; it stays on standby."""
         if self._committed and not self._ended:
             self._ended = True
-            await self._retire_source()
-            await self._driver.capacity.settle()
-            self._driver.forget(self)
+            await self._clean_up(self._retire_source())
 
     async def abort(self, reason: Reason) -> None:
         """Give back what only the target needed; if it stood by before, it does again."""
@@ -151,11 +149,19 @@ class Switch:
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
         if stays:
-            await self._driver.standby.keep(self._target, self._source)
+            await self._clean_up(self._driver.standby.keep(self._target, self._source))
         else:
-            await self._target.disband(self._driver.crew, keep=self._source)
-        await self._driver.capacity.settle()
-        self._driver.forget(self)
+            await self._clean_up(self._target.disband(self._driver.crew, keep=self._source))
+
+    async def _clean_up(self, giving_back: Awaitable[None]) -> None:
+        """Whatever fails in it, the next switch can begin."""
+        try:
+            await giving_back
+        finally:
+            try:
+                await self._driver.capacity.settle()
+            finally:
+                self._driver.forget(self)
 
     async def _retire_source(self) -> None:
         await self._driver.standby.keep(self._source, self._target)

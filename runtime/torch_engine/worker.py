@@ -13,17 +13,18 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from runtime.channel import BlockingChannel
-from runtime.errors import EngineStartError
+from runtime.errors import EngineStartError, SwitchError
 from runtime.footprint import Piece
-from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvHandle, KvShape, KvStore, Slice
+from runtime.models import LayerRange, Reason
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.group import Group, GroupAborted, SoloGroup
 from runtime.torch_engine.messages import (
@@ -39,6 +40,8 @@ from runtime.torch_engine.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Loading,
+    Ping,
     Ran,
     Run,
     WarmUp,
@@ -63,6 +66,10 @@ _SLICE_S = 0.003
 """How long a device that cannot do it beside its steps may keep one waiting to gain memory or give it back."""
 _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
+
+
+Numbered = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest | Ping
+"""Orders that are answered by ``Done``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,39 +180,57 @@ class Worker:
             for order in self._channel.messages():
                 self._obey(order)
 
-    def _obey(
-        self, order: Load | Run | Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest
-    ) -> None:
+    def _obey(self, order: Load | Run | Numbered) -> None:
         match order:
             case Run():
                 self._run(order)
-            case Copy():
-                self._channel.send(Done(order.order, self._copy(order)))
             case Load():
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
-            case Drop():
-                self._drop(order)
-            case Gain() | GiveBack() if isinstance(self._store, ChunkedStore):
-                self._channel.send(Done(order.order, self._change(order, self._store)))
-            case Gain() | GiveBack():
+            case Gain() | GiveBack() if isinstance(self._store, KvStore):
                 self._beside = threading.Thread(
-                    target=self._change_beside, args=(order, self._store, self._beside), daemon=True
+                    target=self._change_beside, args=(order, self._beside), daemon=True
                 )
                 self._beside.start()
+            case _:
+                self._do(order.order, lambda: self._outcome(order))
+
+    def _do(self, number: int, work: Callable[[], object]) -> None:
+        """Answer with what ``work`` returns, or with why it failed: that ends the switch, not this worker."""
+        try:
+            done = Done(number, work())
+        except SwitchError as error:
+            done = Done(number, error=error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver waits for an answer
+            traceback.print_exc()
+            done = Done(number, error=SwitchError(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+        self._channel.send(done)
+
+    def _outcome(self, order: Numbered) -> object:
+        outcome: object = None
+        match order:
+            case Copy():
+                outcome = self._copy(order)
+            case Drop():
+                self._drop(order)
+            case Gain() | GiveBack():
+                outcome = self._change(order, _SLICE_S)
             case WarmUp():
-                self._channel.send(Done(order.order, self._warm_again(order)))
+                outcome = self._warm_again(order)
             case Forget():
                 self._store.forget_peers()
-                self._channel.send(Done(order.order, None))
             case Exchange():
-                self._channel.send(Done(order.order, self._exchange(order)))
+                self._exchange(order)
             case Digest():
-                self._channel.send(Done(order.order, self._digests(order)))
+                outcome = self._digests(order)
+            case Ping():
+                pass
+        return outcome
 
     def _run(self, order: Run) -> None:
         if (role := self._roles.get(order.generation)) is None:
             return
+        role.group.begin()
         try:
             attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), order.spans)
             tokens = torch.tensor(order.tokens, device=self._place.device)
@@ -217,6 +242,7 @@ class Worker:
                     self._channel.send(
                         Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
                     )
+            role.group.end()
         except GroupAborted:
             self._roles.pop(order.generation, None)
 
@@ -225,39 +251,44 @@ class Worker:
         num_bytes = self._store.copy(order.boxes, order.runs)
         return Copied(num_bytes, self._place.clock_s() - began_s)
 
-    def _change_beside(
-        self, order: Gain | GiveBack, store: KvStore, earlier: threading.Thread | None
-    ) -> None:
+    def _change_beside(self, order: Gain | GiveBack, earlier: threading.Thread | None) -> None:
         _be_nice()
         if earlier:
             earlier.join()  # or what is given back might be gained again
-        change = store.gain if isinstance(order, Gain) else store.give_back
-        try:
-            done = change(order.pieces, order.runs, _BESIDE_SLICE_S, order.after)
-        except OSError:
-            traceback.print_exc()
-            os._exit(1)  # the driver would wait for ever, but it hears of a worker that is gone
-        self._channel.send(Done(order.order, done))
+        self._do(order.order, lambda: self._change(order, _BESIDE_SLICE_S))
 
-    def _change(self, order: Gain | GiveBack, store: ChunkedStore) -> Slice | str:
-        """Returns what went wrong instead of what was done."""
-        change = store.gain if isinstance(order, Gain) else store.give_back
+    def _change(self, order: Gain | GiveBack, slice_s: float) -> Slice:
+        change = self._store.gain if isinstance(order, Gain) else self._store.give_back
         try:
-            return change(order.pieces, order.runs, _SLICE_S, order.after)
-        except MemoryFaultError as error:
-            return str(error)
+            return change(order.pieces, order.runs, slice_s, order.after)
+        except (MemoryFaultError, OSError) as error:
+            raise SwitchError(Reason.NO_MEMORY, f"it cannot hold its KV: {error}") from error
+
+    def _progress(self, generation: int) -> None:
+        """Tell of a layer that was loaded.
+
+        Raises:
+            SwitchError: nobody wants the role any more.
+        """
+        with self._turn:
+            if generation not in self._loading:
+                raise SwitchError(Reason.CANCELLED, "the role was dropped while it was loaded")
+        self._channel.send(Loading(generation))
 
     def _load(self, order: Load) -> None:
-        self._place.use()
-        _be_nice()
         try:
+            self._place.use()
+            _be_nice()
             with torch.inference_mode():
                 self._weights = self._weights or Weights(
                     self._config.checkpoint_class(self._config.checkpoint),
                     self._config.shape.dtype,
                     self._place.device,
                 )
-                shard = Shard(self._weights, order.shard, order.layers)
+                shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
+                for layer in order.layers:
+                    shard.take(LayerRange(layer, layer + 1))
+                    self._progress(order.generation)
                 group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
                 role = _Role(shard, order.shard, group)
                 if shard.is_complete:
@@ -281,21 +312,16 @@ class Worker:
                 self._roles[generation] = role
             self._channel.send(outcome)
 
-    def _exchange(self, order: Exchange) -> str:
-        """Returns what went wrong, nothing otherwise."""
+    def _exchange(self, order: Exchange) -> None:
         old, new = self._roles.get(order.sheds), self._roles.get(order.takes)
         stays = old and new and old.spec.share == new.spec.share
-        try:
-            if new and stays:
-                new.shard.take(order.layers)  # what the old role still holds is not loaded again
-            if old:
-                old.shard.shed(order.layers)
-            if new:
-                new.shard.take(order.layers)
-            self._place.return_freed()  # KV of the layers that come next needs it
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it and undo the step
-            return f"{type(error).__name__}: {error}"
-        return ""
+        if new and stays:
+            new.shard.take(order.layers)  # what the old role still holds is not loaded again
+        if old:
+            old.shard.shed(order.layers)
+        if new:
+            new.shard.take(order.layers)
+        self._place.return_freed()  # KV of the layers that come next needs it
 
     def _warm_up(self, role: _Role) -> None:
         """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
@@ -319,7 +345,6 @@ class Worker:
         self._store.forget_peers()
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
         self._place.return_freed()
-        self._channel.send(Done(order.order, None))
 
     def _digests(self, order: Digest) -> dict[tuple[int, int, Piece], str]:
         return {

@@ -165,9 +165,7 @@ async def test_a_step_that_fails_is_undone_and_the_source_goes_on(
         )  # its prefix is cached
         shadow = await prepared(engine, target)
         fault.set(f"raise {layer}")
-        with pytest.raises(
-            SwitchError, match="device 1 could not take its role: OSError: the disk is"
-        ) as failed:
+        with pytest.raises(SwitchError, match="device 1 failed at Exchange: OSError: the disk is") as failed:
             await shadow.cut(2, deadline_s=30)
         assert failed.value.reason is Reason.LOAD_FAILED
         await shadow.abort(Reason.CANCELLED)

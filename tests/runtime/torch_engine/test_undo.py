@@ -1,10 +1,12 @@
 """Wherever a stream switch fails, the source holds all KV again: on a driver that only keeps track of who holds what."""
 
+from collections.abc import Container
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from runtime.channel import Fatal
 from runtime.errors import SwitchError
 from runtime.footprint import owned
 from runtime.kv.blocks import BlockPool
@@ -20,14 +22,15 @@ SETTINGS = EngineSettings(block_size=4)
 
 
 class Books:
-    """Which device holds which pieces; the ``fails``-th thing asked of a worker fails."""
+    """Which device holds which pieces; the things asked of a worker whose numbers are in ``fails`` fail."""
 
-    def __init__(self, cluster: Cluster, now: str, target: str, fails: int) -> None:
+    def __init__(self, cluster: Cluster, now: str, target: str, fails: Container[int]) -> None:
         self.now, self.target = (
             parse_topology(text, cluster, MODEL.num_layers, "fp32") for text in (now, target)
         )
         self.held = {device: set(pieces) for device, pieces in owned(self.now, MODEL).items()}
         self.asked, self.fails = 0, fails
+        self.ended = list[Fatal]()
         pool = BlockPool(8)
         for block in pool.take(2):
             pool.written(block, 0, 4)
@@ -41,6 +44,7 @@ class Books:
             capacity=SimpleNamespace(gain=self.nothing, give_back=self.nothing),
             standby=SimpleNamespace(clear=self.nothing),
             probe=self.probe,
+            fail=self.ended.append,
         )
         self.driver.active = self.lineup(self.now, 1)
         self.all_blocks = ((0, 8),)
@@ -63,7 +67,7 @@ class Books:
 
     def ask(self) -> None:
         self.asked += 1
-        if self.asked == self.fails:
+        if self.asked in self.fails:
             raise SwitchError(Reason.LOAD_FAILED, "as the test wants")
 
     async def probe(self, _: Any) -> None:
@@ -86,15 +90,22 @@ class Books:
         self.ask()
 
 
-@pytest.mark.parametrize("way", [("CPU[0]:0-4", "CPU[0,1]:0-4"), ("CPU[0,1]:0-4", "CPU[1]:0-1 > CPU[0]:1-4")])
+def begun(books: Books) -> StreamingSwitch:
+    steps = plan(books.now, books.target, MODEL, KvSize(8, 4), dict.fromkeys(range(4), 1.0))
+    return StreamingSwitch(books.driver, books.lineup(books.target, 2), steps)  # type: ignore[arg-type] - what it needs of one
+
+
+WAYS = [("CPU[0]:0-4", "CPU[0,1]:0-4"), ("CPU[0,1]:0-4", "CPU[1]:0-1 > CPU[0]:1-4")]
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_the_source_holds_everything_again_wherever_it_fails(
     cluster: Cluster, way: tuple[str, str]
 ) -> None:
     fails = 1
     while True:
-        books = Books(cluster, *way, fails)
-        steps = plan(books.now, books.target, MODEL, KvSize(8, 4), dict.fromkeys(range(4), 1.0))
-        switch = StreamingSwitch(books.driver, books.lineup(books.target, 2), steps)  # type: ignore[arg-type] - what it needs of one
+        books = Books(cluster, *way, {fails})
+        switch = begun(books)
         await switch.ready()
         try:
             await switch._copy_rest()
@@ -102,8 +113,23 @@ async def test_the_source_holds_everything_again_wherever_it_fails(
             assert all(books.held[device] >= pieces for device, pieces in owned(books.now, MODEL).items()), (
                 fails
             )
+            assert not books.ended
             fails += 1
         else:
             break
     assert fails > 4 * 3
     assert all(books.held[device] >= pieces for device, pieces in owned(books.target, MODEL).items())
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_undo_that_fails_ends_the_engine(cluster: Cluster, way: tuple[str, str]) -> None:
+    for fails in range(1, 12):
+        books = Books(cluster, *way, range(fails, 1000))
+        switch = begun(books)
+        await switch.ready()
+        with pytest.raises(SwitchError):
+            await switch._copy_rest()
+        whole = all(books.held[device] >= pieces for device, pieces in owned(books.now, MODEL).items())
+        assert [ended.reason for ended in books.ended] == [Reason.ENGINE_LOST] or (
+            whole and books.asked == fails
+        )

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from runtime.channel import BlockingChannel
+from runtime.engine import SamplingParams
 from runtime.footprint import Piece
 from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange
 from runtime.torch_engine.group import GroupMemory, GroupShape, SoloGroup
 from runtime.torch_engine.messages import (
+    Copy,
     Done,
     Drop,
     Exchange,
@@ -25,10 +28,15 @@ from runtime.torch_engine.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Loading,
+    Ping,
+    Run,
     WarmUp,
 )
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.places import Place
-from runtime.torch_engine.shard import ShardSpec
+from runtime.torch_engine.shard import IncompleteRoleError, Shard, ShardSpec
+from runtime.torch_engine.wishes import Wish
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
 
 SHAPE = KvShape(5, 4, 4, 8, 16, torch.float32)
@@ -39,7 +47,7 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
     ours, theirs = socket.socketpair()
     yield (
         Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], SHAPE, 0)),
-        BlockingChannel(ours).messages(),
+        (message for message in BlockingChannel(ours).messages() if not isinstance(message, Loading)),
     )
     ours.close()
     theirs.close()
@@ -66,7 +74,7 @@ def test_device_memory_goes_back_when_a_role_is_loaded_and_when_it_is_gone(
     subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
     assert next(said) == Loaded(7)
     subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(0, 2)))
-    assert next(said) == Done(1, "")
+    assert next(said) == Done(1)
     subject._obey(Drop(2, 7))
     assert next(said) == Done(2, None)
     assert roles == [set(), {7}, set()]
@@ -122,6 +130,59 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     subject._obey(Drop(2, 7))
     assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
     assert subject._roles == {}
+
+
+def test_a_role_that_is_dropped_is_not_loaded_to_its_end(
+    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, said = worker
+    taken: list[LayerRange] = []
+    dropped, take = threading.Event(), Shard.take
+
+    def slow(self: Shard, layers: LayerRange) -> None:
+        if layers == LayerRange(2, 3):
+            dropped.wait(60)
+        taken.append(layers)
+        take(self, layers)
+
+    monkeypatch.setattr(Shard, "take", slow)
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    subject._obey(Drop(1, 7))
+    assert next(said) == Done(1)
+    dropped.set()
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    assert subject._roles.keys() == {7}
+
+
+def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(
+    worker: tuple[Worker, Iterator[object]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    subject, said = worker
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no peer access")
+
+    monkeypatch.setattr(subject._store, "copy", fail)
+    subject._obey(Copy(1, (), np.zeros((0, 2), dtype=np.int64)))
+    answer = next(said)
+    assert isinstance(answer, Done)
+    assert str(answer.error) == "load_failed: RuntimeError: no peer access"
+    subject._obey(Ping(2))
+    assert next(said) == Done(2)
+
+
+def test_a_role_that_lacks_a_layer_refuses_to_run(worker: tuple[Worker, Iterator[object]]) -> None:
+    subject, said = worker
+    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    assert next(said) == Loaded(7)
+    subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(2, 3)))
+    assert next(said) == Done(1)
+    span = Span(0, 1, (0,))
+    with pytest.raises(IncompleteRoleError, match=r"weights of \[0, 1, 3, 4\] are there"):
+        subject._obey(Run(7, 1, [0], (span,), [0], [Wish(SamplingParams(1), 0)]))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gain", Gain), ("give_back", GiveBack)])
