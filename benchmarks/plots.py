@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.patterns import DECODE, PREFILL
+from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits, split_curve, within
 from benchmarks.predict import compare
 from benchmarks.provenance import ROOT
 from benchmarks.published import rows
-from intentctl.curves import Pair, SplitCurve, split_curve, within
-from intentctl.plots import draw_pairs, draw_splits
 from intentctl.status import CommandError
 from selector.performance.load import Lengths
 

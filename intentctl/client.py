@@ -74,7 +74,7 @@ from service.documents.promises import (
     ReportDocument,
     ReportQuery,
 )
-from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
+from service.documents.state import Event, ModelsDocument, ProfilesDocument, Readiness, StateDocument
 from service.errors import ServiceError
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -99,7 +99,7 @@ class Client:
     def reachable(self) -> bool:
         """Whether a service answers at this address."""
         try:
-            self.health()
+            self.readiness()
         except ServiceError as error:
             return error.code is not Code.UNREACHABLE
         return True
@@ -247,9 +247,13 @@ class Client:
         """As the protocol says."""
         return self._read(ProfilesDocument, "GET", _of(model, "profiles"))
 
-    def health(self) -> Health:
-        """As the protocol says."""
-        return self._read(Health, "GET", "/healthz")
+    def readiness(self) -> Readiness:
+        """Each model's state.
+
+        Raises:
+            ServiceError: no model can serve, or no service answers.
+        """
+        return self._read(Readiness, "GET", "/readyz")
 
     def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
         """As the protocol says."""

@@ -15,6 +15,7 @@ from intentctl.arguments import Form
 from intentctl.commands import service
 from intentctl.credentials import Place
 from intentctl.status import failure
+from runtime.engine import EngineState
 from service.errors import ServiceError
 
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
@@ -150,8 +151,9 @@ def _cores() -> Check:
 def _service(place: Place) -> Check:
     client = service(place)
     try:
-        state = client.health()
+        found = client.readiness().models
     except ServiceError as error:
         return Check("service", "note", str(error))
-    served = ", ".join(f"{one.model} as {one.shape}" for one in state.models)
-    return Check("service", "ok", f"{client.url} serves {served}")
+    told = ", ".join(f"{one.model} as {one.shape}: {one.state}" for one in found)
+    is_ok = all(one.state is EngineState.SERVING for one in found)
+    return Check("service", "ok" if is_ok else "note", f"{client.url} has {told}")

@@ -3,12 +3,12 @@
 import itertools
 import math
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from intentctl.curves import Bound, Curve, Pair, SplitCurve, StopCurve, within
+from intentctl.curves import Bound, Curve, StopCurve
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_frontier(curves: Sequence[Curve], bounds: Sequence[Bound], path: Path) 
     Raises:
         CommandError: the path is no SVG's, or cannot be written.
     """
-    with _picture(path, (7.0, 6.0)) as figure:
+    with picture(path, (7.0, 6.0)) as figure:
         upper, lower = figure.subplots(2, sharex=True)
         _latencies(upper, curves, "ttft_s")
         _latencies(lower, curves, "tpot_s")
@@ -64,14 +64,14 @@ def draw_frontier(curves: Sequence[Curve], bounds: Sequence[Bound], path: Path) 
 
 def _latencies(axes: "Axes", curves: Sequence[Curve], which: Literal["ttft_s", "tpot_s"]) -> None:
     """One latency of every curve."""
-    for curve, (colour, _) in zip(curves, _looks(), strict=False):
+    for curve, (colour, _) in zip(curves, looks(), strict=False):
         seconds = [one or math.nan for one in getattr(curve, which)]  # a logarithm has no place for zero
         axes.plot(curve.rates_rps, seconds, color=colour, linewidth=2, label=_limit(curve))
         if curve.saturation_rps:
             axes.axvline(curve.saturation_rps, color=colour, linewidth=1.2, linestyle=":")
     if any(any(getattr(curve, which)) for curve in curves):
         axes.set_yscale("log")
-        _plain_ticks(axes.yaxis, (1.0, 2.0, 5.0))
+        plain_ticks(axes.yaxis, (1.0, 2.0, 5.0))
     else:
         axes.set_yticks([])
         axes.annotate("none", (0.5, 0.5), xycoords="axes fraction", color=GREY)
@@ -99,52 +99,15 @@ def _bound(bound: Bound, places: Sequence["Axes"]) -> None:
         places[0].annotate(bound.label, left, (4, 4), xycoords=("axes fraction", "data"), **words)
 
 
-def draw_splits(curves: Sequence[SplitCurve], path: Path) -> None:
-    """Throughput against the layers of the second device; a curve's best is filled, the others' best on it is hollow.
-
-    The curves, one at least, are of the same model and devices.
-
-    Raises:
-        CommandError: the path is no SVG's, or cannot be written.
-    """
-    with _picture(path, (7.0, 4.2)) as figure:
-        axes = figure.subplots()
-        for curve, look in zip(curves, _looks(), strict=False):
-            _split(axes, curve, {other.best for other in curves} - {curve.best}, look)
-        first, second = curves[0].kinds
-        axes.set_xlabel(f"layers on the {second}, of {curves[0].num_layers}; the others on the {first}")
-        axes.set_ylabel("saturated throughput (tokens/s, in and out)")
-        axes.set_xlim(0, curves[0].num_layers)
-        axes.locator_params(axis="x", integer=True)
-        axes.set_ylim(0, 1.15 * max(curve.tokens_s[curve.best] for curve in curves))
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-        figure.legend(loc="outside upper left")
-
-
-def _split(axes: "Axes", curve: SplitCurve, rivals: Collection[int], look: Look) -> None:
-    """One curve, with its best split and what those of others cost it."""
-    colour, marker = look
-    most = curve.tokens_s[curve.best]
-    axes.plot(*zip(*curve.tokens_s.items(), strict=True), color=colour, linewidth=2, label=curve.label)
-    axes.plot(curve.best, most, marker, color=colour, markersize=9)
-    words: Keywords = {"color": colour, "textcoords": "offset points"}
-    axes.annotate(f"best: {curve.best} layers\n{most:,.0f} tokens/s", (curve.best, most), (9, 1), **words)
-    for rival in curve.tokens_s.keys() & rivals:
-        place = (rival, curve.tokens_s[rival])
-        axes.plot(*place, marker, color=colour, markerfacecolor="white", markersize=8)
-        aside = (8, -14 if rival < curve.best else 5)  # where the curve is not
-        axes.annotate(f"{curve.tokens_s[rival] / most - 1:+.0%}", place, aside, **words)
-
-
 def draw_stops(curves: Sequence[StopCurve], against: str, path: Path) -> None:
     """P99 of stops (solid) and their median (dotted), both scales logarithmic; stops below 0.1 ms are drawn there.
 
     Raises:
         CommandError: the path is no SVG's, or cannot be written.
     """
-    with _picture(path, (7.0, 4.2)) as figure:
+    with picture(path, (7.0, 4.2)) as figure:
         axes = figure.subplots()
-        for curve, (colour, marker) in zip(curves, _looks(), strict=False):
+        for curve, (colour, marker) in zip(curves, looks(), strict=False):
             for number, line in enumerate((":", "-")):
                 heights = [max(stops[number], 0.1) for stops in curve.stops_ms.values()]
                 label = curve.label if line == "-" else None
@@ -153,63 +116,16 @@ def draw_stops(curves: Sequence[StopCurve], against: str, path: Path) -> None:
                 )
         axes.set(xscale="log", yscale="log", xlabel=against, ylabel="stop (ms): p99, and p50 dotted")
         for axis in (axes.xaxis, axes.yaxis):
-            _plain_ticks(axis, (1.0, 2.0, 5.0))
+            plain_ticks(axis, (1.0, 2.0, 5.0))
         figure.legend(loc="outside upper left", ncols=2)
 
 
-def draw_pairs(pairs: Sequence[Pair], band: float, path: Path) -> None:
-    """Predicted against measured (one pair at least), a panel for each figure; what was fitted is filled, the rest hollow.
-
-    Raises:
-        CommandError: the path is no SVG's, or cannot be written.
-    """
-    figures = list(dict.fromkeys(one.figure for one in pairs))
-    looks = dict(zip(sorted({one.kind for one in pairs}), _looks(), strict=False))
-    with _picture(path, (3.3 * len(figures), 3.9)) as picture:
-        panels = picture.subplots(1, len(figures), squeeze=False)[0]
-        for axes, name in zip(panels, figures, strict=True):
-            _scatter(axes, [one for one in pairs if one.figure == name], band, looks)
-            axes.set_title(name, fontsize=10)
-            axes.set_xlabel("measured")
-        panels[0].set_ylabel("predicted")
-        picture.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(looks) + 2
-        )
-
-
-def _scatter(axes: "Axes", pairs: Sequence[Pair], band: float, looks: dict[str, Look]) -> None:
-    """One figure of every device kind."""
-    values = [value for one in pairs for value in (one.measured, one.predicted)]
-    ends = (min(values) / 1.5, max(values) * 1.5)
-    axes.fill_between(
-        ends, [end * (1 - band) for end in ends], [end * (1 + band) for end in ends],
-        color="#DDDDDD", linewidth=0, label=f"within {band:.0%}",
-    )  # fmt: skip
-    axes.plot(ends, ends, color=GREY, linewidth=0.8)
-    for kind, (colour, marker) in looks.items():
-        for fitted, face in ((True, colour), (False, "white")):
-            chosen = [one for one in pairs if (one.kind, one.fitted) == (kind, fitted)]
-            axes.plot(
-                [one.measured for one in chosen], [one.predicted for one in chosen],
-                marker, color=colour, markerfacecolor=face, markersize=4, linestyle="none",
-                label=kind if fitted else None,
-            )  # fmt: skip
-    axes.plot([], [], "o", color=GREY, markerfacecolor="white", markersize=4, label="hollow: not fitted")
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    axes.annotate(
-        f"{within(pairs, band):.0%} of {len(pairs)}\nwithin {band:.0%}", (0.05, 0.95), xycoords="axes fraction",
-        va="top", color=GREY,
-    )  # fmt: skip
-    for axis in (axes.xaxis, axes.yaxis):
-        _plain_ticks(axis, (1.0,))
-
-
-def _looks() -> Iterator[Look]:
+def looks() -> Iterator[Look]:
     """A colour and a marker for one after the other."""
     return itertools.cycle(zip(COLOURS, MARKERS, strict=True))
 
 
-def _plain_ticks(axis: "Axis", steps: Sequence[float]) -> None:
+def plain_ticks(axis: "Axis", steps: Sequence[float]) -> None:
     """Numbers as people write them, 0.2 and 5,000, where a logarithmic axis would have powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -233,7 +149,7 @@ def check_name(path: Path) -> None:
 
 
 @contextmanager
-def _picture(path: Path, inches: tuple[float, float]) -> Iterator["Figure"]:
+def picture(path: Path, inches: tuple[float, float]) -> Iterator["Figure"]:
     """A figure in the house style, whatever the reader's own settings are; written when the block ends."""
     import matplotlib as mpl
     from matplotlib.figure import Figure

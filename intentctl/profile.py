@@ -94,7 +94,7 @@ def find_subject(client: "Client", asked: Asked) -> Subject:
     Raises:
         CommandError: no service or engine answers, it is in use, or it runs what one profile cannot describe.
     """
-    client.health()
+    client.readiness()
     state = client.topology(asked.model)
     if state.operation or state.streams:
         busy = state.operation or f"{state.streams} streams"

@@ -393,6 +393,7 @@ def report_rows(result: CutoverReport) -> list[Row]:
     )
     return [
         ("prepared in", seconds(result.prepare_s)),
+        *([("new requests held back for", seconds(result.held_s))] if result.held_s else []),
         ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
         ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
         ("cut (ms)", parts),

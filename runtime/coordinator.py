@@ -13,7 +13,7 @@ from typing import Protocol, assert_never
 
 from runtime import machine
 from runtime.engine import Engine, Shadow
-from runtime.errors import EngineLostError, JournalError, SwitchError
+from runtime.errors import JournalError, RuntimeFault, SwitchError
 from runtime.machine import Event, Operation, State, SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import Router
@@ -169,10 +169,10 @@ class _Switch:
             return await self._command(self.shadow, operation)
         except SwitchError as problem:
             return machine.Failed(problem.reason, problem.detail)
-        except EngineLostError as problem:
-            return machine.Failed(Reason.ENGINE_LOST, str(problem))
         except JournalError as problem:
             return machine.Failed(Reason.JOURNAL_FAILED, str(problem))
+        except RuntimeFault as problem:  # the engine's own word all the same
+            return machine.Failed(Reason.ENGINE_LOST, str(problem))
 
     async def _write(self, phase: Phase) -> Event:
         if phase is Phase.CUTTING:
@@ -209,11 +209,10 @@ class _Switch:
             self.operation.cancel()
         if self.shadow is None or self.state.is_finished:
             return
-        with contextlib.suppress(SwitchError, EngineLostError):
-            if self.state.cut is not None:
-                await self.shadow.release()
-            elif self.state.can_abort:
-                await self.shadow.abort(Reason.CANCELLED)
+        # each does nothing where the other is due, and of a cut without an answer only the engine knows which
+        for give_back in (self.shadow.release(), self.shadow.abort(Reason.CANCELLED)):
+            with contextlib.suppress(RuntimeFault):
+                await give_back
 
     def _progress(self) -> Progress:
         state = self.state
@@ -239,6 +238,7 @@ class _Switch:
             prepare_s=state.warming_s + state.syncing_s,
             warming_s=state.warming_s,
             syncing_s=state.syncing_s,
+            held_s=state.lag.held_s,
             bytes_before=state.lag.copied_bytes,
         )
         if cut is None:

@@ -113,6 +113,8 @@ class Lag:
     """Copied so far."""
     stop_s: float = 0.0
     """For how long requests will stand still in the cut, where that is more than its last patch."""
+    held_s: float = 0.0
+    """For how long new requests were not admitted so far, so that copying could catch up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,17 @@ class EngineStats:
     """Tokens of requests that started since the engine did, where it tells."""
     prefix_cache_hits: int = 0
     """Those of them whose KV was in the cache."""
+
+
+class EngineState(StrEnum):
+    """Whether an engine can serve now."""
+
+    SERVING = "serving"
+    STALLED = "stalled"
+    """It makes no progress; it ends soon unless it does."""
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    """It could not be started again, and is tried again later; or it was closed."""
 
 
 class Shadow(Protocol):
@@ -191,6 +204,11 @@ class Engine(Protocol):
     @property
     def topology(self) -> Topology:
         """What it runs now."""
+        ...
+
+    @property
+    def state(self) -> EngineState:
+        """Whether it can serve now. Answers at once."""
         ...
 
     async def submit(self, request: Request) -> None:

@@ -1,11 +1,32 @@
-"""Time as this process's own loop lives it: what others have to answer in is counted in it."""
+"""Deadlines for other processes, and the clock they are counted by: time as this process's own loop lives it."""
 
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+from runtime.channel import Beat
 
 TURN_S = 0.25
 """Between two turns."""
+BEAT_S = 1.0
+"""Between two signs of life of a driver."""
+START_S = 60.0
+"""How long a new driver may take to its first sign of life: it imports torch or vLLM."""
+RESTART_PATIENCE_S = 10.0
+"""How long a call waits for a driver that is started anew."""
+STEADY_S, MOST_PAUSE_S = 60.0, 60.0
+"""After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
+MOST_PATIENCE_S = 3600
+"""Longer than any step takes."""
+
+
+def is_stopped(pid: int) -> bool:
+    """A signal or a debugger stopped it. Linux: reads /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
 
 
 class AwakeClock:
@@ -29,3 +50,65 @@ class AwakeClock:
         self._last_s = now_s
         self._next = self._loop.call_later(TURN_S, self._turn)
         self._on_turn()
+
+
+class Vigil:
+    """The service's watch over a driver process: one that gives no sign of life for too long is ended."""
+
+    def __init__(self, stall_after_s: float, lost_after_s: float, end: Callable[[str], None]) -> None:
+        """``end`` is called once, with why; the driver ends by itself when only its steps make no progress.
+
+        Raises:
+            ValueError: deadlines that end what is well, or that nobody would wait for.
+        """
+        if not 2 * BEAT_S <= stall_after_s < lost_after_s <= MOST_PATIENCE_S:
+            raise ValueError(
+                f"{2 * BEAT_S:g} <= stall_after_s {stall_after_s:g} < lost_after_s {lost_after_s:g} <= {MOST_PATIENCE_S} "
+                "does not hold: give seconds without progress"
+            )
+        self._stall_after_s, self._lost_after_s, self._end = stall_after_s, lost_after_s, end
+        self._clock = AwakeClock(self._turn)
+        self._heard_s = self._stalled_s = 0.0
+        self._has_begun = False
+
+    @property
+    def is_stalled(self) -> bool:
+        """It has served and now makes no progress."""
+        silent_s = self._clock.now_s - self._heard_s
+        return self._has_begun and max(silent_s, self._stalled_s) > self._stall_after_s
+
+    def hear(self, beat: Beat) -> None:
+        """It lives."""
+        self._has_begun, self._heard_s, self._stalled_s = True, self._clock.now_s, beat.stalled_s
+
+    def stop(self) -> None:
+        """It is gone, or nobody's any more."""
+        self._clock.stop()
+
+    def _turn(self) -> None:
+        silent_s = self._clock.now_s - self._heard_s
+        if silent_s > (self._lost_after_s if self._has_begun else max(START_S, self._lost_after_s)):
+            self.stop()
+            self._end(f"its driver gave no sign of life for {silent_s:.0f} s and was ended")
+
+
+class Pauses:
+    """Before each start of a lost driver: none after a steady while, else twice the one before."""
+
+    def __init__(self) -> None:
+        self._since_s, self._num_losses = time.monotonic(), 0
+
+    def served(self) -> None:
+        """A driver serves from now on."""
+        self._since_s = time.monotonic()
+
+    def lost(self) -> None:
+        """It ended."""
+        if time.monotonic() - self._since_s > STEADY_S:
+            self._num_losses = 0
+
+    def next_s(self) -> float:
+        """How long to wait before the next start."""
+        pause_s = min(MOST_PAUSE_S, 2.0 ** (self._num_losses - 1)) if self._num_losses else 0.0
+        self._num_losses += 1
+        return pause_s

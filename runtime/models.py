@@ -13,13 +13,8 @@ from runtime.architectures import MIXTURES, architecture_of
 from runtime.errors import TopologyError, UnsupportedModelError
 
 BYTES_PER_VALUE: Mapping[str, float] = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "int4": 0.5,
-}
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5,
+}  # fmt: skip
 """Bytes one value takes in each numeric format (scales and zero points left out)."""
 
 FP8_KINDS = frozenset({"L40S", "L4", "H100", "H200", "RTX5090"})
@@ -485,6 +480,7 @@ class CutoverReport:
     """Planned to ready to cut: warming and syncing."""
     warming_s: float = 0.0
     syncing_s: float = 0.0
+    held_s: float = 0.0  # new requests were not admitted, so that copying could catch up
     bytes_before: int = 0
     """Bytes copied while serving."""
     bytes_inside: int = 0

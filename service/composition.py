@@ -9,7 +9,6 @@ from runtime.engine import Engine
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
-from service import engines
 from service.access.office import Access, open_access
 from service.deployment import Deployment
 from service.events import EventBus
@@ -20,7 +19,7 @@ from service.profiles import load_profiles
 from service.promises.active import Active
 from service.promises.office import Promises, keep_promises
 from service.promises.watch import Watch
-from service.restart import begin, close_unfinished
+from service.restart import begin, close_unfinished, start
 from service.serving import Kept, Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
@@ -69,8 +68,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         kept = Kept(store, events, Active(store, deployment))
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
-            beginning = begin(store, deployment, model)
-            engine = await engines.start(model, beginning.topology)
+            engine, beginning = await start(model, begin(store, deployment, model))
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)

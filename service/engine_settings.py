@@ -34,6 +34,10 @@ TORCH = {
     "copy_share": "copy_share",
     "beside_copy_share": "beside_copy_share",
     "stop_timeout_s": "stop_timeout_s",
+    "hold_back_s": "hold_back_s",
+    "stall_after_s": "stall_after_s",
+    "lost_after_s": "lost_after_s",
+    "load_after_s": "load_after_s",
     "standby": "num_standby",
     "prefix_caching": "prefix_caching",
 }
@@ -48,6 +52,9 @@ VLLM = {
     "drain_timeout_s": "drain_timeout_s",
     "standby": "num_standby",
     "spare": "spare",
+    "stall_after_s": "stall_after_s",
+    "lost_after_s": "lost_after_s",
+    "start_timeout_s": "start_timeout_s",
 }
 SWITCH = {
     key: key
@@ -199,6 +206,7 @@ def _in_bytes(key: str, value: JsonValue) -> JsonValue:
 
 
 def _torch(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> EngineSettings:
+    _refuse_impatience(source, at, EngineSettings())
     limited = _steps(source, (*at, "closing_step_tokens"))
     torch = _told(source, at, TORCH, limited)
     _refuse_no_shorter(
@@ -234,6 +242,7 @@ def _vllm(source: LocatedYaml, at: tuple[Key, ...]) -> VllmSettings:
     at_once, in_a_step = (_limited(source, at, option, key) for option, key in LIMITED.items())
     if isinstance(at_once[1], int) and isinstance(in_a_step[1], int):
         _refuse_more_sequences(source, at_once, in_a_step)
+    _refuse_impatience(source, at, VllmSettings())
     limits = {key: source.get(("limits", key)) for key in LIMITED.values()}
     return _told(source, at, VLLM, VllmSettings(**limits))
 
@@ -261,6 +270,18 @@ def _refuse_more_sequences(source: LocatedYaml, low: Said, high: Said) -> None:
 def _refuse_no_shorter(source: LocatedYaml, low: Said, high: Said, why: str) -> None:
     if low[1] >= high[1]:
         raise _contradiction(source, low, "has to be less than", high, why)
+
+
+def _refuse_impatience(
+    source: LocatedYaml, at: tuple[Key, ...], usual: EngineSettings | VllmSettings
+) -> None:
+    stalled, lost = ((*at, "stall_after_s"), (*at, "lost_after_s"))
+    _refuse_no_shorter(
+        source,
+        (stalled, source.get(stalled) or usual.stall_after_s),
+        (lost, source.get(lost) or usual.lost_after_s),
+        "an engine is not ready for a while before it counts as lost",
+    )
 
 
 def _contradiction(source: LocatedYaml, low: Said, relation: str, high: Said, why: str) -> DeploymentError:

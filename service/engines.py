@@ -8,6 +8,7 @@ from runtime.models import Topology, uniform
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.vllm_engine.launch import capabilities as of_vllm
 from service.models import ServedModel
+from service.settings import visible_gpus
 
 
 def capabilities(model: ServedModel) -> Capabilities | None:
@@ -27,7 +28,9 @@ async def start(model: ServedModel, topology: Topology) -> Engine:
         from runtime.vllm_engine.engine import VllmEngine
 
         named = {"served_model_name": model.name, **model.engine.vllm.options}
-        return await VllmEngine.start(*place, replace(model.engine.vllm, options=named))
+        return await VllmEngine.start(
+            *place, replace(model.engine.vllm, options=named, visible=visible_gpus())
+        )
     from runtime.torch_engine.engine import TorchEngine
 
     return await TorchEngine.start(*place, model.engine.torch)

@@ -73,7 +73,6 @@ from service.documents.promises import (
 )
 from service.documents.state import (
     Event,
-    Health,
     ModelsDocument,
     ProfilesDocument,
     StateDocument,
@@ -230,10 +229,6 @@ class FromFile:
         """As the protocol says."""
         served = self._deployment.model(model)
         return ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
-
-    def health(self) -> Health:
-        """Needs a service."""
-        self._refuse("nothing runs here")
 
     def me(self) -> MeDocument:
         """Needs a service."""

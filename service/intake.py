@@ -95,7 +95,7 @@ class Intake:
         return received_again(body, receive)
 
     def _refuse_when_stopping(self, method: str, path: str) -> None:
-        if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/healthz"):
+        if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/readyz"):
             return
         left_s = max(1, math.ceil(self._stops_at_s - time.monotonic()))
         raise Refusal(

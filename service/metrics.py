@@ -72,6 +72,7 @@ class Metrics:
         self._families = Families(self._registry)
         self._tenants: dict[str, TenantMetrics] = {}
         self.of("")
+        self._serving = self._gauge("intentctl_engine_serving", "1 while the engine can serve")
         self._running = self._gauge("intentctl_running_requests", "Requests in the batch")
         self._waiting = self._gauge("intentctl_waiting_requests", "Requests in the queue")
         self._free_blocks = self._gauge("intentctl_free_kv_blocks", "KV blocks not in use")
@@ -118,13 +119,15 @@ class Metrics:
                 seconds = getattr(report.timings, f"{part}_ms") / 1000
                 self._cut_s.labels(self._model, part).observe(seconds)
 
-    def render(self, stats: EngineStats) -> str:
-        """The text exposition, with the engine's present state."""
+    def render(self, stats: EngineStats | None) -> str:
+        """The text exposition, with the engine's present state; None: it cannot serve."""
+        self._serving.set(stats is not None)
+        is_told, stats = stats is not None, stats or EngineStats(0, 0, 0, 0)
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._free_blocks.set(stats.free_blocks)
         self._total_blocks.set(stats.total_blocks)
-        for name, counter in self._prefix_cache.items():
+        for name, counter in self._prefix_cache.items() if is_told else ():
             now, before = getattr(stats, name), self._counted[name]
             counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
             self._counted[name] = now

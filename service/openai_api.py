@@ -20,6 +20,7 @@ from runtime.errors import EngineLostError, OverloadedError, RequestError, Runti
 from runtime.router import Router
 from service.access.rights import Right
 from service.bodies import BoundedRoute, caller_of, needs
+from service.documents.problems import RETRY_AFTER_S, Code
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
 from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
@@ -258,7 +259,8 @@ def _handle_errors(app: FastAPI) -> None:
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
         status, kind = STATUS.get(type(error), (500, "server_error"))
         param = error.parameter if isinstance(error, ParameterError) else None
-        return JSONResponse(error_document(str(error), kind, param), status)
+        later = {"Retry-After": str(RETRY_AFTER_S[Code.ENGINE_LOST])} if status == 503 else None
+        return JSONResponse(error_document(str(error), kind, param), status, later)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

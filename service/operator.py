@@ -61,7 +61,7 @@ from service.documents.promises import (
     ReportDocument,
     ReportQuery,
 )
-from service.documents.state import Event, Health, ModelsDocument, ProfilesDocument, StateDocument
+from service.documents.state import Event, ModelsDocument, ProfilesDocument, StateDocument
 
 
 class Operator(Protocol):
@@ -174,10 +174,6 @@ class Operator(Protocol):
 
     def profiles(self, model: str | None = None) -> ProfilesDocument:
         """A model's sizes and the profile of each of its device kinds, as plans take them."""
-        ...
-
-    def health(self) -> Health:
-        """That the engine of every model runs."""
         ...
 
     def me(self) -> MeDocument:

@@ -4,7 +4,8 @@ import logging
 import time
 from dataclasses import dataclass
 
-from runtime.errors import TopologyError
+from runtime.engine import Engine
+from runtime.errors import RuntimeFault, TopologyError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.notation import parse_topology
 from service import engines
@@ -72,6 +73,24 @@ def begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning
     return Beginning(
         topology, f"generation {last.generation}, the last that a switch committed before the restart"
     )
+
+
+async def start(model: ServedModel, beginning: Beginning) -> tuple[Engine, Beginning]:
+    """The model's engine; if what an earlier switch committed does not come up, as the file says.
+
+    Raises:
+        RuntimeFault: it does not start as the file says.
+    """
+    first = engines.first(model)
+    try:
+        return await engines.start(model, beginning.topology), beginning
+    except RuntimeFault as error:
+        if beginning.topology == first:
+            raise
+        why = f"{beginning.topology}, which ran before the restart, does not come up: {error}"
+    log.warning("%s: the start of the deployment file serves: %s", model.name, why)
+    instead = Beginning(first, f"the start of the deployment file; {why}")
+    return await engines.start(model, first), instead
 
 
 def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:

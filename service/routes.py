@@ -1,6 +1,8 @@
 """The control API under /v1, health and metrics: an ``Operator`` over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -55,10 +57,11 @@ from service.documents.plans import (
     WishRequest,
 )
 from service.documents.problems import STATUS, Code, Problem
-from service.documents.state import Health, ModelsDocument, ProfilesDocument, StateDocument
+from service.documents.state import Health, ModelsDocument, ProfilesDocument, Readiness, StateDocument
 from service.metrics import merged
 from service.operator import Operator
 from service.repeatable import RepeatableRoute, needs_and_tells_a_secret
+from service.serving import ready
 
 
 def _operator(request: Request) -> Operator:
@@ -66,7 +69,7 @@ def _operator(request: Request) -> Operator:
     return cast("Operator", request.app.state.operator_for(request.scope["state"][CALLER]))
 
 
-def _parts(request: Request) -> Composition:
+async def _parts(request: Request) -> Composition:  # in the loop, whatever the thread pool does
     return cast("Composition", request.app.state.parts)
 
 
@@ -449,19 +452,23 @@ def verify_audit(
     return operator.verify_audit(head)
 
 
-@routes.get("/healthz", tags=["state"], responses=_refusals(Code.ENGINE_LOST, Code.STOPPING))
-def health(operator: Here) -> Health:
-    """Answers 200 while the engine of every model runs and the service is not stopping, a problem otherwise."""
-    return operator.health()
+@routes.get("/healthz", tags=["state"])
+async def health() -> Health:
+    """Answers 200 while the service lives, whatever its engines do."""
+    return Health()
+
+
+@routes.get("/readyz", tags=["state"], responses=_refusals(Code.ENGINE_LOST, Code.STOPPING))
+async def readiness(parts: Parts) -> Readiness:
+    """Each model's state; a problem (503) if none of them can serve, or the service is stopping."""
+    return ready(parts.servings)
 
 
 @routes.get("/metrics", tags=["state"], response_class=Response, openapi_extra=needs(Right.LOOK))
 async def metrics(parts: Parts) -> Response:
     """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
-    servings = parts.servings.values()
-    own = [serving.metrics.render(await serving.engine.stats()) for serving in servings]
-    theirs = [await serving.engine.exposition() for serving in servings]
-    return Response(merged([parts.clients.render(), *own, *theirs]), media_type=CONTENT_TYPE_LATEST)
+    texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))
+    return Response(merged([parts.clients.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 
 
 def _located(version: VersionDocument, response: Response) -> VersionDocument:

@@ -66,8 +66,6 @@ from service.documents.promises import (
 )
 from service.documents.state import (
     Event,
-    Health,
-    ModelHealth,
     ModelsDocument,
     StateDocument,
 )
@@ -348,14 +346,6 @@ class Served(FromFile):
     def topology(self, model: str | None = None) -> StateDocument:
         """As the protocol says."""
         return self._serving(model).state
-
-    def health(self) -> Health:
-        """As the protocol says."""
-        servings = self._parts.servings.items()
-        for _, serving in servings:
-            self._in_loop(serving.engine.stats())
-        shapes = tuple(ModelHealth(model=name, shape=one.engine.topology.shape) for name, one in servings)
-        return Health(status="ok", models=shapes)
 
     def _settled(self, intent_id: str) -> VersionDocument:
         return intents.settled(self._store, intent_id)

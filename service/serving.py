@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
@@ -11,8 +12,8 @@ from statistics import median
 from pydantic import JsonValue
 
 from runtime.coordinator import Coordinator
-from runtime.engine import Engine
-from runtime.errors import JournalError, SwitchError
+from runtime.engine import Engine, EngineState
+from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.gaps import Gaps
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
@@ -24,7 +25,7 @@ from service.documents.forms import Json
 from service.documents.operations import GapsDocument, OperationDocument
 from service.documents.plans import PlanDocument, TopologyDocument
 from service.documents.problems import Code
-from service.documents.state import NodeDocument, StateDocument, TokenCounts
+from service.documents.state import ModelReadiness, NodeDocument, Readiness, StateDocument, TokenCounts
 from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
@@ -35,6 +36,10 @@ from service.store import Store
 from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged, refuse_untimely
 
 log = logging.getLogger(__name__)
+
+
+STATS_S = 2.0
+"""How long metrics wait for an engine."""
 
 
 class StoreJournal:
@@ -222,6 +227,18 @@ class Serving:
         await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
         return cancelled
 
+    async def exposition(self) -> tuple[str, str]:
+        """The metrics of the service for this model, and the engine's own; without the engine's state if it does not tell."""
+        state = self.engine.state
+        try:
+            if state is not EngineState.SERVING:
+                raise EngineLostError(f"the engine is {state}")
+            async with asyncio.timeout(STATS_S):
+                stats, theirs = await self.engine.stats(), await self.engine.exposition()
+        except (TimeoutError, RuntimeFault):
+            return self.metrics.render(None), ""
+        return self.metrics.render(stats), theirs
+
     async def settled(self) -> None:
         """Return when no switch is under way."""
         if self._switch is not None:
@@ -311,3 +328,19 @@ def gaps_document(gaps: Gaps | None) -> GapsDocument | None:
         max_ms=max(waits_ms),
         usual_ms=median(gaps.usual_s) * 1000 if gaps.usual_s else None,
     )
+
+
+def ready(servings: Mapping[str, Serving]) -> Readiness:
+    """Each model's state. Answers at once.
+
+    Raises:
+        RefusedError: none can serve.
+    """
+    models = tuple(
+        ModelReadiness(model=name, state=one.engine.state, shape=one.engine.topology.shape)
+        for name, one in servings.items()
+    )
+    if all(model.state is not EngineState.SERVING for model in models):
+        told = ", ".join(f"{model.model} is {model.state}" for model in models)
+        raise RefusedError(Code.ENGINE_LOST, f"no model can serve: {told}; see the service's log")
+    return Readiness(models=models)

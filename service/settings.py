@@ -89,3 +89,8 @@ def llm_settings(endpoint: LlmEndpoint, settings: Settings, own_key: str = "none
     if endpoint.base_url is None:
         key = own_key
     return LlmSettings(endpoint.base_url or settings.inference_url, endpoint.model, key, endpoint.timeout_s)
+
+
+def visible_gpus() -> str:
+    """What this process may see of its machine's GPUs; empty: all of them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")

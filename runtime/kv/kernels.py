@@ -80,7 +80,9 @@ def attend(
         there = position < end
         block = tl.load(tables + table + position // BLOCK_SIZE, mask=there, other=0)
         chunk = tl.load(chunks + head * num_chunks + block // CHUNK_BLOCKS, mask=there, other=0).to(q.dtype)
-        chunk = tl.multiple_of(chunk, 16)  # what a table holds has no known alignment: 2 bytes would be loaded at a time
+        chunk = tl.multiple_of(
+            chunk, 16
+        )  # what a table holds has no known alignment: 2 bytes would be loaded at a time
         slot = ((block % CHUNK_BLOCKS) * 2 * STACK + layer) * BLOCK_SIZE + position % BLOCK_SIZE
         keys = chunk[:, None] + slot[:, None] * DIM + value[None, :]
         held = there[:, None] & (value < DIM)[None, :]  # what lies past the end may be NaN

@@ -16,7 +16,7 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
-from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology
+from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology, uniform
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.lineup import Lineup
@@ -227,6 +227,20 @@ class Capacity:
                 f"{num_blocks} KV blocks: {active.shape} holds {held - SCRATCH}, {most} are reserved, and a request "
                 f"that runs or waits may come to need {least}",
             )
+
+
+def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
+    """KV blocks when the deployment says none: half of what one device alone could hold.
+
+    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
+    what its topology holds. At most 8,192 blocks.
+    """
+    stage = topology.stages[0]
+    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
+    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(
+        topology, model, cluster, block_size
+    )
+    return min(most // 2, 8192)
 
 
 def refuse_start(

@@ -1,7 +1,6 @@
 """The driver's workers: forked on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
-import contextlib
 import functools
 import itertools
 import os
@@ -10,13 +9,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from runtime.channel import AsyncChannel, encode
 from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
+from runtime.liveness import is_stopped
 from runtime.models import Reason
 from runtime.torch_engine.messages import (
     Copy,
@@ -203,7 +202,7 @@ class Crew:
 
     def stopped(self, devices: Iterable[int]) -> list[int]:
         """Those whose worker was stopped by a signal or a debugger."""
-        return [device for device in devices if device in self.pids and _is_stopped(self.pids[device])]
+        return [device for device in devices if device in self.pids and is_stopped(self.pids[device])]
 
     def _fork(self, device: int) -> None:
         ours, theirs = socket.socketpair()
@@ -258,12 +257,6 @@ class Crew:
         reaping = threading.Thread(target=os.waitpid, args=(pid, 0), daemon=True)
         reaping.start()
         return reaping
-
-
-def _is_stopped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "Tt"
-    return False
 
 
 def _slice_of(

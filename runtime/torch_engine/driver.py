@@ -8,6 +8,7 @@ Run as ``python -m runtime.torch_engine.driver FD`` by ``TorchEngine``; the sock
 
 import asyncio
 import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -16,21 +17,19 @@ import socket
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from runtime import footprint
-from runtime.awake import AwakeClock
-from runtime.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
+from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
 from runtime.errors import RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
-from runtime.models import Cluster, ModelSpec, Reason, Topology, uniform
-from runtime.torch_engine.capacity import Capacity, refuse_start
+from runtime.models import Reason, Topology
+from runtime.torch_engine.capacity import Capacity, default_blocks, refuse_start
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.crew import Crew
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
@@ -51,41 +50,13 @@ from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.standby import Standby
 from runtime.torch_engine.streaming import StreamingSwitch
 from runtime.torch_engine.switch import Switch
+from runtime.torch_engine.watchdog import Watchdog
 from runtime.torch_engine.worker import WorkerConfig
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher, Vocabulary
 
 log = logging.getLogger(__name__)
-
-
-_BEAT_S = 1.0
-"""Between two signs of life to the service."""
-_STEPS, _FORGETS = 5.0, 0.99
-"""A step may take as many times the slowest one, which is forgotten slowly."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """A first step of a lineup that is waited for."""
-
-    lineup: Lineup
-    done: asyncio.Future[None]
-    since_s: float
-
-
-def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
-    """KV blocks when the deployment says none: half of what one device alone could hold.
-
-    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
-    what its topology holds. At most 8,192 blocks.
-    """
-    stage = topology.stages[0]
-    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
-    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(
-        topology, model, cluster, block_size
-    )
-    return min(most // 2, 8192)
 
 
 class Driver:
@@ -99,9 +70,7 @@ class Driver:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
-        self._batches: dict[int, list[Chunk]] = {}
-        self._probes: dict[int, _Probe] = {}
-        self._progress_s = self._slowest_s = self._beat_s = 0.0
+        self.batches: dict[int, list[Chunk]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
         self._fenced_s: float | None = None
@@ -109,7 +78,8 @@ class Driver:
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
-        self._coming_up: dict[int, Lineup] = {}
+        self.coming_up: dict[int, Lineup] = {}
+        """By generation, those that do not serve yet or are about to."""
         self._calls: set[asyncio.Task[None]] = set()
         self._vocabulary: asyncio.Future[Vocabulary] | None = None
         """Loaded for the first grammar."""
@@ -158,7 +128,7 @@ class Driver:
         )
         self.capacity = Capacity(self)
         self.crew = Crew(self.worker_config(config), self._worker_said, self._worker_lost)
-        self._clock = AwakeClock(self._turn)
+        self._watch = Watchdog(self, self._service.send)
         self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
         began_s = time.perf_counter()
@@ -184,59 +154,18 @@ class Driver:
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
         limits = BatchLimits(self.settings.max_batch_tokens, self.settings.max_running)
-        lineup = self._coming_up[self._generation] = Lineup(self._generation, topology, self.model, limits)
+        lineup = self.coming_up[self._generation] = Lineup(self._generation, topology, self.model, limits)
         return lineup
 
     async def probe(self, lineup: Lineup) -> None:
-        """Run one token through every rank of a lineup."""
+        """Run one token through every rank of a lineup.
+
+        Raises:
+            SwitchError: it does not come back.
+        """
         self._batch_id += 1
-        done = asyncio.get_running_loop().create_future()
-        self._probes[self._batch_id] = _Probe(lineup, done, self._clock.now_s)
         self.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
-        await done
-
-    # --- deadlines -----------------------------------------------------------------------------------------------
-
-    def _turn(self) -> None:
-        """Act on what makes no progress: a step ends the engine, anything of a target its switch."""
-        now_s, settings = self._clock.now_s, self.settings
-        least_s = _STEPS * self._slowest_s
-        stalled_s = now_s - self._progress_s if self._batches else 0.0
-        if stalled_s > max(settings.lost_after_s, least_s):
-            self.fail(Fatal(Reason.RANK_LOST, self._no_progress(self.active, stalled_s)))
-        for batch_id, probe in list(self._probes.items()):
-            if now_s - probe.since_s > max(settings.stall_after_s, least_s):
-                del self._probes[batch_id]
-                self._give_up(probe, now_s)
-        for lineup in list(self._coming_up.values()):
-            if lineup.is_stuck(now_s, settings.load_after_s):
-                late = f"no layer was loaded for {settings.load_after_s:g} s"
-                self._lose_incoming(lineup, SwitchError(Reason.LOAD_FAILED, late))
-        self.crew.turn(now_s, max(settings.lost_after_s, least_s))
-        if now_s - self._beat_s >= _BEAT_S and not self._fenced:
-            self._beat_s = now_s
-            self._service.send(Beat(stalled_s))
-
-    def _give_up(self, probe: "_Probe", now_s: float) -> None:
-        lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.lineup, now_s - probe.since_s))
-        hung = set(probe.lineup.hung(self.crew))
-        self._lose_incoming(probe.lineup, lost)  # ranks that wait for the hung one go on
-        if not probe.done.done():
-            probe.done.set_exception(lost)
-        for device in hung.difference(self.active.topology.devices):
-            self.crew.lose(device, "hung and was ended")
-
-    def _no_progress(self, lineup: Lineup, seconds: float) -> str:
-        hung = lineup.hung(self.crew)
-        who = f"the worker on device {hung[0]} hangs" if len(hung) == 1 else f"of devices {hung} one hangs"
-        return f"no step of {lineup.topology} ended for {seconds:.0f} s: {who}"
-
-    def _progressed(self) -> None:
-        """A step ended, or the first one begins."""
-        now_s = self._clock.now_s
-        if self._batches:
-            self._slowest_s = max(now_s - self._progress_s, _FORGETS * self._slowest_s)
-        self._progress_s = now_s
+        await self._watch.probe(self._batch_id, lineup)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -245,14 +174,13 @@ class Driver:
         if self.capacity.is_owing:
             self._spawn(self.capacity.give_back())
         stages = self.active.topology.pp_size
-        while not self._fenced and len(self._batches) < stages:
+        while not self._fenced and len(self.batches) < stages:
             chunks = self.scheduler.next_batch(self._token_budget(), stages)
             if not chunks:
                 return
             self._batch_id += 1
-            if not self._batches:
-                self._progressed()
-            self._batches[self._batch_id] = chunks
+            self._watch.stepped(is_first=not self.batches)
+            self.batches[self._batch_id] = chunks
             self.crew.broadcast(self.active.topology.devices, self._run(chunks))
 
     def _token_budget(self) -> int:
@@ -272,17 +200,15 @@ class Driver:
         return Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
 
     def _ran(self, ran: Ran) -> None:
-        if probe := self._probes.pop(ran.batch_id, None):
-            if not probe.done.done():
-                probe.done.set_result(None)
+        if self._watch.probed(ran.batch_id):
             return
-        self._progressed()
+        self._watch.stepped(is_first=False)
         if self._fenced and self._fenced_s is None:
             self._fenced_s = time.perf_counter()
-        tokens = self.scheduler.complete(self._batches.pop(ran.batch_id), ran.sampled)
+        tokens = self.scheduler.complete(self.batches.pop(ran.batch_id), ran.sampled)
         self.schedule()
         self.emit(tokens)
-        if not self._batches:
+        if not self.batches:
             self._drained.set()
         if self._first_step and not self._first_step.done():
             self._first_step.set_result(None)
@@ -305,7 +231,7 @@ class Driver:
         """
         self._fenced, self._fenced_s = True, None
         self._drained.clear()
-        if not self._batches:
+        if not self.batches:
             self._fenced_s = time.perf_counter()
             self._drained.set()
         await self._drained.wait()
@@ -325,7 +251,7 @@ class Driver:
         self._first_step = asyncio.get_running_loop().create_future()
         self.schedule()
         self.emit([])
-        if not self._batches:
+        if not self.batches:
             self._first_step.set_result(None)
         return self._first_step
 
@@ -335,14 +261,15 @@ class Driver:
         match event:
             case Ran():
                 self._ran(event)
-            case Loading(generation) if lineup := self._coming_up.get(generation):
-                lineup.heard_s = self._clock.now_s
-            case Loaded(generation) if lineup := self._coming_up.get(generation):
+            case Loading(generation) if lineup := self.coming_up.get(generation):
+                lineup.heard_s = self._watch.now_s
+            case Loaded(generation) if lineup := self.coming_up.get(generation):
                 lineup.loaded(device)
-            case LoadFailed(generation, detail) if lineup := self._coming_up.get(generation):
-                self._lose_incoming(lineup, load_failed(device, detail))
+            case LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
+                self.lose_incoming(lineup, load_failed(device, detail))
 
-    def _lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+    def lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+        """What is coming up will not: its switch ends, or the start fails."""
         if self._switch and self._switch.target is lineup:
             self._switch.lose(error)
         else:
@@ -374,11 +301,10 @@ class Driver:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, RuntimeFault):
             log.warning("something beside the steps failed: %s", error)
-        else:
+        elif error is not None:
             self._broke(error)
 
     def _broke(self, error: BaseException) -> None:
@@ -503,7 +429,8 @@ class Driver:
         found: dict[tuple[str, int, Piece], str] = {}
         for device in self.active.topology.devices:
             pieces = tuple(sorted(self.active.pieces(device)))
-            read = await self._digests_of(device, pieces, tuple({*wanted.values()}))
+            asked = functools.partial(Digest, pieces=pieces, blocks=tuple({*wanted.values()}))
+            read = await self.crew.order(device, asked)
             found.update(
                 {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
             )
@@ -519,17 +446,9 @@ class Driver:
             if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
         }
 
-    async def _digests_of(
-        self, device: int, pieces: tuple[Piece, ...], blocks: tuple[tuple[int, int], ...]
-    ) -> dict[tuple[int, int, Piece], str]:
-        found: dict[tuple[int, int, Piece], str] = await self.crew.order(
-            device, lambda n: Digest(n, pieces, blocks)
-        )
-        return found
-
     def forget(self, switch: Switch) -> None:
         """A switch is over and cleaned up."""
-        self._coming_up.pop(switch.target.generation, None)
+        self.coming_up.pop(switch.target.generation, None)
         if self._switch is switch:
             self._switch = None
             self.schedule()
@@ -568,7 +487,6 @@ async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
     driver = driver_class(sock)
     asyncio.get_running_loop().set_exception_handler(driver.heard_of)
     await asyncio.Event().wait()
-    del driver
 
 
 def main(driver_class: type[Driver] = Driver) -> None:

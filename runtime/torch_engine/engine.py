@@ -5,6 +5,9 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import os
+import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -14,9 +17,10 @@ from typing import Any
 
 from runtime import footprint
 from runtime.capabilities import Capabilities
-from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
-from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
-from runtime.errors import EngineLostError, RuntimeFault, SwitchError, TopologyError
+from runtime.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
+from runtime.engine import Cut, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
+from runtime.errors import EngineLostError, EngineStartError, RuntimeFault, SwitchError, TopologyError
+from runtime.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
 from runtime.torch_engine.messages import (
     DriverConfig,
@@ -27,6 +31,9 @@ from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.places import precision_of
 
 log = logging.getLogger(__name__)
+
+END_S = 5.0
+"""How long a driver may take to end, before it is killed; and then to be gone."""
 
 
 class TorchEngine:
@@ -48,7 +55,8 @@ class TorchEngine:
         self._fatal: Fatal | None = None
         self._restart: asyncio.Task[None] | None = None
         self._down: EngineLostError | None = None
-        """Why there will be no driver any more."""
+        """Why no driver serves; one that could not be started is tried again, unless the engine was closed."""
+        self._pauses = Pauses()
 
     @classmethod
     async def start(
@@ -57,8 +65,12 @@ class TorchEngine:
         """Start a driver on a checkpoint folder and wait until it serves.
 
         Raises:
+            EngineStartError: this machine is no x86-64.
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
         """
+        if platform.machine() not in {"x86_64", "AMD64"}:
+            relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
+            raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
         engine = cls(DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
         try:
@@ -84,6 +96,15 @@ class TorchEngine:
         return self._topology
 
     @property
+    def state(self) -> EngineState:
+        """Whether it can serve now; see the protocol."""
+        if self._down:
+            return EngineState.FAILED
+        if self._restart:
+            return EngineState.RESTARTING
+        return EngineState.STALLED if self._vigil.is_stalled else EngineState.SERVING
+
+    @property
     def driver_pid(self) -> int:
         """Process id of the driver."""
         return self._process.pid
@@ -93,7 +114,7 @@ class TorchEngine:
         self._live[request.request_id] = (request.epoch, 0)
         try:
             await self._call("submit", request)
-        except RuntimeFault:
+        except BaseException:  # cancelled before a driver had it, too
             self._live.pop(request.request_id, None)
             raise
 
@@ -148,9 +169,10 @@ class TorchEngine:
         self._down = EngineLostError("the engine was closed")
         if self._restart:
             self._restart.cancel()
+        self._vigil.stop()
         self._channel.close()
         self._ready.cancel()
-        await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(_end, self._process, END_S)
         self._fail_calls(self._down)
         self._outputs.put_nowait(None)
 
@@ -163,8 +185,16 @@ class TorchEngine:
         theirs.close()
         self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
         self._channel = AsyncChannel(ours, self._hear, self._lost)
+        settings = self._config.settings
+        self._vigil = Vigil(settings.stall_after_s, settings.lost_after_s, self._kill)
         self._channel.send(self._config)
         self._started = await self._ready
+        self._pauses.served()
+
+    def _kill(self, why: str) -> None:
+        """End a driver that hangs: it cannot end by itself."""
+        self._fatal = Fatal(Reason.ENGINE_LOST, why)
+        _kill_group(self._process)
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -174,7 +204,10 @@ class TorchEngine:
             case Reply(call_id, value, error):
                 self._settle(call_id, value, error)
             case Started() if not self._ready.done():
+                self._vigil.hear(Beat())
                 self._ready.set_result(message)
+            case Beat():
+                self._vigil.hear(message)
             case Fatal():
                 self._fatal = message
 
@@ -207,33 +240,56 @@ class TorchEngine:
 
     def _lost(self) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
-        self._process.wait()
-        fatal = self._fatal or Fatal(
-            Reason.ENGINE_LOST, f"the driver ended with status {self._process.returncode}"
-        )
+        self._vigil.stop()
+        live, self._live = self._live, {}
+        calls, self._calls = self._calls, {}
+        if self._ready.done():
+            self._restart = asyncio.create_task(self._replace(live, calls))
+        else:
+            self._burial = asyncio.create_task(self._say_why_not(calls))
+
+    async def _end_of_driver(self) -> Fatal:
+        """Why the driver is gone, once it is."""
+        status = await asyncio.to_thread(_end, self._process, 0.0)
+        fatal = self._fatal or Fatal(Reason.ENGINE_LOST, f"the driver ended with status {status}")
         self._fatal = None
+        return fatal
+
+    async def _say_why_not(self, calls: "_Calls") -> None:
+        fatal = await self._end_of_driver()
         if not self._ready.done():
             self._ready.set_exception(fatal.error or EngineLostError(f"{fatal.reason}: {fatal.detail}"))
-            self._fail_calls(EngineLostError(f"the engine could not start: {fatal.detail}"))
-            return
-        detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+        _fail(calls, EngineLostError(f"the engine could not start: {fatal.detail}"))
+
+    async def _replace(self, live: dict[str, tuple[int, int]], calls: "_Calls") -> None:
+        """End what the lost driver served, and start another with the topology that ran last, until one serves."""
+        lost, topology = await self._end_of_driver(), self._topology
+        detail = f"{lost.reason}: {lost.detail}; send the request again"
         log.warning(
-            "%s: %s; %d requests lost, starting %s anew",
-            fatal.reason,
-            fatal.detail,
-            len(self._live),
-            self._topology,
+            "%s: %s; %d requests lost, starting %s anew", lost.reason, lost.detail, len(live), topology
         )
-        self._outputs.put_nowait(
-            [
-                Token(rid, epoch, index, None, finish=Finish.ERROR, detail=detail)
-                for rid, (epoch, index) in self._live.items()
-            ]
-        )
-        self._live.clear()
-        self._fail_calls(EngineLostError(detail))
-        self._config = dataclasses.replace(self._config, topology=self._topology, settings=self._fitting())
-        self._restart = asyncio.create_task(self._relaunch())
+        ended = [
+            Token(name, epoch, index, None, finish=Finish.ERROR, detail=detail)
+            for name, (epoch, index) in live.items()
+        ]
+        self._outputs.put_nowait(list(ended))
+        _fail(calls, EngineLostError(detail))
+        self._config = dataclasses.replace(self._config, topology=topology, settings=self._fitting())
+        self._pauses.lost()
+        while not await self._relaunched():
+            pass
+        self._restart = self._down = None
+
+    async def _relaunched(self) -> bool:
+        """Try once to start a driver, after a pause if drivers were lost one after the other."""
+        await asyncio.sleep(self._pauses.next_s())
+        try:
+            await self._launch()
+        except (RuntimeFault, OSError) as error:
+            self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
+            log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
+            return False
+        return True
 
     def _fitting(self) -> EngineSettings:
         """The settings with no more KV blocks than what ran last holds alone; the pool may have given way for it."""
@@ -243,32 +299,46 @@ class TorchEngine:
         held = footprint.blocks(self._topology, self.model, cluster, settings.block_size)
         return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
 
-    async def _relaunch(self) -> None:
-        """A driver with the topology that ran last; when it cannot start, nothing more will come."""
-        try:
-            await self._launch()
-        except (RuntimeFault, OSError) as error:
-            self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
-            log.error("%s", self._down)  # noqa: TRY400 - the message says it all
-            self._outputs.put_nowait(None)
-        finally:
-            self._restart = None
-
     def _fail_calls(self, error: EngineLostError) -> None:
         calls, self._calls = self._calls, {}
-        for future in calls.values():
-            if not future.done():
-                future.set_exception(error)
+        _fail(calls, error)
 
     async def _call(self, method: str, *arguments: Any) -> Any:
-        if self._restart:
-            await asyncio.wait({self._restart})
+        if self._restart and not self._down:
+            await asyncio.wait({self._restart}, timeout=RESTART_PATIENCE_S)
         if self._down:
             raise self._down
+        if self._restart:
+            raise EngineLostError("the engine is being started anew; try again in some seconds")
         call_id = next(self._call_ids)
         future = self._calls[call_id] = asyncio.get_running_loop().create_future()
         self._channel.send(Call(call_id, method, arguments))
         return await future
+
+
+_Calls = dict[int, asyncio.Future[Any]]
+
+
+def _fail(calls: _Calls, error: EngineLostError) -> None:
+    for future in calls.values():
+        if not future.done():
+            future.set_exception(error)
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: "subprocess.Popen[bytes]", patience_s: float) -> int | None:
+    """Wait for a driver, then kill it and its workers; its status, None if it is still there. Blocks."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s or 0.1)
+    if process.returncode is None:
+        _kill_group(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    return process.returncode
 
 
 def _precision(topology: Topology) -> str:
@@ -299,7 +369,7 @@ class TorchShadow:
         """Move every request to the target."""
         try:
             cut: Cut = await self._ask("cut", epoch, deadline_s)
-        except SwitchError:
+        except RuntimeFault:
             if self.moved is None:
                 raise
             # the engine died after the commit: what is started anew is the target, so there is no way back
@@ -316,8 +386,11 @@ class TorchShadow:
 
     async def abort(self, reason: Reason) -> None:
         """Clean up instead of a cut."""
-        with contextlib.suppress(SwitchError):
+        try:
             await self._ask("abort", reason)
+        except SwitchError as error:
+            if error.reason is not Reason.ENGINE_LOST:  # what it held went with it
+                raise
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         try:

@@ -37,7 +37,7 @@ class Lineup:
         self._pids: dict[int, int] = {}
         self._loading = set(topology.devices)
         self._asked = False
-        self.heard_s = 0.0
+        self.heard_s: float | None = None
         """When, by the awake clock, a layer of it was loaded last."""
         self._loaded = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -49,7 +49,7 @@ class Lineup:
 
     def is_stuck(self, now_s: float, patience_s: float) -> bool:
         """Roles were given, and none got a layer for so long."""
-        if not self._asked or self.is_loaded:
+        if self.heard_s is None or not self._asked or self.is_loaded:
             self.heard_s = now_s
         return now_s - self.heard_s > patience_s
 

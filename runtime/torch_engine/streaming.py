@@ -1,6 +1,7 @@
 """A switch where only one copy of the weights fits: requests stand still while layers move one after the other."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.channel import Fatal
@@ -10,7 +11,7 @@ from runtime.footprint import Transfer, transfer
 from runtime.models import LayerRange, Reason
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
-from runtime.torch_engine.crew import Order, WorkerLostError
+from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.lineup import Lineup
 from runtime.torch_engine.messages import Exchange
 from runtime.torch_engine.switch import Switch
@@ -93,13 +94,19 @@ class StreamingSwitch(Switch):
     async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         old, new = way
         for device in {*old.topology.devices, *new.topology.devices}:
-            await self._order(device, lambda number: Exchange(number, old.generation, new.generation, layers))
+            with self._needing(device, new):
+                await self._driver.crew.order(
+                    device, lambda number: Exchange(number, old.generation, new.generation, layers)
+                )
 
-    async def _order(self, device: int, make: Callable[[int], Order]) -> None:
+    @contextlib.contextmanager
+    def _needing(self, device: int, new: Lineup) -> Iterator[None]:
+        """A lost worker ends the switch; on the way back only those of the source are needed."""
         try:
-            await self._driver.crew.order(device, make)
+            yield
         except WorkerLostError as error:
-            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+            if new is not self._source or device in self._source.topology.devices:
+                raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
     async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         """Give back the KV memory of the old side."""
@@ -107,10 +114,8 @@ class StreamingSwitch(Switch):
         crew = self._driver.crew
         for device in old.topology.devices:
             gone = {piece for piece in old.pieces(device) - new.pieces(device) if piece.layer in layers}
-            try:
+            with self._needing(device, new):
                 await crew.give_back(device, gone, crew.all_blocks)
-            except WorkerLostError as error:
-                raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
     async def _retire_source(self) -> None:
         """It has no weights to stand by with."""

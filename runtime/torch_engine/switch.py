@@ -47,6 +47,8 @@ class Switch:
         self._copied_bytes = 0
         self._pace = Pace(self.copy_share, driver.settings.copy_slice_bytes // self._slot_bytes(max))
         self._passes = Passes()
+        self._held_s = 0.0
+        self._held_since_s: float | None = None
         self.is_closing = False
         """The cut is near: no step may take long, or it would delay the cut."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,8 +97,8 @@ class Switch:
         left = self._sync.lag(self._upcoming())
         self.is_closing = left <= _CLOSING_SLICES * self._pace.slots
         self._passes.measured(slots, left)
-        self._hold_back(not self._passes.is_gaining)
-        return Lag(left, left * self._slot_bytes(sum), self._copied_bytes)
+        self._hold_back(not self._passes.is_gaining and self._held_s < self._driver.settings.hold_back_s)
+        return Lag(left, left * self._slot_bytes(sum), self._copied_bytes, held_s=self._held_s)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
@@ -243,7 +245,10 @@ class Switch:
         return copied
 
     def _hold_back(self, is_held: bool) -> None:
-        """Start no new sequence while what runs is written faster than it is copied."""
+        """Start no new sequence while what runs is written faster than it is copied, and count for how long."""
+        now_s = time.monotonic()
+        self._held_s += now_s - self._held_since_s if self._held_since_s is not None else 0.0
+        self._held_since_s = now_s if is_held else None
         self._driver.scheduler.max_running = 0 if is_held else self._driver.settings.max_running
 
     def _call_off(self, error: SwitchError) -> None:

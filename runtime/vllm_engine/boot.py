@@ -29,6 +29,7 @@ from runtime.vllm_engine.hooks import VERSIONS, missing
 from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import DriverConfig, Preparation, Prepared, Started
 from runtime.vllm_engine.processes import end_group, group_pids, shared_memory_of
+from runtime.vllm_engine.pulse import Pulse, leave
 
 
 def installed_version() -> str:
@@ -97,7 +98,7 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     from runtime.vllm_engine.grammars import Grammars
 
     for name, value in config.environment.items():
-        os.environ.setdefault(name, value)
+        os.environ[name] = value
     _check_names(config, [field.name for field in fields(EngineArgs)])
     transfer = KVTransferConfig(
         kv_connector="KvConnector",
@@ -120,7 +121,7 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     core = llm.engine_core.engine_core
     vocab_size = core.vllm_config.model_config.get_vocab_size()
     Grammars(config.checkpoint, vocab_size).install(core.structured_output_manager)
-    driver = Driver(llm, channel)
+    driver = Driver(llm, channel, pids)
     rate = driver.probe()
     return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
 
@@ -157,7 +158,7 @@ def _check_names(config: DriverConfig, known: list[str]) -> None:
 def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
     def end() -> None:
         channel.send(Fatal(Reason.RANK_LOST, "a vLLM worker process ended"))
-        os._exit(1)
+        leave()
 
     return end
 
@@ -178,8 +179,11 @@ def main() -> None:
     os.register_at_fork(after_in_child=connection.close)
     channel, inbox = BlockingChannel(connection), queue.SimpleQueue[Any]()
     threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
+    preparation: Preparation = inbox.get()
+    pulse = Pulse(channel, preparation.lost_after_s, leave)
+    threading.Thread(target=pulse.run, daemon=True).start()
     try:
-        prepare(inbox.get())
+        prepare(preparation)
         channel.send(Prepared())
         driver, started = boot(inbox.get(), channel)
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
@@ -187,6 +191,7 @@ def main() -> None:
         channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))
         sys.exit(1)
     channel.send(started)
+    pulse.driver = driver
     try:
         driver.serve(inbox)
     except Exception as error:  # noqa: BLE001 - the same

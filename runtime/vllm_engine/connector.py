@@ -62,8 +62,8 @@ class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
         super().__init__(vllm_config, role, kv_cache_config)
         self.scheduler = SchedulerSide()
         self.worker: WorkerSide | None = None
-        self.pasts: dict[str, Past] = {}
-        """Where the model runner looks for those of new requests."""
+        self.pasts: dict[str, Past] | None = {}
+        """Where the model runner looks for those of new requests; None where it needs none."""
         self._pages: KvGeometry | str = "no KV cache"
         self._ack: Ack | None = None
 
@@ -84,7 +84,8 @@ class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         """Called before the runner hears of the step's new requests: their pasts are there then."""
-        self.pasts.update({past.request_id: past for past in kv_connector_metadata.pasts})
+        if self.pasts is not None:
+            self.pasts.update({past.request_id: past for past in kv_connector_metadata.pasts})
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:  # noqa: ARG002 - vLLM's signature
         """Load what this step is to load."""

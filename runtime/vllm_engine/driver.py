@@ -2,6 +2,7 @@
 
 import queue
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,8 @@ from runtime.vllm_engine.staging import StagingHandle
 
 PROBE_TOKENS = 64
 UNBOUNDED = 1 << 30
+HARMLESS = frozenset({"stats", "exposition", "digests"})
+"""Calls that change nothing: whatever fails in one, the engine goes on."""
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
 """What a session is while it computes an input; between two it waits for the next."""
 
@@ -52,7 +55,9 @@ class _Live:
 class Driver:
     """Serves one vLLM engine; ``call_*`` are what the service may ask for, always between two steps."""
 
-    def __init__(self, llm: Any, channel: BlockingChannel) -> None:
+    def __init__(self, llm: Any, channel: BlockingChannel, pids: tuple[int, ...] = ()) -> None:
+        """``pids`` are those of the workers, by rank."""
+        self.pids, self.turns, self.is_idle = pids, 0, True
         self._llm = llm
         self._core = llm.engine_core.engine_core
         self._scheduler = self._core.scheduler
@@ -65,11 +70,13 @@ class Driver:
     def serve(self, inbox: "queue.SimpleQueue[Any]") -> None:
         """Step while there is work, answer between steps."""
         while True:
+            self.is_idle = not self._has_work()
             try:
-                call = inbox.get(block=not self._has_work())
+                call = inbox.get(block=self.is_idle)
             except queue.Empty:
                 self._step()
             else:
+                self.is_idle = False
                 self._answer(call)
 
     def probe(self) -> float:
@@ -187,8 +194,12 @@ class Driver:
     def call_park(self, parkings: list[Parking]) -> None:
         """Take requests of the source in; they wait for their KV and for ``release``."""
         for parking in parkings:
-            self._connector.park(parking.request.request_id)
-            self._add(parking)
+            name = parking.request.request_id
+            self._connector.park(name)
+            try:
+                self._add(parking)
+            except ValueError:  # the source refuses it too, and its client hears that
+                self._connector.parked.pop(name, None)
 
     def call_follow(self, parkings: list[Parking]) -> None:
         """Begin to compute the KV of these requests here."""
@@ -291,6 +302,7 @@ class Driver:
     def _step(self, *, is_heard: bool = True) -> bool:
         """One step of vLLM; tells whether anything was said."""
         tokens = [said for output in self._llm.step() for said in self._tokens(output)]
+        self.turns += 1
         if tokens and is_heard:
             self._channel.send(Outputs(list(tokens)))
         return bool(tokens)
@@ -313,9 +325,9 @@ class Driver:
 
     def _add(self, parking: Parking) -> None:
         request, emitted = parking.request, parking.emitted
-        self._live[request.request_id] = _Live(request, request.epoch, len(emitted))
         wanted = core_request(request, request.prompt, request.sampling.max_tokens)
         self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
+        self._live[request.request_id] = _Live(request, request.epoch, len(emitted))
         if emitted:
             self._connector.extend(request.request_id, emitted)
 
@@ -397,8 +409,15 @@ class Driver:
     def _answer(self, call: Call) -> None:
         try:
             value = getattr(self, f"call_{call.method}")(*call.arguments)
+            self.turns += 1
         except RuntimeFault as error:
             self._channel.send(Reply(call.call_id, error=error))
+        except Exception as error:
+            if call.method not in HARMLESS:
+                raise
+            traceback.print_exc()
+            failed = RequestError(f"{call.method} failed: {type(error).__name__}: {error}")
+            self._channel.send(Reply(call.call_id, error=failed))
         else:
             self._channel.send(Reply(call.call_id, value))
 

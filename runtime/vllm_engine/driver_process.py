@@ -1,21 +1,27 @@
 """A driver process as the service sees it: its process group, its folder, and the channel to it."""
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runtime.channel import AsyncChannel
+from runtime.channel import AsyncChannel, Beat, Fatal
+from runtime.liveness import Vigil
+from runtime.models import Reason
 from runtime.vllm_engine.messages import Preparation, Prepared
 from runtime.vllm_engine.processes import end_group
 
 MODULE = "runtime.vllm_engine.boot"
 """What the process runs."""
+GONE_S = 10.0
+"""How long a killed process may take to be gone."""
 
 
 class DriverProcess:
@@ -31,6 +37,9 @@ class DriverProcess:
         self.on_end: Callable[[], None] = lambda: None
         """Called once, if it ends without having been ended."""
         self.is_prepared = False
+        self.fatal: Fatal | None = None
+        """Why it ends, if it or its watch said so."""
+        self._ending: threading.Thread | None = None
         ours, theirs = socket.socketpair()
         # vLLM names sockets and rendezvous files in the temporary folder: it gets one that is removed with it
         self.folder = Path(tempfile.mkdtemp(prefix="intentctl-vllm-", dir=_socket_folder()))
@@ -49,6 +58,7 @@ class DriverProcess:
             ours.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        self.vigil = Vigil(preparation.stall_after_s, preparation.lost_after_s, self._hung)
         self._channel = AsyncChannel(ours, self._hear, self._ended)
         self.send(preparation)
 
@@ -70,24 +80,42 @@ class DriverProcess:
 
     def kill(self, shared_memory: set[str]) -> None:
         """End its group, with these files in shared memory, as if it had ended by itself."""
-        end_group(self._process.pid, shared_memory)
+        # in a thread: the processes of the host are many, and the streams of other engines do not wait for them
+        self._ending = threading.Thread(target=end_group, args=(self.pid, shared_memory), daemon=True)
+        self._ending.start()
 
     def end(self, shared_memory: set[str]) -> None:
         """Hear nothing more of it, and end its group. Idempotent."""
+        self.vigil.stop()
         self._channel.close()
-        end_group(self._process.pid, shared_memory)
+        self.kill(shared_memory)
 
     async def close(self) -> None:
-        """Wait until an ended process is gone, and remove its folder. Idempotent."""
-        await asyncio.to_thread(self._process.wait)
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        """Wait until an ended process is gone, if it goes, and remove its folder. Idempotent."""
+        await asyncio.to_thread(self._bury)
+
+    def _bury(self) -> None:
+        if self._ending is not None:
+            self._ending.join(GONE_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GONE_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _hear(self, message: Any) -> None:
-        if isinstance(message, Prepared):
-            self.is_prepared = True
-        self.on_message(message)
+        if isinstance(message, Beat):
+            self.vigil.hear(message)
+        elif isinstance(message, Fatal):
+            self.fatal = message
+        else:
+            self.is_prepared = self.is_prepared or isinstance(message, Prepared)
+            self.on_message(message)
+
+    def _hung(self, why: str) -> None:
+        self.fatal = Fatal(Reason.ENGINE_LOST, why)
+        self.kill(set())
 
     def _ended(self) -> None:
+        self.vigil.stop()
         self.on_end()
 
 

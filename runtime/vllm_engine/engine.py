@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from runtime.capabilities import Capabilities
-from runtime.engine import EngineStats, Finish, Moved, Output, Request, Token
+from runtime.engine import EngineState, EngineStats, Finish, Moved, Output, Request, Token
 from runtime.errors import (
     CheckpointError,
     EngineLostError,
@@ -24,6 +24,7 @@ from runtime.errors import (
     UnsupportedModelError,
 )
 from runtime.footprint import weight_bytes
+from runtime.liveness import RESTART_PATIENCE_S, Pauses
 from runtime.models import Cluster, ModelSpec, Reason, Topology
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.driver_process import DriverProcess
@@ -75,9 +76,12 @@ class VllmEngine:
         """Cancelled while the gate was closed."""
         self._background: set[asyncio.Task[None]] = set()
         self._down: EngineLostError | None = None
+        """Why no engine serves; one that could not be started is tried again, unless this was closed."""
+        self._pauses = Pauses()
         self._surroundings = launch.surroundings(cluster, settings)
         # what vLLM learns of a device while it is imported holds for all of one kind
-        self._spare = Spare(self._surroundings) if settings.spare and len(cluster.kinds) == 1 else None
+        has_spare = settings.spare and len(cluster.kinds) == 1
+        self._spare = Spare(self._surroundings, settings) if has_spare else None
 
     @classmethod
     async def start(
@@ -97,7 +101,10 @@ class VllmEngine:
         if find_spec("vllm") is None:
             raise EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
         spec = _read_spec(checkpoint)
-        engine = cls(checkpoint, spec, cluster, settings or VllmSettings())
+        weights = max(weight_bytes(topology, spec).values())
+        engine = cls(
+            checkpoint, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights)
+        )
         engine._refuse_without_memory([topology])
         for instance in standby:
             engine._listen(instance)
@@ -115,6 +122,15 @@ class VllmEngine:
     def topology(self) -> Topology:
         """What serves now."""
         return self.active.topology
+
+    @property
+    def state(self) -> EngineState:
+        """Whether it can serve now; see the protocol."""
+        if self._down:
+            return EngineState.FAILED
+        if self._restart and not self._restart.done():
+            return EngineState.RESTARTING
+        return EngineState.STALLED if self.active.is_stalled else EngineState.SERVING
 
     @property
     def has_spare(self) -> bool:
@@ -197,10 +213,16 @@ class VllmEngine:
         Raises:
             EngineStartError: it cannot.
         """
+        options = launch.engine_options(self._checkpoint, topology, self.settings)
+        if not launch.is_cpu(self.cluster):
+            utilization = launch.utilization(
+                topology, self.cluster, weight_bytes(topology, self.model), self.settings
+            )
+            options = {"gpu_memory_utilization": utilization} | options
         config = DriverConfig(
             checkpoint=self._checkpoint,
-            options=launch.engine_options(self._checkpoint, topology, self.settings),
-            environment=launch.environment(topology),
+            options=options,
+            environment=launch.environment(topology, self.settings.visible),
             is_on_cpu=launch.is_cpu(self.cluster),
         )
         instance = await self._ordered(config, topology) or await self._fresh(config, topology)
@@ -216,7 +238,7 @@ class VllmEngine:
         self._open.set()
         cancelled, self._cancelled = self._cancelled, set()
         for request_id in cancelled:
-            self._background.add(asyncio.create_task(self.cancel(request_id)))
+            self._spawn(self.cancel(request_id))
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
@@ -260,18 +282,19 @@ class VllmEngine:
         if process is None:
             return None
         try:
-            return await Instance.start(config, topology, process)
+            return await Instance.start(config, topology, process, self.settings.start_timeout_s)
         except UntoldEndError as error:
             log.warning("the spare process was lost, the engine starts in a new one: %s", error)
             return None
 
     async def _fresh(self, config: DriverConfig, topology: Topology) -> Instance:
-        preparation = Preparation({**self._surroundings, **config.environment}, niceness=0)
+        settings, surroundings = self.settings, {**self._surroundings, **config.environment}
         try:
-            process = DriverProcess(preparation)
+            patience = settings.stall_after_s, settings.lost_after_s
+            process = DriverProcess(Preparation(surroundings, 0, *patience))
         except OSError as error:
             raise EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
-        return await Instance.start(config, topology, process)
+        return await Instance.start(config, topology, process, settings.start_timeout_s)
 
     def _begin_spare(self) -> None:
         """While nothing else is being started or moved, which it would slow down."""
@@ -290,12 +313,21 @@ class VllmEngine:
 
     def _serve(self, instance: Instance) -> None:
         self.active = instance
+        self._pauses.served()
         self.open_gate()
 
     async def _opened(self) -> None:
-        await self._open.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._open.wait(), 0.0 if self._down else RESTART_PATIENCE_S)
         if self._down:
             raise self._down
+        if not self._open.is_set():
+            raise EngineLostError("the vLLM engine is being started anew; try again in some seconds")
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _hear(self, instance: Instance, tokens: list[Token]) -> None:
         if self._shadow is not None and self._shadow.holds_back(instance, tokens):
@@ -322,18 +354,27 @@ class VllmEngine:
             self._open.clear()
             self._restart = asyncio.create_task(self._relaunch(instance))
         else:
-            self._background.add(asyncio.create_task(instance.close()))
+            self._spawn(instance.close())
 
     async def _relaunch(self, lost: Instance) -> None:
         await lost.close()
+        self._pauses.lost()
+        while not await self._relaunched(lost.topology):
+            pass
+        self._begin_spare()
+
+    async def _relaunched(self, topology: Topology) -> bool:
+        """Try once to start an engine, after a pause if engines were lost one after the other."""
+        await asyncio.sleep(self._pauses.next_s())
         try:
-            self._serve(await self.launch(lost.topology))
-            self._begin_spare()
+            instance = await self.launch(topology)
         except (RuntimeFault, OSError) as error:
             self._down = EngineLostError(f"the vLLM engine ended and could not be started again: {error}")
-            log.error("%s", self._down)  # noqa: TRY400 - the message says it all
-            self._open.set()
-            self._outputs.put_nowait(None)
+            log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
+            return False
+        self._down = None
+        self._serve(instance)
+        return True
 
     async def _make_room(self, target: Topology) -> None:
         """Check that the target fits beside what runs. Standby engines on its devices give way, the least recently used first.

@@ -31,6 +31,8 @@ class WorkerExtension:
         ):  # model runner V2 is given all tokens, and needs no state
             runner.requests = Requests()
             connector.pasts = runner.requests.pasts
+        else:
+            connector.pasts = None
         if runner.device.type == "cpu" and not get_pp_group().is_first_rank:
             runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
                 batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device

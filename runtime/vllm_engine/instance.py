@@ -37,13 +37,14 @@ class Instance:
         """Called once, if it ends without having been closed."""
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._ids = itertools.count()
-        self._fatal: Fatal | None = None
         self._gone: EngineLostError | None = None
         self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, config: DriverConfig, topology: Topology, process: DriverProcess) -> "Instance":
-        """Give a process its orders and wait until its engine serves. Cancelling ends it.
+    async def start(
+        cls, config: DriverConfig, topology: Topology, process: DriverProcess, patience_s: float
+    ) -> "Instance":
+        """Give a process its orders and wait until its engine serves, up to ``patience_s``. Cancelling ends it.
 
         Raises:
             EngineStartError: it cannot, and why; ``UntoldEndError`` where the process ended without saying why.
@@ -52,7 +53,13 @@ class Instance:
         process.on_message, process.on_end = instance._hear, instance._lost
         process.send(config)
         try:
-            instance.started = await instance._ready
+            async with asyncio.timeout(patience_s):
+                instance.started = await instance._ready
+        except TimeoutError:
+            words = instance._last_words("")
+            await instance.close()
+            late = f"vLLM did not start as {topology.shape} in {patience_s:g} s{words}; raise vllm.start_timeout_s"
+            raise EngineStartError(late) from None
         except BaseException:
             await instance.close()
             raise
@@ -67,6 +74,11 @@ class Instance:
     def is_gone(self) -> bool:
         """It ended, or was closed."""
         return self._gone is not None
+
+    @property
+    def is_stalled(self) -> bool:
+        """It makes no progress."""
+        return self.process.vigil.is_stalled
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Ask the driver; it answers between two steps.
@@ -100,12 +112,10 @@ class Instance:
                 _settle(self._calls.pop(call_id), value, error)
             case Started() if not self._ready.done():
                 self._ready.set_result(message)
-            case Fatal():
-                self._fatal = message
 
     def _lost(self) -> None:
         """The driver is gone, and nobody asked it to go."""
-        fatal = self._fatal or Fatal(Reason.ENGINE_LOST, "its driver process ended")
+        fatal = self.process.fatal or Fatal(Reason.ENGINE_LOST, "its driver process ended")
         detail = (
             f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words(fatal.detail)}"
         )
@@ -119,7 +129,7 @@ class Instance:
         """Why it did not start; the cause of a worker's failure is only in its log."""
         words = self._last_words(fatal.detail)
         if fatal.error is None or (words and "root cause" in str(fatal.error)):
-            kind = EngineStartError if self._fatal else UntoldEndError
+            kind = EngineStartError if self.process.fatal else UntoldEndError
             return kind(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
         return fatal.error
 

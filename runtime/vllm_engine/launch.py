@@ -1,6 +1,8 @@
 """From a topology to the options a vLLM engine is started with. Pure."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,12 @@ OURS = frozenset(
     }
 )  # fmt: skip
 """Options that follow from the topology or that the switch needs."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+OVERHEAD_BYTES = 2 << 30
+"""On a GPU, of an engine beside weights and KV: context, workspaces, captured graphs, activations of a step."""
+CPU_BYTES = 1 << 30
+"""KV cache of a worker on a CPU, and staging memory."""
+LEAST_BYTES = 64 << 20
 LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
 """Option to the limit of a deployment that it is, where the options do not say it."""
 
@@ -96,12 +104,60 @@ def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
     return chosen
 
 
-def environment(topology: Topology) -> dict[str, str]:
-    """Variables that depend on the topology, where the operator has not set them; vLLM reads them when it has its options."""
+def environment(topology: Topology, visible: str) -> dict[str, str]:
+    """Variables that follow from the topology; vLLM reads them when it has its options.
+
+    ``visible`` is what the service itself may see of its machine's devices (its ``CUDA_VISIBLE_DEVICES``): the inventory
+    counts those, and an engine gets some of them.
+
+    Raises:
+        SwitchError: the topology has devices that are not among them.
+    """
     chosen = {"VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages)}
     if topology.stages[0].kind.lower() != "cpu":
-        chosen["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, topology.devices))
+        chosen[VISIBLE] = ",".join(_visible(device, visible) for device in topology.devices)
     return chosen
+
+
+def _visible(device: int, visible: str) -> str:
+    names = [name.strip() for name in visible.split(",")] if visible else []
+    if names and device >= len(names):
+        what = (
+            f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} is planned"
+        )
+        raise SwitchError(Reason.UNSUPPORTED, f"{what}; show it all of the inventory")
+    return names[device] if names else str(device)
+
+
+def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights: int) -> VllmSettings:
+    """Settings with all sizes said. On GPUs they follow from the smallest device's memory; ``weights`` are a device's bytes.
+
+    A quarter of a device for KV leaves room for the weights of two engines side by side.
+    """
+    memory = min(cluster.gpu(device).memory_bytes for device in topology.devices)
+    spare, on_cpu = memory - weights - OVERHEAD_BYTES, is_cpu(cluster)
+    kv_cache = settings.kv_cache_bytes or (CPU_BYTES if on_cpu else max(LEAST_BYTES, min(memory // 4, spare)))
+    staging = CPU_BYTES if on_cpu else kv_cache * len(topology.devices)
+    return replace(
+        settings,
+        kv_cache_bytes=kv_cache,
+        staging_bytes=settings.staging_bytes or staging,
+        slice_bytes=settings.slice_bytes or (CPU_BYTES // 256 if on_cpu else memory // 1000),
+    )
+
+
+def utilization(
+    topology: Topology, cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings
+) -> float:
+    """The part of a device's memory that vLLM wants free before it starts: what this engine asks for, not its default of 0.92.
+
+    With ``kv_cache_memory_bytes`` given, vLLM uses it for nothing else.
+    """
+    asked = (
+        (weights[device] + settings.kv_cache_bytes + OVERHEAD_BYTES) / cluster.gpu(device).memory_bytes
+        for device in topology.devices
+    )
+    return min(1.0, math.ceil(max(asked) * 100) / 100)
 
 
 def refuse_without_memory(
@@ -114,7 +170,8 @@ def refuse_without_memory(
     """
     for device in sorted({device for topology in topologies for device in topology.devices}):
         engines = sum(device in topology.devices for topology in topologies)
-        needed = weights[device] + engines * settings.kv_cache_bytes
+        beside = 0 if is_cpu(cluster) else OVERHEAD_BYTES
+        needed = weights[device] + engines * (settings.kv_cache_bytes + beside)
         has = cluster.gpu(device).memory_bytes
         if needed > has:
             who = "one vLLM engine needs" if engines == 1 else f"{engines} vLLM engines side by side need"

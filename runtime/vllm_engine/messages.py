@@ -17,6 +17,9 @@ class Preparation:
     """Set before vLLM is imported, where the operator has not."""
     niceness: int
     """Of the import, above that of the service; the engine has the service's own."""
+    stall_after_s: float
+    lost_after_s: float
+    """Without progress for so long its engine ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class DriverConfig:
     options: Mapping[str, Any]
     """vLLM's engine options, ours and the deployment's."""
     environment: Mapping[str, str]
-    """What depends on the topology, set before vLLM reads it, where the operator has not."""
+    """What follows from the topology, set before vLLM reads it."""
     is_on_cpu: bool
 
 

@@ -23,14 +23,16 @@ class VllmSettings:
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """vLLM's own engine options by their Python names, passed through unread."""
-    kv_cache_bytes: int = 1 << 30
-    """KV cache of each worker. Two engines stand side by side during a switch, so it counts twice then."""
-    staging_bytes: int = 1 << 30
-    """Bound on the shared memory that KV is copied through during a switch."""
-    slice_bytes: int = 4 << 20
-    """KV copied between two steps at most."""
+    kv_cache_bytes: int = 0
+    """KV cache of each worker; 0: a part of its device. Two engines stand side by side during a switch: it counts twice then."""
+    staging_bytes: int = 0
+    """Bound on the shared memory that KV is copied through during a switch; 0: as much as the KV caches."""
+    slice_bytes: int = 0
+    """KV copied between two steps at most; 0: a part of the device."""
     path: Literal["auto", "patch", "follow"] = "auto"
     """How requests come over; auto chooses for each."""
+    visible: str = ""
+    """What the service may see of its machine's GPUs, as ``CUDA_VISIBLE_DEVICES`` says; empty: all of them."""
     drain_tokens: int = 4
     """A request this close to its end stays where it is: it has ended before anything about it pays."""
     drain_timeout_s: float | None = None
@@ -45,3 +47,9 @@ class VllmSettings:
     """Engines kept warm after a switch away from them, so that the way back starts nothing."""
     spare: bool = True
     """A process that has imported vLLM waits for the next engine that is to be started."""
+    stall_after_s: float = 10.0
+    """Without progress for so long the engine counts as stalled."""
+    lost_after_s: float = 20.0
+    """Without progress for so long it counts as lost and is ended; more where steps take long."""
+    start_timeout_s: float = 900.0
+    """How long an engine may take from its first message to its first answer: load, compile, capture."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.messages import Preparation
+from runtime.vllm_engine.models import VllmSettings
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +20,10 @@ NICENESS = 19
 class Spare:
     """One process at a time, for engines on devices of one kind."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], settings: VllmSettings) -> None:
         """Begin nothing yet; ``environment`` is what vLLM reads while it is imported."""
-        self._preparation = Preparation(environment, NICENESS)
+        patience = settings.stall_after_s, settings.lost_after_s
+        self._preparation = Preparation(environment, NICENESS, *patience)
         self._process: DriverProcess | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._is_closed = False

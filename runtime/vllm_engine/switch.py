@@ -120,7 +120,7 @@ class VllmShadow:
 
     async def release(self) -> None:
         """Give the source up. Idempotent."""
-        if self._is_over:
+        if self._is_over or not self._is_committed:
             return
         self._is_over = True
         try:
@@ -131,7 +131,7 @@ class VllmShadow:
 
     async def abort(self, reason: Reason) -> None:  # noqa: ARG002 - the coordinator reports it
         """Give the target up. Idempotent."""
-        if self._is_over:
+        if self._is_over or self._is_committed:
             return
         self._is_over = True
         try:
@@ -339,9 +339,14 @@ class VllmShadow:
 
     async def _let_source_go(self, moved: tuple[str, ...]) -> None:
         """The moved requests' blocks on the source are free; those left to drain go on."""
-        with contextlib.suppress(EngineLostError):
-            await self._source.call("resume", moved)
-        with contextlib.suppress(EngineLostError):
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._source.call("resume", moved)
+        except TimeoutError:
+            self._source.kill()  # its streams have moved, but for those that were to drain
+        except EngineLostError:
+            pass
+        with contextlib.suppress(EngineLostError):  # who watches over the target ends it if it hangs
             await self._target.call("drop", tuple(self._told.keys() - set(moved)))
             await self._target.call("commit")
 

@@ -16,7 +16,7 @@ from service.access.keys import Key, Keyring, Wrong
 from service.access.rights import Role
 from service.refusals import INFERENCE, Headers, Message, Refusal
 
-OPEN = frozenset({"/healthz", "/openapi.json"})
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
 """What anybody may ask."""
 TENANT_HEADER = b"x-intentctl-tenant"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")

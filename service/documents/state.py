@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from runtime.engine import EngineState
 from runtime.models import Gpu, ModelSpec
 from selector.models import Profile
 from service.documents.approvals import ApprovalDocument
@@ -59,18 +60,24 @@ class ModelsDocument(Document):
     models: tuple[StateDocument, ...]
 
 
-class ModelHealth(Document):
-    """A model that is served, and as what."""
+class Health(Document):
+    """That the service lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ModelReadiness(Document):
+    """Whether a model can be served, and as what."""
 
     model: str
+    state: EngineState
     shape: str = Field(examples=["PP2"])
 
 
-class Health(Document):
-    """That the service can serve: the engine of every model runs."""
+class Readiness(Document):
+    """What the service can serve."""
 
-    status: Literal["ok"]
-    models: tuple[ModelHealth, ...]
+    models: tuple[ModelReadiness, ...]
 
 
 Happened = (

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from intentctl.curves import Bound, Curve, Pair, SplitCurve, bounds, frontiers, split_curve, within
+from benchmarks.pictures import Pair, SplitCurve, split_curve, within
+from intentctl.curves import Bound, Curve, bounds, frontiers
 from intentctl.predict import case
 from intentctl.status import CommandError
 from selector.performance.load import Lengths, saturation_tok_s

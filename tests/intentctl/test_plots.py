@@ -7,8 +7,9 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import pytest
 
-from intentctl.curves import Bound, Curve, Pair, SplitCurve, StopCurve
-from intentctl.plots import draw_frontier, draw_pairs, draw_splits, draw_stops
+from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits
+from intentctl.curves import Bound, Curve, StopCurve
+from intentctl.plots import draw_frontier, draw_stops
 from intentctl.status import CommandError
 
 CURVES = (

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from runtime.capabilities import Capabilities
-from runtime.engine import Cut, EngineStats, Finish, Lag, Moved, Output, Request, Token
+from runtime.engine import Cut, Engine, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.models import CutTimings, LayerRange, Phase, Precision, Reason, Stage, Topology
 
@@ -52,6 +52,13 @@ class _Sequence:
     num_outputs: int = 0
 
 
+async def reaches(engine: Engine, state: EngineState) -> None:
+    """Wait until it is in this state, which other processes bring about."""
+    async with asyncio.timeout(60):
+        while engine.state is not state:  # noqa: ASYNC110 - other processes bring it about
+            await asyncio.sleep(0.01)
+
+
 class ScriptedEngine:
     """An engine that repeats the prompt, token by token. Use ``hold`` and ``turn`` to make steps by hand."""
 
@@ -62,6 +69,7 @@ class ScriptedEngine:
             (1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False
         )
         self.topology = topology
+        self.state = EngineState.SERVING
         self.script = script or Script()
         self.calls: list[str] = []
         """What the coordinator asked for, in order; repeated ``lag`` once."""

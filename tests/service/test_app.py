@@ -68,5 +68,6 @@ def test_the_paths_are_those_of_the_design():
         "/v1/topology",
         "/v1/profiles",
         "/healthz",
+        "/readyz",
         "/metrics",
     }

@@ -74,7 +74,7 @@ async def quiet(service: ScriptedService) -> None:
     await service.server.intake.quiet()
 
 
-@pytest.mark.parametrize("path", [INFERENCE, CONTROL, "/healthz"])
+@pytest.mark.parametrize("path", [INFERENCE, CONTROL, "/readyz"])
 def test_many_headers_are_refused(service, path):
     headers = [f"X-{number}: y" for number in range(101)]
     got = asked(service, request(path, *headers, method="GET"))
@@ -124,8 +124,9 @@ def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
             got = asked(service, request(path, body=b"{}"))
             assert (got.status, said(got)[1]) == (503, "stopping")
             assert 0 < int(got.headers["retry-after"]) <= 25
-        got = asked(service, request("/healthz", method="GET"))
+        got = asked(service, request("/readyz", method="GET"))
         assert (got.status, said(got)[1]) == (503, "stopping")
+        assert asked(service, request("/healthz", method="GET")).status == 200
         got = asked(service, request("/v1/topology", "Connection: close", method="GET"))
         assert got.document["model"] == "counting"
 

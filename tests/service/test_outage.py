@@ -85,7 +85,7 @@ def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(fail
             service.call(resume(service))
             assert begun.result().json()["choices"] == alone
             assert http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"] == alone
-            assert http.get("/healthz").status_code == 200
+            assert http.get("/readyz").status_code == 200
             assert http.get("/v1/topology").json()["operation"] is None
             assert service.engine.calls == []
         applied = http.post(f"/v1/plans/{plan}:apply")

@@ -402,17 +402,6 @@ def test_events_are_replayed_from_an_id(http):
 
 
 @pytest.mark.slow
-def test_health_fails_with_the_engine(http, service):
-    assert http.get("/healthz").json() == {
-        "status": "ok",
-        "models": [{"model": "counting", "shape": "PP2"}],
-    }
-
-    service.call(service.engine.close())
-    problem(http.get("/healthz"), 503, "engine_lost")
-
-
-@pytest.mark.slow
 def test_metrics_count_requests_tokens_and_switches(http):
     http.post("/openai/v1/completions", json={"model": "counting", "prompt": "abc", "max_tokens": 5})
     refused = http.post(

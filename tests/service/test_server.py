@@ -98,7 +98,7 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 def until_stopping(url: str) -> Answered:
-    while (found := asked(url, "/healthz")).status == 200:
+    while (found := asked(url, "/readyz")).status == 200:
         pass
     return found
 

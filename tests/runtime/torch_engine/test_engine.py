@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from runtime.capabilities import Batching
-from runtime.engine import Finish, Moved, Request, SamplingParams, Token
+from runtime.engine import EngineState, Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.models import Cluster, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings
+from tests.runtime.scripted import reaches
 
 pytestmark = pytest.mark.slow
 
@@ -372,22 +373,27 @@ async def test_a_cut_that_fails_leaves_the_source_serving(
         assert all(tokens[-1].finish is Finish.LENGTH for tokens in ears.tokens.values())
 
 
-async def test_an_engine_that_cannot_start_anew_ends_its_outputs(
+async def test_an_engine_that_cannot_start_anew_is_tried_again(
     checkpoints: dict[str, Path], cluster: Cluster, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(checkpoints["qwen3-tied"], tmp_path / "copy"))
     engine = await TorchEngine.start(
         folder, parse_topology("1x1", cluster, LAYERS, "fp32"), cluster, SETTINGS
     )
+    ears = Ears(engine)
     await engine.submit(Request("a", (1, 2, 3), SamplingParams(1000), 1))
-    (folder / "config.json").unlink()
+    (folder / "config.json").rename(tmp_path / "away")
     os.kill(engine.driver_pid, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        said = [item async for batch in engine.outputs() for item in batch]
-    assert said[-1].finish is Finish.ERROR
+    await ears.all_ended(1)
+    assert ears.tokens["a"][-1].finish is Finish.ERROR
+    await reaches(engine, EngineState.FAILED)
     await engine.cancel("a")
     with pytest.raises(EngineLostError, match=r"could not be started again: .*has no config\.json"):
         await engine.submit(Request("b", (1, 2, 3), SamplingParams(1), 1))
+    (tmp_path / "away").rename(folder / "config.json")
+    await reaches(engine, EngineState.SERVING)
+    await engine.submit(Request("c", (1, 2, 3), SamplingParams(1), 1))
+    await ears.all_ended(2)
     await engine.close()
 
 

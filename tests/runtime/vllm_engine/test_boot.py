@@ -19,7 +19,7 @@ UNEVEN = "cpu[0]:0-3 > cpu[1]:3-8"
 async def test_an_engine_in_a_spare_is_as_any_other(streams: Streams) -> None:
     engine = streams.engine
     await streams.be(topology("1x1"))
-    engine._spare = spare = Spare(engine._surroundings)
+    engine._spare = spare = Spare(engine._surroundings, engine.settings)
     spare.begin()
     waited = spare._process
     assert waited is not None

@@ -25,7 +25,9 @@ from runtime.vllm_engine.launch import (
     engine_options,
     environment,
     refuse_without_memory,
+    sized,
     surroundings,
+    utilization,
 )
 from runtime.vllm_engine.models import VllmSettings
 from tests.runtime.scripted import topology
@@ -68,8 +70,8 @@ def test_graphs_are_compiled_on_gpus_only() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "dtype", "kv", "quantization"),
     [
-        ("cpu", "bf16", "bfloat16", "auto", None),
-        ("A100", "fp16", "float16", "auto", None),
+        ("cpu", "bf16", "bfloat16", "auto", ""),
+        ("A100", "fp16", "float16", "auto", ""),
         ("L40S", "fp8", "bfloat16", "fp8", "fp8"),
         ("A100", "fp8", "bfloat16", "auto", "fp8"),
     ],
@@ -125,7 +127,7 @@ def test_on_a_cpu_workers_are_not_bound_to_cores_and_see_no_gpu_variables() -> N
     variables = surroundings(cluster_of("cpu"), VllmSettings())
     assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
     assert variables["OMP_NUM_THREADS"] == "1"
-    assert "CUDA_VISIBLE_DEVICES" not in environment(topology(2))
+    assert "CUDA_VISIBLE_DEVICES" not in environment(topology(2), "")
 
 
 def test_on_gpus_an_engine_sees_its_own_in_rank_order() -> None:
@@ -133,7 +135,10 @@ def test_on_gpus_an_engine_sees_its_own_in_rank_order() -> None:
         Stage("L40S", (3, 1), LayerRange(0, 4), Precision.named("bf16", "L40S")),
         Stage("L40S", (0, 2), LayerRange(4, 8), Precision.named("bf16", "L40S")),
     )
-    assert environment(Topology(stages))["CUDA_VISIBLE_DEVICES"] == "3,1,0,2"
+    assert environment(Topology(stages), "")["CUDA_VISIBLE_DEVICES"] == "3,1,0,2"
+    assert environment(Topology(stages), "4,GPU-5, 6,7")["CUDA_VISIBLE_DEVICES"] == "7,GPU-5,4,6"
+    with pytest.raises(SwitchError, match="shows 2 devices to the service, but device 3 is planned"):
+        environment(Topology(stages), "4,5")
     assert "VLLM_CPU_OMP_THREADS_BIND" not in surroundings(cluster_of("L40S"), VllmSettings())
 
 
@@ -157,7 +162,29 @@ def test_nothing_is_compiled_where_graphs_are_not(
 def test_layers_are_split_as_the_topology_says() -> None:
     first, second = topology(1, 1).stages
     uneven = Topology((replace(first, layers=LayerRange(0, 3)), replace(second, layers=LayerRange(3, 8))))
-    assert environment(uneven)["VLLM_PP_LAYER_PARTITION"] == "3,5"
+    assert environment(uneven, "")["VLLM_PP_LAYER_PARTITION"] == "3,5"
+
+
+def test_sizes_follow_from_the_memory_of_a_gpu() -> None:
+    wide, cluster = topology(2, 2), cluster_of("L40S", 48_000_000_000)
+    found = sized(VllmSettings(), cluster, wide, weights=16_000_000_000)
+    assert (found.kv_cache_bytes, found.staging_bytes, found.slice_bytes) == (
+        12_000_000_000,
+        48_000_000_000,
+        48_000_000,
+    )
+    tight = sized(VllmSettings(), cluster, wide, weights=40_000_000_000)
+    assert tight.kv_cache_bytes == 8_000_000_000 - (2 << 30)
+    asked = VllmSettings(kv_cache_bytes=5, staging_bytes=6, slice_bytes=7)
+    assert sized(asked, cluster, wide, weights=0) == asked
+    on_cpu = sized(VllmSettings(), cluster_of("cpu"), wide, weights=0)
+    assert (on_cpu.kv_cache_bytes, on_cpu.staging_bytes, on_cpu.slice_bytes) == (1 << 30, 1 << 30, 4 << 20)
+
+
+def test_vllm_wants_as_much_free_as_this_engine_asks_for() -> None:
+    settings, weights = VllmSettings(kv_cache_bytes=12_000_000_000), {0: 16_000_000_000, 1: 8_000_000_000}
+    assert utilization(topology(2), cluster_of("L40S", 48_000_000_000), weights, settings) == 0.63
+    assert utilization(topology(2), cluster_of("L40S", 24_000_000_000), weights, settings) == 1.0
 
 
 def test_engines_that_fit_side_by_side_are_not_refused() -> None:

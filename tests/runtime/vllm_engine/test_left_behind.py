@@ -31,7 +31,7 @@ async def serve():
     checkpoint = Path(sys.argv[1])
     settings = VllmSettings(kv_cache_bytes=192 << 20, spare=False)
     # one spare waits, another still imports
-    spares = [Spare(surroundings(cluster, settings)) for _ in range(2)]
+    spares = [Spare(surroundings(cluster, settings), settings) for _ in range(2)]
     is_ready = asyncio.Event()
     spares[0].begin()
     spares[0]._process.on_message = lambda _: is_ready.set()

@@ -34,7 +34,7 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def spare() -> AsyncIterator[Spare]:
-    made = Spare({})
+    made = Spare({}, VllmSettings())
     yield made
     await made.close()
 
@@ -104,7 +104,7 @@ async def test_one_that_is_killed_while_it_waits_is_replaced(spare: Spare) -> No
 async def test_one_that_never_was_ready_is_done_without(
     environment: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    spare = Spare(environment)
+    spare = Spare(environment, VllmSettings())
     spare.begin()
     process = spare._process
     assert process is not None

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Finish, SamplingParams
+from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.errors import SwitchError
 from runtime.models import Reason
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.messages import Release
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.processes import SHARED_MEMORY, group_pids
+from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
     LATE,
     LOGPROB_TOLERANCE,
@@ -170,6 +171,7 @@ async def test_a_source_that_dies_inside_the_cut_is_replaced_and_the_target_give
     await streams.ended("r4")
     assert streams.said["r4"][-1].finish is Finish.ERROR
     await shadow.abort(refusal.value.reason)
+    await reaches(streams.engine, EngineState.SERVING)
     await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
     await streams.ended("after")
     assert streams.engine.topology == topology("1x1")
@@ -268,6 +270,7 @@ async def test_a_source_that_dies_in_the_sync_ends_its_streams_and_is_started_an
         await shadow.lag()
     assert refusal.value.reason is Reason.ENGINE_LOST
     await shadow.abort(refusal.value.reason)
+    await reaches(streams.engine, EngineState.SERVING)
     await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
     await streams.ended("after")
     assert streams.engine.topology == topology("1x1")

@@ -89,7 +89,7 @@ def entries(admin: httpx.Client, act: str) -> list[dict[str, object]]:
 
 
 def test_every_route_but_health_names_a_right():
-    assert [path for path, _, right in ROUTES + INFERENCE if right is None] == ["/healthz"]
+    assert [path for path, _, right in ROUTES + INFERENCE if right is None] == ["/healthz", "/readyz"]
     assert {right for _, _, right in ROUTES + INFERENCE} == {*Right, None}
 
 
@@ -128,7 +128,8 @@ def test_without_a_key_nothing_is_answered(service, path):
 
 def test_health_needs_no_key(service):
     with client(service) as nobody:
-        assert nobody.get("/healthz").status_code == 200
+        assert nobody.get("/healthz").json() == {"status": "ok"}
+        assert nobody.get("/readyz").status_code == 200
         assert nobody.get("/openapi.json").status_code == 200
 
 

@@ -1,0 +1,183 @@
+"""What becomes of the service's work when a process is killed or stopped, whichever and whenever: the table of docs/faults.md.
+
+Each cell kills (``SIGKILL``) or stops (``SIGSTOP``) one process of a built-in engine in one phase of a switch from one
+device to two others, with streams, and sees what is stated, the next switch, and that nothing is left.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from runtime.engine import EngineState, Finish, Request, SamplingParams
+from runtime.errors import EngineLostError, SwitchError
+from runtime.models import Cluster, Reason
+from runtime.notation import parse_topology
+from runtime.torch_engine.engine import TorchEngine, TorchShadow
+from runtime.torch_engine.models import EngineSettings
+from tests.runtime.scripted import reaches
+from tests.runtime.torch_engine.test_engine import Ears
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = EngineSettings(
+    block_size=8, num_blocks=256, max_running=8, max_batch_tokens=24, closing_batch_tokens=16,
+    stall_after_s=2.0, lost_after_s=3.0, load_after_s=5.0,
+)  # fmt: skip
+SOURCE, TARGET, LAYERS = "CPU[0]:0-5", "CPU[1,2]:0-5", 5
+GRACE_S = 5.0
+"""Beyond the deadline, for what has to be noticed and told."""
+PHASES = ("serving", "warming", "syncing", "cutting", "committed")
+ENDS, ABORTS, GOES_ON, MOVED = (
+    "its streams end with an error that names it; the model starts anew as it was",
+    "the switch is given up, every stream goes on",
+    "the switch ends well, every stream goes on",
+    "its streams end with an error that names it; the model starts anew as the target",
+)
+STATED = {
+    ("rank of the source", "serving"): ENDS,
+    ("rank of the source", "warming"): ENDS,
+    ("rank of the source", "syncing"): ENDS,
+    ("rank of the source", "cutting"): ENDS,
+    ("rank of the source", "committed"): GOES_ON,
+    ("rank of the target", "warming"): ABORTS,
+    ("rank of the target", "syncing"): ABORTS,
+    ("rank of the target", "cutting"): ABORTS,
+    ("rank of the target", "committed"): MOVED,
+    ("driver", "serving"): ENDS,
+    ("driver", "warming"): ENDS,
+    ("driver", "syncing"): ENDS,
+    ("driver", "cutting"): ENDS,
+    ("driver", "committed"): MOVED,
+}
+FEW = {
+    ("rank of the source", "serving", "SIGSTOP"),
+    ("rank of the target", "syncing", "SIGSTOP"),
+    ("rank of the target", "committed", "SIGSTOP"),
+    ("driver", "cutting", "SIGSTOP"),
+}
+"""In ``make test``; the others are exhaustive."""
+CELLS = [(*cell, name) for cell in STATED for name in ("SIGSTOP", "SIGKILL")]
+
+
+def table() -> str:
+    """As it stands in docs/faults.md."""
+    rows = [
+        "| process | in plain serving | while the target loads | while KV is copied | in the cut | after it |"
+    ]
+    rows += ["|---|---|---|---|---|---|"]
+    for victim in dict.fromkeys(victim for victim, _ in STATED):
+        rows.append(f"| {victim} | {' | '.join(STATED.get((victim, phase), '–') for phase in PHASES)} |")
+    return "\n".join(rows)
+
+
+def test_the_table_stands_in_the_docs() -> None:
+    assert table() in (Path(__file__).parents[3] / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
+async def pid_of(engine: TorchEngine, victim: str) -> int:
+    if victim == "driver":
+        return engine.driver_pid
+    device = 0 if victim == "rank of the source" else 2
+    while True:
+        pids = (await engine.stats()).worker_pids
+        if device in pids:
+            return pids[device]
+
+
+async def within(work: Awaitable[object]) -> None:
+    """Whatever comes of it, in time: a switch that is given up may be told by its error."""
+    async with asyncio.timeout(SETTINGS.lost_after_s + GRACE_S + 5):
+        with contextlib.suppress(SwitchError, EngineLostError):
+            await work
+
+
+async def switched(engine: TorchEngine, target: str, cluster: Cluster, epoch: int) -> None:
+    shadow = await engine.prepare(parse_topology(target, cluster, LAYERS, "fp32"))
+    await shadow.ready()
+    while (await shadow.lag()).tokens > 8:
+        pass
+    await shadow.cut(epoch, deadline_s=10)
+    await shadow.release()
+
+
+async def struck(engine: TorchEngine, cell: tuple[str, str, str], cluster: Cluster) -> None:
+    """Strike, and bring the switch to its end as a coordinator would."""
+    victim, phase, name = cell
+
+    async def strike() -> None:
+        os.kill(await pid_of(engine, victim), getattr(signal, name))
+
+    if phase == "serving":
+        await strike()
+        return
+    shadow: TorchShadow = await engine.prepare(parse_topology(TARGET, cluster, LAYERS, "fp32"))
+    if phase == "warming":
+        await strike()
+    await within(shadow.ready())
+    if phase == "syncing":
+        await strike()
+    if phase != "warming":
+        await within(shadow.lag())
+    if phase == "cutting":
+        await strike()
+    if phase in {"cutting", "committed", "syncing"}:
+        await within(shadow.cut(2, deadline_s=2.0))
+    if phase == "committed":
+        await strike()
+    await within(shadow.release() if shadow.moved else shadow.abort(Reason.CANCELLED))
+
+
+def alive(group: int) -> list[str]:
+    """Processes of a driver's group that run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(stat.parent.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, marks=() if cell in FEW else pytest.mark.exhaustive) for cell in CELLS],
+    ids=lambda cell: "-".join(cell).replace(" ", "_"),
+)
+async def test_what_is_stated_comes_in_time(
+    checkpoints: dict[str, Path], cluster: Cluster, cell: tuple[str, str, str]
+) -> None:
+    victim, phase, _ = cell
+    stated, start = STATED[victim, phase], parse_topology(SOURCE, cluster, LAYERS, "fp32")
+    engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, SETTINGS)
+    ears, groups = Ears(engine), {engine.driver_pid}
+    try:
+        for number in range(4):
+            await engine.submit(Request(f"r{number}", (5, 9, number + 1), SamplingParams(1200), 1))
+        await ears.have("r3", 3)
+        await struck(engine, cell, cluster)
+        is_over = stated in {ENDS, MOVED}
+        if is_over:
+            async with asyncio.timeout(SETTINGS.lost_after_s + GRACE_S):
+                await ears.all_ended(4)
+            broken = [tokens[-1] for tokens in ears.tokens.values()]
+            assert {token.finish for token in broken} == {Finish.ERROR}
+            named = "driver" if victim == "driver" else f"device {0 if 'source' in victim else 2}"
+            assert all(named in token.detail for token in broken)
+        await reaches(engine, EngineState.SERVING)
+        groups.add(engine.driver_pid)
+        assert engine.topology.shape == ("TP2" if stated in {MOVED, GOES_ON} else "1x1")
+        others = {"CPU[3]:0-5", "CPU[0]:0-5"} - {str(engine.topology).partition("@")[0]}
+        await engine.submit(Request("next", (7, 8), SamplingParams(40), engine._epoch or 1))
+        await ears.have("next", 1)
+        await switched(engine, max(others), cluster, 9)
+        await ears.all_ended(5)
+        right = {name for name, tokens in ears.tokens.items() if tokens[-1].finish is Finish.LENGTH}
+        assert right == ({"next"} if is_over else {*ears.tokens})
+    finally:
+        await engine.close()
+    assert not any(alive(group) for group in groups)
