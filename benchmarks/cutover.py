@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.case import Case, run_case
+from benchmarks.checkpoints import CHECKPOINTS, checkpoint
 from benchmarks.engines import OWN_PATHS, Subject
 from benchmarks.memcpy import memcpy_bytes_s
 from benchmarks.parameters import ANY_ENGINE, Mode, Parameters, UsageError, parse_numbers, parse_pair
@@ -40,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, RuntimeFault, DeploymentError, CommandError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    document = asyncio.run(run_all(parameters, subject, options.json))
+    with checkpoint(options.checkpoint) as folder:
+        subject = subject if options.checkpoint == "counting" else subject.with_checkpoint(folder)
+        document = asyncio.run(run_all(parameters, subject, options.json))
     if options.plot:
         draw_stops(*stop_curves(document["rows"]), options.plot)
     if options.format == "json":
@@ -59,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="another checkpoint and cluster than the example's, GPUs say",
+    )
+    found.add_argument(
+        "--checkpoint",
+        choices=CHECKPOINTS,
+        default="counting",
+        help="instead of the example's: random weights, made for the run",
     )
     found.add_argument("--mode", default="patch", help="one or several, joined by commas, or all")
     found.add_argument("--active", default="12", help="streams that run at any time, a case for each number")

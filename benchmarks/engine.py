@@ -7,35 +7,15 @@ import argparse
 import importlib.util
 import json
 import os
-import shutil
 import statistics
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import Subject
+from benchmarks.checkpoints import CHECKPOINTS, checkpoint
 from benchmarks.provenance import provenance
 from benchmarks.sides import EngineEndedError, by_turns, side
-from intentctl.arguments import EngineName
-
-CHECKPOINTS = ("counting", "llama-150m")
-LLAMA_150M = {
-    "vocab_size": 32_000,
-    "hidden_size": 768,
-    "intermediate_size": 2560,
-    "num_hidden_layers": 14,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "max_position_embeddings": 16_384,
-    "tie_word_embeddings": False,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
-"""Shape of a Llama of 154M parameters."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,6 +50,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--context", type=_count, default=300, help="prompt tokens of the longest request")
     found.add_argument("--output", type=_count, default=200, help="tokens each request generates")
     found.add_argument(
+        "--temperature", type=float, default=0.0, help="of every request; above 0 each has a seed"
+    )
+    found.add_argument(
         "--rounds", type=_count, default=5, help="runs of each engine, by turns, after one to warm up"
     )
     found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
@@ -87,7 +70,9 @@ def _count(text: str) -> int:
 
 def parameters(options: argparse.Namespace) -> dict[str, Any]:
     """What both engines were asked for, and with what."""
-    asked = {name: getattr(options, name) for name in ("streams", "context", "output", "rounds")}
+    asked = {
+        name: getattr(options, name) for name in ("streams", "context", "output", "rounds", "temperature")
+    }
     return {**asked, "topology": "1x1", "precision": "fp32", "threads": 1}
 
 
@@ -97,8 +82,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         EngineEndedError: one did not start or broke.
     """
-    sizes = ["--context", str(options.context), "--output", str(options.output)]
-    with _folder(name) as folder:
+    sizes = [f"--{name}={getattr(options, name)}" for name in ("context", "output", "temperature")]
+    with checkpoint(name) as folder:
         arguments = [str(folder), *sizes]
         with (
             side("torch", "benchmarks.torch_throughput", arguments) as ours,
@@ -106,31 +91,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         ):
             rates = by_turns([ours, theirs], options.rounds, options.streams)
     return {"checkpoint": name, **summary(rates["torch"], rates["vllm"])}
-
-
-@contextmanager
-def _folder(name: str) -> Iterator[Path]:
-    """The checkpoint's folder; what is not in the repository is made for the time of the context."""
-    counting = Subject.example(EngineName.TORCH).checkpoint
-    if name == "counting":
-        yield counting
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        make_llama(folder, LLAMA_150M)
-        shutil.copy(counting / "tokenizer.json", folder)  # its ids are ids here too
-        yield folder
-
-
-def make_llama(folder: Path, shape: dict[str, Any]) -> None:
-    """A Llama with random float32 weights in Hugging Face's layout."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(**shape)
-    model: Any = transformers.LlamaForCausalLM
-    model(config).save_pretrained(folder)
 
 
 def summary(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:

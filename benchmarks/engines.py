@@ -81,6 +81,12 @@ class Subject:
 
         return cls.of(load(EXAMPLES[engine]))
 
+    def with_checkpoint(self, folder: Path) -> "Subject":
+        """Another model on the same cluster."""
+        from runtime.torch_engine.checkpoint import Checkpoint
+
+        return replace(self, checkpoint=folder, spec=Checkpoint(folder).spec)
+
     def topology(self, text: str) -> Topology:
         """A topology of this model on this cluster.
 

@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("checkpoint", type=Path)
     found.add_argument("--context", type=int, required=True)
     found.add_argument("--output", type=int, required=True)
+    found.add_argument("--temperature", type=float, default=0.0)
     return found
 
 
@@ -51,10 +52,11 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def requests(options: argparse.Namespace, numbers: range) -> Iterator[Request]:
-    """What is asked of the engine, greedy and past every end token."""
+    """What is asked of the engine, past every end token."""
     for number in numbers:
         prompt = tuple(prompt_tokens(options.checkpoint, number, options.context))
-        yield Request(str(number), prompt, SamplingParams(max_tokens=options.output), 0)
+        sampling = SamplingParams(options.output, temperature=options.temperature, seed=number)
+        yield Request(str(number), prompt, sampling, 0)
 
 
 async def generate(engine: TorchEngine, wanted: list[Request]) -> dict[str, float]:

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("checkpoint")
     found.add_argument("--context", type=int, required=True)
     found.add_argument("--output", type=int, required=True)
+    found.add_argument("--temperature", type=float, default=0.0)
     found.add_argument("--connector", metavar="MODULE:CLASS", help="KV connector to run with, idle")
     return found
 
@@ -78,8 +79,9 @@ def generate(engine: "LLMEngine", options: argparse.Namespace, numbers: range) -
     """Generate for these prompts at once, to the end."""
     from vllm import SamplingParams
 
-    params = SamplingParams(temperature=0.0, max_tokens=options.output, ignore_eos=True, detokenize=False)
+    asked = {"temperature": options.temperature, "max_tokens": options.output}
     for number in numbers:
+        params = SamplingParams(**asked, seed=number, ignore_eos=True, detokenize=False)
         prompt = prompt_tokens(Path(options.checkpoint), number, options.context)
         engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
     started_s = time.perf_counter()

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from benchmarks.checkpoints import LLAMA_150M, make_llama
 from benchmarks.counting import prompt_tokens
-from benchmarks.engine import LLAMA_150M, main, make_llama, parameters, parser, summary, table
+from benchmarks.engine import main, parameters, parser, summary, table
 from runtime.torch_engine.checkpoint import Checkpoint
 
 
@@ -27,7 +28,7 @@ def test_the_table_has_a_line_per_checkpoint_with_every_round():
 def test_what_was_asked_for_is_reported():
     options = parser().parse_args(["--streams", "4", "--context", "100", "--rounds", "2", "-o", "json"])
     assert (options.checkpoint, options.format) == ("all", "json")
-    asked = {"streams": 4, "context": 100, "output": 200, "rounds": 2}
+    asked = {"streams": 4, "context": 100, "output": 200, "rounds": 2, "temperature": 0.0}
     assert parameters(options) == {**asked, "topology": "1x1", "precision": "fp32", "threads": 1}
 
 
