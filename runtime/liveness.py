@@ -12,7 +12,7 @@ TURN_S = 0.25
 BEAT_S = 1.0
 """Between two signs of life of a driver."""
 START_S = 60.0
-"""How long a new driver may take to its first sign of life: it imports torch or vLLM."""
+"""How long a driver that does not serve yet may give no sign of life: it imports torch or vLLM."""
 RESTART_PATIENCE_S = 10.0
 """How long a call waits for a driver that is started anew."""
 STEADY_S, MOST_PAUSE_S = 60.0, 60.0
@@ -77,9 +77,13 @@ class Vigil:
         silent_s = self._clock.now_s - self._heard_s
         return self._has_begun and max(silent_s, self._stalled_s) > self._stall_after_s
 
+    def begin(self) -> None:
+        """It serves from now on; before, imports and loading may keep it from any sign for longer."""
+        self._has_begun, self._heard_s = True, self._clock.now_s
+
     def hear(self, beat: Beat) -> None:
         """It lives."""
-        self._has_begun, self._heard_s, self._stalled_s = True, self._clock.now_s, beat.stalled_s
+        self._heard_s, self._stalled_s = self._clock.now_s, beat.stalled_s
 
     def stop(self) -> None:
         """It is gone, or nobody's any more."""

@@ -204,7 +204,7 @@ class TorchEngine:
             case Reply(call_id, value, error):
                 self._settle(call_id, value, error)
             case Started() if not self._ready.done():
-                self._vigil.hear(Beat())
+                self._vigil.begin()
                 self._ready.set_result(message)
             case Beat():
                 self._vigil.hear(message)

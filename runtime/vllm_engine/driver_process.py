@@ -15,7 +15,7 @@ from typing import Any
 from runtime.channel import AsyncChannel, Beat, Fatal
 from runtime.liveness import Vigil
 from runtime.models import Reason
-from runtime.vllm_engine.messages import Preparation, Prepared
+from runtime.vllm_engine.messages import Preparation, Prepared, Started
 from runtime.vllm_engine.processes import end_group
 
 MODULE = "runtime.vllm_engine.boot"
@@ -108,6 +108,8 @@ class DriverProcess:
             self.fatal = message
         else:
             self.is_prepared = self.is_prepared or isinstance(message, Prepared)
+            if isinstance(message, Started):
+                self.vigil.begin()
             self.on_message(message)
 
     def _hung(self, why: str) -> None:

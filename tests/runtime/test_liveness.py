@@ -51,8 +51,10 @@ async def test_a_silent_driver_stalls_and_is_then_ended_once(time: Time) -> None
             vigil._clock._turn()
 
     wait(59)  # it imports torch
-    assert not vigil.is_stalled
     vigil.hear(Beat())
+    wait(59)  # and loads
+    assert not vigil.is_stalled
+    vigil.begin()
     wait(2)
     assert not vigil.is_stalled
     wait(0.25)

@@ -1,7 +1,7 @@
-"""A driver whose workers fail while layers are streamed; run by test_streaming.
+"""A driver whose workers fail while layers come or KV is copied; run by test_streaming and test_hung.
 
 The file named by ``INTENTCTL_TEST_FAULT`` says how: ``raise LAYER`` or ``die LAYER``, when the second rank of TP2 takes
-that layer. Without the file all is well.
+that layer; ``copy 0``: each copy. Without the file all is well.
 """
 
 import os
@@ -9,9 +9,11 @@ from pathlib import Path
 
 from runtime.models import LayerRange
 from runtime.torch_engine.driver import main
+from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.shard import Shard
+from runtime.torch_engine.worker import Worker
 
-_take = Shard.take
+_take, _copy = Shard.take, Worker._copy
 
 
 def faulty(self: Shard, layers: LayerRange) -> None:
@@ -21,11 +23,20 @@ def faulty(self: Shard, layers: LayerRange) -> None:
         kind, layer = file.read_text().split()
         if int(layer) in layers and kind == "die":
             os._exit(3)
-        if int(layer) in layers:
+        if int(layer) in layers and kind == "raise":
             raise OSError("the disk is gone")
     _take(self, layers)
 
 
+def faulty_copy(self: Worker, order: Copy) -> Copied:
+    """The same."""
+    file = Path(os.environ["INTENTCTL_TEST_FAULT"])
+    if file.exists() and file.read_text().startswith("copy"):
+        raise OSError("no peer access")
+    return _copy(self, order)
+
+
 if __name__ == "__main__":
+    Worker._copy = faulty_copy  # type: ignore[method-assign]
     Shard.take = faulty  # type: ignore[method-assign]
     main()

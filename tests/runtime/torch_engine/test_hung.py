@@ -6,8 +6,12 @@ device to two others, with streams, and sees what is stated, the next switch, an
 
 import asyncio
 import contextlib
+import dataclasses
+import logging
 import os
+import random
 import signal
+from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -178,6 +182,131 @@ async def test_what_is_stated_comes_in_time(
         await ears.all_ended(5)
         right = {name for name, tokens in ears.tokens.items() if tokens[-1].finish is Finish.LENGTH}
         assert right == ({"next"} if is_over else {*ears.tokens})
+    finally:
+        await engine.close()
+    assert not any(alive(group) for group in groups)
+
+
+class FaultyEngine(TorchEngine):
+    driver_module = "tests.runtime.torch_engine.faulty_driver"
+
+
+SWITCHES, STREAMS = 200, 12
+FAULTS = (
+    *("kill", "stop"), *("raise 3", "die 3", "copy 0"), "none",
+)  # fmt: skip
+PLACES = ("CPU[0]:0-5", "CPU[1,2]:0-5", "CPU[3]:0-5", "CPU[0,1]:0-5", "CPU[0]:0-2 > CPU[3]:2-5")
+
+
+class Crowd:
+    """Streams that are submitted again when they end, each with what it says undisturbed."""
+
+    def __init__(self, engine: TorchEngine, cluster: Cluster) -> None:
+        self.engine, self.cluster, self.ears = engine, cluster, Ears(engine)
+        self.right: dict[int, list[int | None]] = {}
+        self.names: dict[str, int] = {}
+        self.count = self.epoch = 0
+        self.broken: list[str] = []
+
+    def request(self, number: int, name: str) -> Request:
+        sampling = SamplingParams(60, temperature=1.0 if number % 3 == 0 else 0.0, seed=number)
+        return Request(name, tuple(range(3, 20 + 3 * number)), sampling, self.epoch)
+
+    async def learn(self) -> None:
+        for number in range(STREAMS):
+            await self.engine.submit(self.request(number, f"right{number}"))
+        await self.ears.all_ended(STREAMS)
+        for number in range(STREAMS):
+            self.right[number] = [token.token_id for token in self.ears.tokens.pop(f"right{number}")]
+
+    async def fill(self) -> None:
+        """Look at what ended, and submit others for it."""
+        for name, number in list(self.names.items()):
+            tokens = self.ears.tokens.get(name, [])
+            if tokens and tokens[-1].finish:
+                said = [token.token_id for token in tokens if token.token_id is not None]
+                assert said == self.right[number][: len(said)], name
+                if tokens[-1].finish is Finish.ERROR:
+                    assert "send the request again" in tokens[-1].detail
+                    self.broken.append(tokens[-1].detail)
+                else:
+                    assert len(said) == len(self.right[number])
+                del self.names[name], self.ears.tokens[name]
+        for number in sorted({*range(STREAMS)} - {*self.names.values()}):
+            self.count += 1
+            name = f"s{self.count}"
+            with contextlib.suppress(EngineLostError):
+                await self.engine.submit(self.request(number, name))
+                self.names[name] = number
+
+    async def switch(self, target: str, fault: str, at: int, draw: random.Random, file: Path) -> None:
+        """One switch, with its fault at one of four moments; as a coordinator brings it to its end."""
+        moments = 0
+
+        async def moment() -> None:
+            nonlocal moments
+            if moments == at and fault in {"kill", "stop"}:
+                pids = [self.engine.driver_pid, *(await self.engine.stats()).worker_pids.values()]
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(draw.choice(pids), signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+            moments += 1
+
+        if fault not in {"kill", "stop", "none"}:
+            file.write_text(fault)  # noqa: ASYNC240 - nothing waits for it
+        self.epoch += 1
+        shadow = await self.engine.prepare(parse_topology(target, self.cluster, LAYERS, "fp32"))
+        try:
+            await moment()
+            await shadow.ready()
+            await moment()
+            while (await shadow.lag()).tokens > 8 * STREAMS:
+                await self.fill()
+            await moment()
+            await shadow.cut(self.epoch, 2.0)
+            await moment()
+        except (SwitchError, EngineLostError):
+            pass
+        finally:
+            with contextlib.suppress(SwitchError, EngineLostError):
+                await (shadow.release() if shadow.moved else shadow.abort(Reason.CANCELLED))
+            file.unlink(missing_ok=True)  # noqa: ASYNC240 - the same
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3000)
+async def test_random_switches_with_random_faults_say_no_wrong_token(
+    checkpoints: dict[str, Path], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, file = random.Random(32), tmp_path / "fault"
+    monkeypatch.setenv("INTENTCTL_TEST_FAULT", str(file))
+    monkeypatch.setattr("runtime.liveness.MOST_PAUSE_S", 1.0)
+    start = parse_topology(PLACES[0], cluster, LAYERS, "fp32")
+    settings = dataclasses.replace(SETTINGS, max_running=STREAMS, max_batch_tokens=48)
+    engine = await FaultyEngine.start(checkpoints["qwen3-tied"], start, cluster, settings)
+    crowd, ended, groups = Crowd(engine, cluster), Counter[str](), {engine.driver_pid}
+    try:
+        await crowd.learn()
+        for _ in range(SWITCHES):
+            await reaches(engine, EngineState.SERVING)
+            groups.add(engine.driver_pid)
+            await crowd.fill()
+            now = str(engine.topology).replace("@fp32", "")
+            fault = draw.choice(FAULTS)
+            target = draw.choice([place for place in PLACES if place != now])
+            async with asyncio.timeout(60):
+                with contextlib.suppress(SwitchError, EngineLostError):
+                    await crowd.switch(target, fault, draw.randrange(4), draw, file)
+            ended[
+                f"{fault}: {'moved' if str(engine.topology).replace('@fp32', '') == target else 'stayed'}"
+            ] += 1
+        await reaches(engine, EngineState.SERVING)
+        async with asyncio.timeout(60):
+            await crowd.switch(
+                PLACES[1] if "TP2" not in str(engine.topology.shape) else PLACES[2], "none", 9, draw, file
+            )
+        logging.getLogger(__name__).info(
+            "%s; %s broken of %s streams", dict(ended), len(crowd.broken), crowd.count
+        )
     finally:
         await engine.close()
     assert not any(alive(group) for group in groups)
