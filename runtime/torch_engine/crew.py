@@ -39,8 +39,6 @@ _PING_S = 2.0
 """After so long without a word a worker is asked whether it lives."""
 _REAP_S = 2.0
 """How long the end of the driver waits for that of a worker."""
-_GREETING_S = 60.0
-"""How long a forked worker may take to open its device."""
 
 
 class WorkerLostError(Exception):
@@ -131,8 +129,11 @@ class Crew:
         self._channels[device].send(order)
         return done
 
-    def turn(self, now_s: float, patience_s: float) -> None:
-        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones."""
+    def turn(self, now_s: float, patience_s: float, greeting_s: float) -> None:
+        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones.
+
+        A forked one may take ``greeting_s`` to open its device.
+        """
         self._now_s = now_s
         first: dict[int, _Awaited] = {}
         for awaited in self._orders.values():
@@ -140,7 +141,7 @@ class Crew:
         for device in list(self.pids):
             silent_s = now_s - self._heard_s[device]
             if not self._greetings[device].done():
-                if silent_s > max(patience_s, _GREETING_S):
+                if silent_s > max(patience_s, greeting_s):
                     self.lose(device, f"did not greet for {silent_s:.0f} s")
             elif device not in first:
                 if silent_s > _PING_S:

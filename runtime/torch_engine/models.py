@@ -39,7 +39,7 @@ class EngineSettings:
     lost_after_s: float = 20.0
     """Without progress, or an answer, for so long a process counts as lost and is ended; more where steps take long."""
     load_after_s: float = 60.0
-    """How long a role may take to load one layer."""
+    """How long a role may take to load one layer, and a new worker to open its device."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     prefix_caching: bool = True

@@ -78,7 +78,7 @@ class Watchdog:
             if lineup.is_stuck(self.now_s, settings.load_after_s):
                 late = f"no layer was loaded for {settings.load_after_s:g} s"
                 driver.lose_incoming(lineup, SwitchError(Reason.LOAD_FAILED, late))
-        driver.crew.turn(self.now_s, max(settings.lost_after_s, least_s))
+        driver.crew.turn(self.now_s, max(settings.lost_after_s, least_s), settings.load_after_s)
         if self.now_s - self._beat_s >= BEAT_S:
             self._beat_s = self.now_s
             self._send(Beat(stalled_s))

@@ -14,7 +14,7 @@ class Other(BaseHTTPRequestHandler):
     """Something that answers, but is no intentctl service."""
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/healthz" else 404, "Gone fishing")
+        self.send_response(200 if self.path == "/readyz" else 404, "Gone fishing")
         self.end_headers()
         self.wfile.write(b"<html>")
 
@@ -42,7 +42,7 @@ def failed(call, *arguments) -> ServiceError:
 def test_what_answers_without_being_a_service_is_named(other):
     client = Client(other)
 
-    assert "not as an intentctl service of this version" in str(failed(client.health))
+    assert "not as an intentctl service of this version" in str(failed(client.readiness))
     assert "404 Gone fishing" in str(failed(client.topology))
     assert client.reachable()
 

@@ -134,7 +134,7 @@ def test_an_engine_that_is_lost_is_said(run, at, service, tmp_path):
     code, _, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
 
     assert code == 1
-    assert "the engine is closed; start it again" in err
+    assert "no model can serve: counting is failed" in err
     assert not (tmp_path / "cpu.yaml").exists()
 
 

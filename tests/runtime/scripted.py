@@ -247,7 +247,7 @@ class ScriptedEngine:
         return Token(request_id, sequence.epoch, index, None, finish=finish, detail=detail)
 
     def _end_all(self, last: EngineLostError | None) -> None:
-        self._is_closed = True
+        self._is_closed, self.state = True, EngineState.FAILED
         self._runner.cancel()
         self._outputs.put_nowait(last)
         self._answer.set()

@@ -276,6 +276,8 @@ def written(key: str, default: Any) -> str:
     """A default as the table has it."""
     if default is None or default == {}:
         return ""
+    if default == 0 and key.endswith(("_gb", "_mb")):
+        return ""  # by memory
     if isinstance(default, bool | str):
         return str(default).lower()
     return f"{default / BYTES.get(key.rpartition('_')[2], 1):.3g}"

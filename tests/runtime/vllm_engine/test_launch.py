@@ -70,8 +70,8 @@ def test_graphs_are_compiled_on_gpus_only() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "dtype", "kv", "quantization"),
     [
-        ("cpu", "bf16", "bfloat16", "auto", ""),
-        ("A100", "fp16", "float16", "auto", ""),
+        ("cpu", "bf16", "bfloat16", "auto", None),
+        ("A100", "fp16", "float16", "auto", None),
         ("L40S", "fp8", "bfloat16", "fp8", "fp8"),
         ("A100", "fp8", "bfloat16", "auto", "fp8"),
     ],
