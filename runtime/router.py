@@ -6,6 +6,7 @@ engine's batches; each batch wakes each of its streams once, and the stream's ow
 
 import asyncio
 import contextlib
+import logging
 import random
 import time
 import uuid
@@ -21,6 +22,8 @@ from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.text import TextStream
 from runtime.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 AT_A_TIME = 64
 """Tokens that a stream handles before others may go on, where many wait because its client was slow."""
@@ -329,13 +332,13 @@ class Router:
         if self._streams.pop(stream.request_id, None) is None:
             return
         self._ledger.close(stream.request_id)
+        if self._lost is None and not stream.is_ended:
+            # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
+            self._spawn(self._cancel(stream.request_id))
         if stream.observer is not None and finish is not None:
             stream.observer.finished(finish, stream.usage, e2e_s=stream.e2e_s, tpot_s=stream.tpot_s)
         elif stream.observer is not None:
             stream.observer.refused()
-        if self._lost is None and not stream.is_ended:
-            # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
-            self._spawn(self._cancel(stream.request_id))
 
     async def _cancel(self, request_id: str) -> None:
         with contextlib.suppress(EngineLostError):
@@ -362,11 +365,19 @@ class Router:
         """Let a batch through the ledger and wake its streams."""
         now_s = self._clock()
         for output in batch:
-            match output:
-                case Moved():
-                    self._move(output)
-                case Token():
-                    self._take(output, now_s)
+            try:
+                match output:
+                    case Moved():
+                        self._move(output)
+                    case Token():
+                        self._take(output, now_s)
+            except Exception:  # a bug, or one of whoever observes: it ends the streams that it is about
+                log.exception("a batch of the engine")
+                for name in output.request_ids if isinstance(output, Moved) else (output.request_id,):
+                    if stream := self._streams.get(name):
+                        stream.fail(
+                            StreamError("an error of the service, which its log has; send the request again")
+                        )
 
     def _move(self, moved: Moved) -> None:
         """Have the streams that a cut moved tell of their next token; those without one waited for nothing."""

@@ -319,6 +319,33 @@ async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tok
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 
+async def test_an_observer_that_fails_ends_its_own_streams_alone(
+    engine: ScriptedEngine, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Seen):
+        def next_token(self, itl_s: float) -> None:
+            raise ZeroDivisionError
+
+    class ByTenant:
+        def of(self, tenant: str) -> Seen:
+            return Failing() if tenant == "bad" else Seen()
+
+    async def said(tenant: str) -> list[Delta]:
+        params = GenerationParams(SamplingParams(5), tenant=tenant)
+        return [delta async for delta in router.generate("abc", params)]
+
+    async with Router(engine, tokenizer, observers=ByTenant()) as router:
+        bad, good = await asyncio.gather(said("bad"), said("good"), return_exceptions=True)
+        assert isinstance(bad, StreamError)
+        assert "which its log has" in str(bad)
+        assert isinstance(good, list)
+        assert text_of(good) == "abcab"
+        assert text_of(await said("another")) == "abcab"
+        assert router.lost is None
+    assert "ZeroDivisionError" in caplog.text
+    await engine.until(lambda: not engine.requests)
+
+
 async def test_requests_without_a_token_are_told_with_their_age(
     engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
