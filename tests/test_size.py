@@ -29,8 +29,9 @@ MAX_CODE_LINES = {
 MAX_FILES = 393
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (128, 925), "plan": (174, 1_545)}
-"""Command to the most files and functions of the packages that it may run; what runs at import does not count."""
+MAX_RUN = {"parse": (128, 925), "plan": (174, 1_570)}
+"""Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
+``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 
 TRACE = """
 import json, os, sys, threading
