@@ -13,7 +13,7 @@ SAY = "say"
 
 POLL_S = 0.1
 """Between two looks at a switch."""
-SWITCH_TIMEOUT_S = 480.0
+SWITCH_TIMEOUT_S = 1200.0
 """How long the command line waits for a switch, longer than one may take unless its deployment says so; it goes on."""
 
 

@@ -29,7 +29,8 @@ REPORT_INTERVAL_S = 0.1
 class SwitchSettings:
     """How long each part of a switch may take, and when the lag is small enough to cut."""
 
-    warming_timeout_s: float = 120.0
+    warming_timeout_s: float = 900.0
+    """Engines give up a target that makes no progress much earlier; a large one may load from a slow disk."""
     syncing_timeout_s: float = 60.0
     cut_timeout_s: float = 2.0
     """For the journal before the cut, and again for the cut itself."""

@@ -69,13 +69,6 @@ SWITCH = {
 """Key of the file to the field that it sets, for each mapping of a section."""
 BYTES = {"gb": 1e9, "mb": 1e6}
 """Unit at the end of a key to bytes, in which fields are."""
-USUAL_SWITCH: Mapping[EngineName, SwitchSettings] = {
-    "torch": SwitchSettings(),
-    "vllm": SwitchSettings(
-        warming_timeout_s=300.0
-    ),  # a vLLM engine is a new process that compiles and profiles
-}
-"""Engine to how long each part of its switch may take where the file says nothing."""
 START_BLOCK_TOKENS = 16
 """Of a KV block of vLLM, to see whether one fits."""
 
@@ -118,7 +111,7 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
     if path and source.get((*path, other)) is not None:
         raise _not_its_engine(source, (*path, other), name)
     switch_at = _place(source, path, "switch")
-    switch = _told(source, switch_at, SWITCH, USUAL_SWITCH[name])
+    switch = _told(source, switch_at, SWITCH, SwitchSettings())
     torch, vllm = EngineSettings(), VllmSettings()
     if name == "torch":
         torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))

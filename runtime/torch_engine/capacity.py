@@ -38,13 +38,13 @@ class Capacity:
         self._wanted = driver.pool.num_blocks
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
-        self._turn = asyncio.Lock()
-        """Held while memory is punched out, and to put blocks back into circulation."""
+        self.turn = asyncio.Lock()
+        """Held while memory is punched out, to put blocks back into circulation, and while room is made for a target."""
 
     @property
     def is_owing(self) -> bool:
         """Blocks have retired whose memory nobody is giving back."""
-        return len(self._returned) < len(self._pool.retired) and not self._turn.locked()
+        return len(self._returned) < len(self._pool.retired) and not self.turn.locked()
 
     async def resize(self, num_blocks: int) -> Resized:
         """Have ``num_blocks`` blocks, as far as blocks are free at once, the rest as they come free.
@@ -52,7 +52,7 @@ class Capacity:
         Raises:
             SwitchError: a switch is under way, the devices hold fewer, or an accepted request may come to need more.
         """
-        async with self._turn:
+        async with self.turn:
             self._refuse_size(num_blocks)
             self._wanted = num_blocks
             await self._have(num_blocks)
@@ -102,7 +102,7 @@ class Capacity:
 
     async def give_back(self) -> None:
         """Return when the system has the memory of every retired block."""
-        async with self._turn:
+        async with self.turn:
             await self._punch()
 
     async def gain(self, lineup: Lineup, layers: LayerRange | None = None) -> None:
@@ -113,7 +113,7 @@ class Capacity:
         """
         if not self._driver.crew.gains:
             return
-        async with self._turn:
+        async with self.turn:
             await self._driver.crew.muster(lineup.topology.devices)
             held = {*range(self._driver.shape.num_blocks)} - self._pool.retired
             await self._gain(lineup, runs(held, held), layers)
@@ -126,7 +126,7 @@ class Capacity:
         """
         if self._driver.crew.gains:
             return  # it is there
-        async with self._turn:
+        async with self.turn:
             held = {*blocks} - self._pool.retired
             await self._gain_pieces(pieces, runs(held, held))
 
@@ -154,7 +154,7 @@ class Capacity:
 
         Where a device has less memory than it should the pool stays as it is.
         """
-        async with self._turn:
+        async with self.turn:
             with suppress(SwitchError):
                 await self._have(self._settled(self._driver.active.topology))
 

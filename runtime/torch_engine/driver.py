@@ -372,21 +372,26 @@ class Driver:
 
     async def call_prepare(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
+        self._refuse_second_switch()
+        async with self.capacity.turn:  # or a resize under way would undo the room that is made
+            self._refuse_second_switch()
+            try:
+                target.check(self.cluster, self.model)
+                refuse_to_cross(self.active.topology, target)
+                self.shape.check(target)
+                streamed = self.capacity.make_room(target)
+            except SwitchError:
+                raise
+            except RuntimeFault as error:
+                raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+            if streamed:
+                self._switch = StreamingSwitch(self, self._lineup(target), streamed)
+            else:
+                self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
+
+    def _refuse_second_switch(self) -> None:
         if self._switch:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
-        try:
-            target.check(self.cluster, self.model)
-            refuse_to_cross(self.active.topology, target)
-            self.shape.check(target)
-            streamed = self.capacity.make_room(target)
-        except SwitchError:
-            raise
-        except RuntimeFault as error:
-            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        if streamed:
-            self._switch = StreamingSwitch(self, self._lineup(target), streamed)
-        else:
-            self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -466,7 +471,9 @@ class Driver:
     def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
         loop.default_exception_handler(context)
-        if "handle" in context and isinstance(error := context.get("exception"), Exception):
+        if "handle" in context and (
+            error := context.get("exception")
+        ):  # a panic of llguidance is no ``Exception``
             self._broke(error)
 
     # --- end -----------------------------------------------------------------------------------------------------

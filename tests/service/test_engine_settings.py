@@ -17,7 +17,7 @@ from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
 from service.deployment import Deployment, load
-from service.engine_settings import BYTES, SWITCH, TORCH, USUAL_SWITCH, VLLM
+from service.engine_settings import BYTES, SWITCH, TORCH, VLLM
 from service.errors import DeploymentError
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
@@ -96,7 +96,6 @@ switch:
 def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
     engine = read(tmp_path).model().engine
     assert (engine.torch, engine.switch) == (EngineSettings(), SwitchSettings())
-    assert read(tmp_path, rest="engine: vllm\n").model().engine.switch.warming_timeout_s == 300
 
 
 @pytest.mark.parametrize(
@@ -262,7 +261,7 @@ def defaults() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {f"torch.{key}": [getattr(usual, name)] for key, name in TORCH.items()}
     found |= {f"vllm.{key}": [getattr(VllmSettings(), name)] for key, name in VLLM.items()}
     for key, name in SWITCH.items():
-        found[f"switch.{key}"] = list(dict.fromkeys(getattr(one, name) for one in USUAL_SWITCH.values()))
+        found[f"switch.{key}"] = [getattr(SwitchSettings(), name)]
     found["limits.max_sequences"], found["limits.max_step_tokens"] = (
         [usual.max_running],
         [usual.max_batch_tokens],

@@ -15,6 +15,7 @@ from runtime.models import Cluster, ModelSpec
 from runtime.notation import parse_topology
 from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.crew import WorkerLostError
+from runtime.torch_engine.driver import Driver
 from runtime.torch_engine.standby import Standby
 
 MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
@@ -187,8 +188,28 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace)
     driver.pool.check_integrity([])
 
 
+async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(
+    driver: SimpleNamespace, cluster: Cluster
+) -> None:
+    driver.capacity = capacity = Capacity(driver)
+    driver.crew.gains, driver._switch, driver._refuse_second_switch = True, None, lambda: None
+    driver.shape.check = lambda _: None
+    driver.standby.take = lambda _: object()
+    driver.switch_class = lambda *_: object()
+    driver.pool.resize(4)
+    driver.crew.may_answer.clear()
+    growing = asyncio.create_task(capacity.resize(16))
+    await driver.crew.was_asked.wait()
+    driver.cluster = small(cluster, 1_600_000)
+    preparing = asyncio.create_task(Driver.call_prepare(driver, parse_topology("1x1", cluster, 4, "fp32")))
+    await asyncio.sleep(0)
+    driver.crew.may_answer.set()
+    await asyncio.gather(growing, preparing)
+    assert driver.pool.num_blocks < 16
+
+
 async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, cluster: Cluster) -> None:
-    driver.cluster = tiny(cluster)
+    driver.cluster = small(cluster, 1000)
     with pytest.raises(
         SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"
     ):
@@ -196,11 +217,11 @@ async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, clu
     assert driver.pool.num_blocks == 16
 
 
-def tiny(cluster: Cluster) -> Cluster:
+def small(cluster: Cluster, memory_bytes: int) -> Cluster:
     (node,) = cluster.nodes
-    return Cluster((replace(node, gpus=tuple(replace(gpu, memory_bytes=1000) for gpu in node.gpus)),))
+    return Cluster((replace(node, gpus=tuple(replace(gpu, memory_bytes=memory_bytes) for gpu in node.gpus)),))
 
 
 def test_starting_with_more_than_fits_is_refused_with_the_figures(cluster: Cluster) -> None:
     with pytest.raises(SwitchError, match="TP2 with 5 KV blocks needs"):
-        refuse_start(parse_topology("tp2", cluster, 4, "fp32"), MODEL, tiny(cluster), 5, 8)
+        refuse_start(parse_topology("tp2", cluster, 4, "fp32"), MODEL, small(cluster, 1000), 5, 8)
