@@ -53,7 +53,7 @@ class Ears:
                 self._news.notify_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60), self._news:
+        async with asyncio.timeout(200), self._news:
             await self._news.wait_for(condition)
 
     async def have(self, request_id: str, count: int) -> None:

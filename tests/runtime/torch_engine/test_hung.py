@@ -11,8 +11,11 @@ import logging
 import os
 import random
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -310,3 +313,62 @@ async def test_random_switches_with_random_faults_say_no_wrong_token(
     finally:
         await engine.close()
     assert not any(alive(group) for group in groups)
+
+
+NO_ALARM_S = 1800.0
+ASLEEP_S = 60
+
+
+@contextlib.contextmanager
+def hogs() -> Iterator[None]:
+    """Two processes that want a core each."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+
+
+async def fall_asleep(engine: TorchEngine) -> None:
+    """All processes stand still for a minute, this one too, as those of a laptop that sleeps."""
+    pids = [engine.driver_pid, *(await engine.stats()).worker_pids.values(), os.getpid()]
+    names = " ".join(map(str, pids))
+    waker = f"kill -STOP {names}; sleep {ASLEEP_S}; kill -CONT {names}"
+    with subprocess.Popen(["sh", "-c", waker]):  # noqa: ASYNC220 - nobody else works meanwhile
+        pass
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+async def test_a_busy_machine_that_sleeps_is_no_fault(checkpoints: dict[str, Path], cluster: Cluster) -> None:
+    draw, start = random.Random(32), parse_topology(PLACES[0], cluster, LAYERS, "fp32")
+    usual = EngineSettings()
+    settings = dataclasses.replace(
+        SETTINGS, num_blocks=2048, max_running=STREAMS, max_batch_tokens=2048, closing_batch_tokens=256,
+        stall_after_s=usual.stall_after_s, lost_after_s=usual.lost_after_s, load_after_s=usual.load_after_s,
+    )  # fmt: skip
+    engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, settings)
+    ears, driver, epoch, began_s, slept = Ears(engine), engine.driver_pid, 0, time.monotonic(), False
+    try:
+        with hogs():
+            while (passed_s := time.monotonic() - began_s) < NO_ALARM_S:
+                names = [f"{epoch}-{number}" for number in range(STREAMS)]
+                for name in names:
+                    prompt = tuple(draw.randrange(3, 90) for _ in range(draw.choice((1, 7, 300, 1500))))
+                    sampling = SamplingParams(draw.randrange(1, 300), temperature=1.0, seed=epoch)
+                    await engine.submit(Request(name, prompt, sampling, epoch))
+                now, epoch = str(engine.topology).replace("@fp32", ""), epoch + 1
+                target = draw.choice([place for place in PLACES if place != now])
+                await switched(engine, target, cluster, epoch)
+                if passed_s > NO_ALARM_S / 2 and not slept:
+                    slept = True
+                    await fall_asleep(engine)
+                await ears.all_ended(STREAMS)
+                assert {ears.tokens[name][-1].finish for name in names} <= {Finish.LENGTH, Finish.STOP}
+                ears.tokens.clear()
+                assert (engine.driver_pid, engine.state) == (driver, EngineState.SERVING)
+    finally:
+        await engine.close()
+    assert slept

@@ -10,7 +10,9 @@ import pytest
 from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.errors import SwitchError
 from runtime.models import Reason
+from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.messages import Preparation
 from runtime.vllm_engine.processes import group_pids
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
@@ -79,3 +81,124 @@ async def a_hung_driver_ends_its_engine(engine: VllmEngine, streams: Streams) ->
     await streams.submit("d", prompts()["r1"], SamplingParams(max_tokens=20))
     await streams.ended("d")
     assert streams.said["d"][-1].finish is Finish.LENGTH
+
+
+# --- every process, in every phase of a switch ---
+
+SURE = replace(IMPATIENT, num_standby=0, start_timeout_s=60.0)
+SHAPES = ("tp2", "pp2")
+PHASES = ("serving", "warming", "syncing", "cutting", "committed")
+VICTIMS = ("driver of the source", "worker of the source", "driver of the target", "worker of the target")
+CELLS = [
+    (victim, phase, name)
+    for victim in VICTIMS
+    for phase in PHASES
+    if not (phase == "serving" and "target" in victim)
+    for name in ("SIGSTOP", "SIGKILL")
+]
+GRACE_S = 5.0
+
+
+class Bench:
+    """One engine through all cells: each begins where the one before ended."""
+
+    def __init__(self, engine: VllmEngine, streams: Streams, started: list[DriverProcess]) -> None:
+        self.engine, self.streams, self.started = engine, streams, started
+        self.count = 0
+
+    async def strike(self, victim: str, name: str, group: int) -> None:
+        """Kill or stop the driver, which leads the group, or the last of its workers."""
+        pid = group
+        while "worker" in victim and pid == group:
+            pid = max(group_pids(group), default=group)
+            await asyncio.sleep(0.05)
+        os.kill(pid, getattr(signal, name))
+
+    async def run(self, victim: str, phase: str, name: str) -> None:
+        """Strike in this phase, and see what is stated."""
+        source = self.engine.active
+        other = next(shape for shape in SHAPES if topology(shape) != source.topology)
+        self.count += 1
+        stream = f"s{self.count}"
+        await self.streams.submit(stream, prompts()["r3"], SamplingParams(max_tokens=1200))
+        await self.streams.have(3, stream)
+        is_source, moved = "source" in victim, False
+        if phase == "serving":
+            await self.strike(victim, name, source.pid)
+        else:
+            moved = await self.switch(victim, phase, name, other)
+        is_over = is_source != (phase == "committed")
+        assert moved == (phase == "committed"), "whether it committed"
+        async with asyncio.timeout(SURE.lost_after_s + GRACE_S + 10):
+            if is_over:
+                await self.streams.ended(stream)
+        await reaches(self.engine, EngineState.SERVING)
+        assert self.engine.topology == (topology(other) if moved else source.topology)
+        await self.go_on(stream, is_over)
+
+    async def switch(self, victim: str, phase: str, name: str, other: str) -> bool:
+        """As a coordinator would bring it to its end; whether it committed."""
+        source, shadow = self.engine.active.pid, await self.engine.prepare(topology(other))
+        while not self.started or self.started[-1].pid == source:  # noqa: ASYNC110 - a task of the engine starts it
+            await asyncio.sleep(0.01)
+        struck = source if "source" in victim else self.started[-1].pid
+        patience_s = (SURE.start_timeout_s if phase == "warming" else SURE.lost_after_s) + GRACE_S + 10
+        try:
+            async with asyncio.timeout(patience_s):
+                if phase == "warming":
+                    await self.strike(victim, name, struck)
+                await shadow.ready()
+                if phase == "syncing":
+                    await self.strike(victim, name, struck)
+                await self.streams.synced(shadow)
+                if phase == "cutting":
+                    await self.strike(victim, name, struck)
+                await shadow.cut(self.streams.ledger.announce("target"), deadline_s=3.0)
+                if phase == "committed":
+                    await self.strike(victim, name, struck)
+                await shadow.release()
+                return True
+        except SwitchError as error:
+            await shadow.abort(error.reason)
+            return False
+
+    async def go_on(self, stream: str, is_over: bool) -> None:
+        """The next switch succeeds, with what still runs and a new stream."""
+        self.count += 1
+        new = f"s{self.count}"
+        await self.streams.submit(new, prompts()["r1"], SamplingParams(max_tokens=200))
+        await self.streams.have(3, new)
+        target = next(shape for shape in SHAPES if topology(shape) != self.engine.topology)
+        await self.streams.switch(topology(target))
+        await self.streams.ended(new, stream)
+        assert self.streams.said[new][-1].finish is Finish.LENGTH
+        assert (self.streams.said[stream][-1].finish is Finish.ERROR) == is_over
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[DriverProcess] = []
+
+    class Recorded(DriverProcess):
+        def __init__(self, preparation: Preparation) -> None:
+            super().__init__(preparation)
+            started.append(self)
+
+    monkeypatch.setattr("runtime.vllm_engine.engine.DriverProcess", Recorded)
+    monkeypatch.setattr("runtime.liveness.MOST_PAUSE_S", 1.0)
+    engine, failed = await VllmEngine.start(CHECKPOINT, topology("tp2"), CLUSTER, SURE), list[str]()
+    try:
+        async with hearing(engine) as streams:
+            bench = Bench(engine, streams, started)
+            for cell in CELLS:
+                try:
+                    await bench.run(*cell)
+                except (AssertionError, TimeoutError, SwitchError) as error:
+                    failed.append(f"{cell}: {type(error).__name__} {error}")
+                    await reaches(engine, EngineState.SERVING)
+    finally:
+        await engine.close()
+    assert not failed, "\n".join(failed)
+    assert not [pid for process in started for pid in group_pids(process.pid)]
+    assert not [process.folder for process in started if process.folder.exists()]
