@@ -361,7 +361,11 @@ async def test_a_busy_machine_that_sleeps_is_no_fault(checkpoints: dict[str, Pat
                     await engine.submit(Request(name, prompt, sampling, epoch))
                 now, epoch = str(engine.topology).replace("@fp32", ""), epoch + 1
                 target = draw.choice([place for place in PLACES if place != now])
-                await switched(engine, target, cluster, epoch)
+                try:
+                    await switched(engine, target, cluster, epoch)
+                except SwitchError as late:  # a cut may not take long, however busy the machine
+                    assert late.reason is Reason.DEADLINE  # noqa: PT017 - it need not come
+                    await engine._shadow.abort(late.reason)
                 if passed_s > NO_ALARM_S / 2 and not slept:
                     slept = True
                     await fall_asleep(engine)
