@@ -38,13 +38,13 @@ class Capacity:
         self._wanted = driver.pool.num_blocks
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
-        self.turn = asyncio.Lock()
+        self._turn = asyncio.Lock()
         """Held while memory is punched out, to put blocks back into circulation, and while room is made for a target."""
 
     @property
     def is_owing(self) -> bool:
         """Blocks have retired whose memory nobody is giving back."""
-        return len(self._returned) < len(self._pool.retired) and not self.turn.locked()
+        return len(self._returned) < len(self._pool.retired) and not self._turn.locked()
 
     async def resize(self, num_blocks: int) -> Resized:
         """Have ``num_blocks`` blocks, as far as blocks are free at once, the rest as they come free.
@@ -52,7 +52,7 @@ class Capacity:
         Raises:
             SwitchError: a switch is under way, the devices hold fewer, or an accepted request may come to need more.
         """
-        async with self.turn:
+        async with self._turn:
             self._refuse_size(num_blocks)
             self._wanted = num_blocks
             await self._have(num_blocks)
@@ -60,6 +60,11 @@ class Capacity:
         returned = sum(each.bytes for each in slices)
         seconds = tuple(each.seconds for each in slices)
         return Resized(self._pool.num_blocks, self._pool.num_blocks - self._pool.capacity, returned, seconds)
+
+    async def resized(self) -> None:
+        """Return when no resize is under way: it would undo the room that is made next."""
+        async with self._turn:
+            pass
 
     def make_room(self, target: Topology) -> StreamPlan | None:
         """Shrink the pool to what fits while ``target`` comes up beside what runs; ``give_back`` does the rest.
@@ -102,7 +107,7 @@ class Capacity:
 
     async def give_back(self) -> None:
         """Return when the system has the memory of every retired block."""
-        async with self.turn:
+        async with self._turn:
             await self._punch()
 
     async def gain(self, lineup: Lineup, layers: LayerRange | None = None) -> None:
@@ -113,7 +118,7 @@ class Capacity:
         """
         if not self._driver.crew.gains:
             return
-        async with self.turn:
+        async with self._turn:
             await self._driver.crew.muster(lineup.topology.devices)
             held = {*range(self._driver.shape.num_blocks)} - self._pool.retired
             await self._gain(lineup, runs(held, held), layers)
@@ -126,7 +131,7 @@ class Capacity:
         """
         if self._driver.crew.gains:
             return  # it is there
-        async with self.turn:
+        async with self._turn:
             held = {*blocks} - self._pool.retired
             await self._gain_pieces(pieces, runs(held, held))
 
@@ -154,7 +159,7 @@ class Capacity:
 
         Where a device has less memory than it should the pool stays as it is.
         """
-        async with self.turn:
+        async with self._turn:
             with suppress(SwitchError):
                 await self._have(self._settled(self._driver.active.topology))
 

@@ -24,7 +24,7 @@ import torch
 from runtime import footprint
 from runtime.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
-from runtime.errors import RequestError, RuntimeFault, SwitchError
+from runtime.errors import RequestError, RuntimeFault, SwitchError, TopologyError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
@@ -314,14 +314,13 @@ class Driver:
 
     async def _answer(self, call: Call) -> None:
         try:
-            value = await getattr(self, f"call_{call.method}")(*call.arguments)
+            reply = Reply(call.call_id, await getattr(self, f"call_{call.method}")(*call.arguments))
         except RuntimeFault as error:
-            self._service.send(Reply(call.call_id, error=error))
+            reply = Reply(call.call_id, error=error)
         except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
             traceback.print_exc()
-            self._service.send(Reply(call.call_id, error=RuntimeFault(f"{type(error).__name__}: {error}")))
-        else:
-            self._service.send(Reply(call.call_id, value))
+            reply = Reply(call.call_id, error=RuntimeFault(f"{type(error).__name__}: {error}"))
+        self._service.send(reply)
 
     async def call_submit(self, request: Request) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
@@ -372,26 +371,21 @@ class Driver:
 
     async def call_prepare(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
-        self._refuse_second_switch()
-        async with self.capacity.turn:  # or a resize under way would undo the room that is made
-            self._refuse_second_switch()
-            try:
-                target.check(self.cluster, self.model)
-                refuse_to_cross(self.active.topology, target)
-                self.shape.check(target)
-                streamed = self.capacity.make_room(target)
-            except SwitchError:
-                raise
-            except RuntimeFault as error:
-                raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-            if streamed:
-                self._switch = StreamingSwitch(self, self._lineup(target), streamed)
-            else:
-                self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
-
-    def _refuse_second_switch(self) -> None:
+        if not self._switch:
+            await self.capacity.resized()
         if self._switch:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
+        try:
+            target.check(self.cluster, self.model)
+            refuse_to_cross(self.active.topology, target)
+            self.shape.check(target)
+            streamed = self.capacity.make_room(target)
+        except TopologyError as error:
+            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+        if streamed:
+            self._switch = StreamingSwitch(self, self._lineup(target), streamed)
+        else:
+            self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -475,8 +469,6 @@ class Driver:
             error := context.get("exception")
         ):  # a panic of llguidance is no ``Exception``
             self._broke(error)
-
-    # --- end -----------------------------------------------------------------------------------------------------
 
     def fail(self, fatal: Fatal) -> None:
         """Nothing can go on: tell the service and end."""

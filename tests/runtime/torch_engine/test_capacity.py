@@ -192,7 +192,7 @@ async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(
     driver: SimpleNamespace, cluster: Cluster
 ) -> None:
     driver.capacity = capacity = Capacity(driver)
-    driver.crew.gains, driver._switch, driver._refuse_second_switch = True, None, lambda: None
+    driver.crew.gains, driver._switch = True, None
     driver.shape.check = lambda _: None
     driver.standby.take = lambda _: object()
     driver.switch_class = lambda *_: object()
