@@ -15,6 +15,7 @@ import yaml
 
 from intentctl.cli import app
 from service.settings import Settings
+from tests.rows import rows
 from tests.service.dashboard import DASHBOARD, METRIC, exposed, panels, targets
 
 ROOT = Path(__file__).parents[1]
@@ -41,11 +42,7 @@ def mounts() -> dict[tuple[str, str], str]:
 # --- docker-compose.yml ---
 
 
-def test_everything_that_was_asked_for_is_there():
-    assert set(SERVICES) == {"service", "console", "postgres", "prometheus", "grafana"}
-
-
-@pytest.mark.parametrize("name", SERVICES)
+@rows("name", SERVICES)
 def test_each_service_says_how_it_is_and_comes_back(name):
     told = SERVICES[name]
     assert told["healthcheck"]["test"][0] == "CMD"
@@ -55,7 +52,8 @@ def test_each_service_says_how_it_is_and_comes_back(name):
         assert how == {"condition": "service_healthy"}
 
 
-def test_nothing_is_published_beyond_this_machine():
+def test_everything_that_was_asked_for_is_there_and_nothing_is_published_beyond_this_machine():
+    assert set(SERVICES) == {"service", "console", "postgres", "prometheus", "grafana"}
     published = [value for _, value in of_each_service("ports")]
     assert published
     assert [value for value in published if not re.fullmatch(r"127\.0\.0\.1:\d+:\d+", value)] == []
@@ -153,6 +151,8 @@ def test_grafana_finds_its_dashboard_and_prometheus():
 
 # --- the dashboard ---
 
+QUEUED = "vllm:request_queue_time_seconds"
+
 
 def test_panels_have_ids_and_places_of_their_own():
     ids = [panel["id"] for panel in panels(rows=True)]
@@ -164,16 +164,14 @@ def test_panels_have_ids_and_places_of_their_own():
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels(rows=True))
 
 
-@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+@rows("panel", panels(), ids=lambda panel: panel["title"])
 def test_a_panel_says_what_it_shows_in_which_unit_and_what_to_do(panel):
     assert panel["fieldConfig"]["defaults"]["unit"]
     assert len(panel["description"]) > 60
     assert panel["targets"]
     references = [target["refId"] for target in panel["targets"]]
     assert len(references) == len(set(references))
-    for target in panel["targets"]:
-        assert target["expr"]
-        assert target["legendFormat"]
+    assert all(target["expr"] and target["legendFormat"] for target in panel["targets"])
 
 
 def test_every_metric_of_dashboard_and_alerts_is_one_that_the_service_exposes():
@@ -183,11 +181,7 @@ def test_every_metric_of_dashboard_and_alerts_is_one_that_the_service_exposes():
     ours = {name for name in names if name.startswith("intentctl_")}
     assert len(ours) > 15
     assert ours <= exposed()
-    assert names - ours == {
-        "vllm:kv_cache_usage_perc",
-        "vllm:num_preemptions_total",
-        "vllm:request_queue_time_seconds_bucket",
-    }
+    assert names - ours == {"vllm:kv_cache_usage_perc", "vllm:num_preemptions_total", f"{QUEUED}_bucket"}
 
 
 @pytest.mark.vllm
@@ -195,5 +189,5 @@ def test_vllms_own_metrics_are_those_of_the_vllm_that_is_installed():
     spec = find_spec("vllm")
     assert spec is not None
     source = Path(str(spec.origin)).parent.joinpath("v1/metrics/loggers.py").read_text()
-    for name in ("vllm:kv_cache_usage_perc", "vllm:num_preemptions", "vllm:request_queue_time_seconds"):
+    for name in ("vllm:kv_cache_usage_perc", "vllm:num_preemptions", QUEUED):
         assert f'"{name}"' in source

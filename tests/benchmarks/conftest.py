@@ -1,4 +1,10 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +16,29 @@ from runtime.tokenizer import Tokenizer
 from tests.runtime.scripted import ScriptedEngine
 
 PROMPT = (10, 11, 12, 13)
+MORE_THAN_BENCHMARKS = {"test_command_lines.py", "test_figures.py", "test_imports.py"}
+"""Files that guard the product too, or benchmarks as a whole; all others are left to `make exhaustive`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.path.name not in MORE_THAN_BENCHMARKS:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.exhaustive)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
+    """What a benchmark that runs to its end writes, and what it prints."""
+
+    def measured(module: str, *arguments: str | Path) -> tuple[dict[str, Any], str]:
+        file = tmp_path / f"{module}.json"
+        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--json", file]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return json.loads(file.read_text()), done.stdout
+
+    return measured
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 import itertools
 
-import pytest
-
 from benchmarks.access_cost import by_turns, main
 from service.access.audit import Audit
 
@@ -19,7 +17,6 @@ def test_turns_alternate_and_leave_the_audit_as_it_was():
     assert Audit.add is add
 
 
-@pytest.mark.slow
 def test_both_are_measured(tmp_path, capsys):
     main(["--rounds", "3", "--json", str(tmp_path / "cost.json")])
     assert "key_cpu_ms" in capsys.readouterr().out

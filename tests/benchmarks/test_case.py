@@ -11,6 +11,7 @@ from intentctl.arguments import EngineName
 from runtime.engine import Finish
 from runtime.ledger import Counts
 from runtime.models import Phase
+from tests.rows import rows
 from tests.runtime.scripted import Script, ScriptedEngine
 
 
@@ -18,21 +19,18 @@ def recording(num_tokens, finish) -> Recording:
     return Recording((1,), 10, list(range(num_tokens)), finish=finish)
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "finish", "lost", "duplicated"),
+@rows(
+    ("num_tokens", "finish", "seen", "lost", "duplicated"),
     [
-        (10, Finish.LENGTH, 0, 0),
-        (8, Finish.LENGTH, 2, 0),
-        (11, Finish.LENGTH, 0, 1),
-        (8, None, 0, 0),  # it was given up by its client
+        (10, Finish.LENGTH, Counts(), 0, 0),
+        (8, Finish.LENGTH, Counts(), 2, 0),
+        (11, Finish.LENGTH, Counts(), 0, 1),
+        (8, None, Counts(), 0, 0),  # it was given up by its client
+        (8, Finish.LENGTH, Counts(lost=3, duplicates=4), 5, 4),
     ],
 )
-def test_a_stream_that_ended_should_have_every_token_once(num_tokens, finish, lost, duplicated):
-    assert tally([recording(num_tokens, finish)], Counts()) == Tally(num_tokens, lost, duplicated)
-
-
-def test_what_the_ledger_saw_counts_too():
-    assert tally([recording(8, Finish.LENGTH)], Counts(lost=3, duplicates=4)) == Tally(8, 5, 4)
+def test_a_stream_that_ended_should_have_every_token_once(num_tokens, finish, seen, lost, duplicated):
+    assert tally([recording(num_tokens, finish)], seen) == Tally(num_tokens, lost, duplicated)
 
 
 @pytest.fixture
@@ -58,19 +56,15 @@ def case(subject, mode) -> Case:
     )
 
 
-def test_layers_that_stay_where_they_are_do_not_move(subject):
+def test_layers_that_stay_do_not_move_and_a_late_stream_has_its_past_in_its_prompt(subject, tokenizer):
     def moved(*pair) -> int:
         return replace(case(subject, "patch"), pair=pair).layers_moved
 
     split = "CPU[0]:0-{0} > CPU[1]:{0}-8"
     assert moved("1x1", "tp2") == moved("pp2", "tp2") == 8
     assert moved(split.format(4), split.format(7)) == 3
-
-
-def test_a_stream_that_begins_in_the_middle_has_its_past_in_its_prompt(subject, tokenizer):
     begin = partial(case(subject, "patch").begin, tokenizer)
     whole, late = begin(0, 300), begin(0, 100)
-
     assert (len(whole.prompt), len(late.prompt)) == (40, 240)
     assert late.prompt[:40] == whole.prompt
 
@@ -80,11 +74,9 @@ async def test_streams_to_be_drained_begin_anew_before_each_switch(scripted, sub
     assert [len(stream.arrivals_s) for stream in run.streams].count(150) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["patch", "replay", "restart", "drain"])
+@rows("mode", ["patch", "replay", "restart", "drain"])
 async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subject, mode, capsys):
     run = await run_case(case(subject, mode))
-
     assert run.error is None
     assert [(one.source, one.target) for one in run.measured] == [("1x1", "tp2"), ("tp2", "1x1")]
     assert run.tally.tokens > 0
@@ -100,7 +92,6 @@ async def test_a_case_switches_there_and_back_and_loses_nothing(scripted, subjec
 async def test_what_breaks_a_case_is_part_of_its_result(scripted, subject):
     scripted.append(Script(lost_while=Phase.SYNCING))
     run = await run_case(case(subject, "patch"))
-
     assert run.error is not None
     assert "rank_lost" in run.error
     assert run.measured == ()

@@ -1,10 +1,6 @@
-import json
-import subprocess
-import sys
-
 import pytest
 
-from benchmarks.connector_overhead import lines, summary
+from benchmarks.connector_overhead import lines, main, summary
 
 
 def test_the_overhead_is_the_median_over_neighbouring_runs():
@@ -15,38 +11,17 @@ def test_the_overhead_is_the_median_over_neighbouring_runs():
     assert lines(found)[-1].endswith("2.0%, from 0.0% to 10.0% per pair of runs")
 
 
-@pytest.mark.slow
 @pytest.mark.vllm
-def test_both_sides_are_measured_by_turns(tmp_path):
+def test_both_sides_are_measured_by_turns(measured):
     pytest.importorskip("vllm")
-    file = tmp_path / "overhead.json"
     sizes = ["--runs", "2", "--streams", "2", "--context", "40", "--output", "20"]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.connector_overhead", *sizes, "--json", file],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(file.read_text())
+    document, _ = measured("connector_overhead", *sizes)
     assert len(document["runs_without"]) == len(document["runs_with"]) == 2
     assert min(document["runs_without"] + document["runs_with"]) > 0
 
 
-@pytest.mark.slow
 @pytest.mark.vllm
-def test_a_connector_that_is_none_ends_the_benchmark_with_a_message(tmp_path):
+def test_a_connector_that_is_none_ends_the_benchmark_with_a_message(capfd):
     pytest.importorskip("vllm")
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.connector_overhead",
-        "--connector",
-        "json:NoSuch",
-        "--runs",
-        "1",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode == 1
-    assert "error: the engine with connector ended" in done.stderr
+    assert main(["--connector", "json:NoSuch", "--runs", "1"]) == 1
+    assert "error: the engine with connector ended" in capfd.readouterr().err

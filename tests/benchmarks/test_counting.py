@@ -20,15 +20,12 @@ def test_a_prompt_counts_right(number):
     assert all((b - a) % 1000 == int(step) for a, b in itertools.pairwise(values))
 
 
-def test_neighbouring_prompts_differ_from_their_first_number_on():
+def test_neighbouring_prompts_and_contexts_of_one_run_differ():
     heads = {counting_text(number, 30).partition(":")[0] for number in range(900)}
     assert len(heads) == 900
+    assert len({context_tokens(number, 300) for number in range(12)}) > 6
 
 
 @given(st.integers(0, 10_000), st.integers(21, 3000))
 def test_contexts_differ_by_a_tenth_at_most(number, most):
     assert most - most // 10 <= context_tokens(number, most) <= most
-
-
-def test_contexts_of_one_run_differ():
-    assert len({context_tokens(number, 300) for number in range(12)}) > 6

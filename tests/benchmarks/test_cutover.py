@@ -1,10 +1,6 @@
 import json
-import subprocess
-import sys
 
-import pytest
-
-from benchmarks.cutover import main, parameters_of, parser
+from benchmarks.cutover import parameters_of, parser
 
 
 def test_all_means_every_mode_the_engine_has():
@@ -15,56 +11,12 @@ def test_all_means_every_mode_the_engine_has():
     assert modes("vllm") == ("patch", "follow", "replay", "restart", "drain")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--pairs", "1x1"], "joined by one dash"),
-        (["--pairs", "1x1-tp3"], "TP 3 does not divide"),
-        (["--mode", "follow"], "switches by patch, stop-and-copy, gather-scatter only"),
-        (["--engine", "vllm", "--mode", "stop-and-copy"], "switches by patch, follow only"),
-        (["--active", "10,many"], "whole numbers joined by commas"),
-        (["--plot", "stops.png"], "ends with .svg"),
-        (["--deployment", "nowhere.yaml"], "nowhere.yaml"),
-        (["--context", "20000"], "over the model's 16384"),
-    ],
-)
-def test_bad_input_is_one_line_that_names_it(capsys, arguments, message):
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_every_mode_is_measured_on_the_torch_engine(tmp_path):
-    file, picture = tmp_path / "cutover.json", tmp_path / "stops.svg"
+def test_every_mode_is_measured_on_the_torch_engine(measured, tmp_path):
+    picture = tmp_path / "stops.svg"
     sizes = ["--active", "3", "--switches", "1", "--context", "60", "--output", "400", "--pairs", "1x1-tp2"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.cutover",
-            "--mode",
-            "all",
-            *sizes,
-            "--json",
-            file,
-            "--plot",
-            picture,
-            "-o",
-            "json",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(file.read_text())
-    assert json.loads(done.stdout) == document
+    more = ("--plot", picture, "-o", "json")
+    document, printed = measured("cutover", "--mode", "all", *sizes, *more)
+    assert json.loads(printed) == document
     assert "streams that run" in picture.read_text()
     results = {one["mode"]: one for one in document["rows"]}
     assert list(results) == ["patch", "stop-and-copy", "gather-scatter", "replay", "restart", "drain"]

@@ -1,12 +1,12 @@
 import json
 
 import jsonschema
-import pytest
 
 from benchmarks.documents import MAX_TOKENS, Written, main, nested_schema, round_document, summary
 from benchmarks.strategy import Switched
 from intentctl.measure import Interval
 from runtime.engine import Finish
+from tests.rows import rows
 
 
 def written(number: int, text: str, *made_by: str) -> Written:
@@ -35,8 +35,8 @@ def switched(**paths: int) -> Switched:
     return Switched(Interval(0.0, 1.0), 0.1, paths)
 
 
-@pytest.mark.parametrize("number", range(0, 60, 7))
-def test_schemas_can_be_followed_and_differ(number: int):
+@rows("number", range(0, 60, 7))
+def test_schemas_can_be_followed_and_differ(number):
     schema = nested_schema(number)
     value = shortest(schema)
     jsonschema.validate(value, schema)
@@ -44,7 +44,7 @@ def test_schemas_can_be_followed_and_differ(number: int):
     assert schema == nested_schema(number) != nested_schema(number + 1)
 
 
-def test_a_round_counts_what_is_valid_equal_and_cut():
+def test_rounds_count_what_is_valid_equal_and_cut_and_rows_add_them_up():
     text = json.dumps(shortest(nested_schema(3)))
     plain = [written(3, text, "a"), written(3, text, "a"), written(3, text, "a")]
     through = [written(3, text, "a", "b"), written(3, text[:-1], "a", "b"), written(3, text, "b")]
@@ -54,9 +54,6 @@ def test_a_round_counts_what_is_valid_equal_and_cut():
     assert (found["moved"], found["worst_logprob_difference"]) == (2, 0.5)
     through[0].finish = Finish.LENGTH
     assert round_document(plain, through, switched())["valid"] == 1
-
-
-def test_rows_add_up_what_rounds_of_a_pair_showed():
     counts = {"documents": 2, "valid": 2, "equal": 1, "cut_inside": 2, "moved": 2, "left_to_drain": 0}
     rounds = [
         {"pair": pair, **counts, "tokens": [n, 9], "worst_logprob_difference": apart}
@@ -68,13 +65,6 @@ def test_rows_add_up_what_rounds_of_a_pair_showed():
     assert second["worst_logprob_difference"] is None
 
 
-def test_a_pair_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert main(["--pairs", "tp2"]) == 2
-    assert "--pairs 'tp2'" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
 def test_documents_go_through_a_switch(tmp_path):
     assert (
         main(["--pairs", "1x1-pp2", "--switches", "1", "--together", "4", "--json", str(tmp_path / "d.json")])

@@ -18,8 +18,6 @@ def test_boxes_are_what_each_device_holds(subject):
         assert [(box.target, box.pieces) for box in scattered] == [(box.source, box.pieces) for box in boxes]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", ["patch", "stop-and-copy", "gather-scatter"])
 @pytest.mark.parametrize(("now", "target"), [("1x1", "tp2"), ("tp2", "pp2")])
 async def test_the_target_has_every_byte_of_the_source(subject, path, now, target):

@@ -2,12 +2,8 @@ import json
 
 import pytest
 
-from benchmarks.intents import Translator, answer_of, main, run
-from benchmarks.words import replies
-from benchmarks.words.utterances import DEPLOYMENT, first_contact_files, load, own_files
+from benchmarks.intents import answer_of, main
 from intent.models import Finding, Intent, Objective, Outcome, Question, TranslatorInfo
-from intent.translate import translate
-from service import deployment as deployments
 
 GOAL = {
     "type": "objective",
@@ -59,51 +55,15 @@ def test_properties_are_run_when_asked_for(utterances, tmp_path, capsys):
     assert "slowest string" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--set", "none.jsonl"], "none.jsonl"),
-        (["--deployment", "none.yaml"], "none.yaml"),
-        (["--translator", "llm"], "names no llm"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_by_name(arguments, message, capsys):
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_an_answer_is_what_the_document_says_without_evidence():
+def test_an_answer_is_what_the_document_says_with_its_question_or_its_findings():
     goal = Objective(metric="ttft", op="<=", evidence="TTFT 2s", stat="p99", value=2.0, unit="s")
     intent = Intent("TTFT 2s", "en", (goal,), TranslatorInfo("rules"), outcome=Outcome.CLARIFY)
     answer = answer_of(intent)
     assert answer.outcome is Outcome.CLARIFY
     assert "evidence" not in answer.goals[0]
     assert answer.goals[0]["value"] == 2.0
-
-
-def test_an_answer_quotes_its_question_or_else_its_findings():
     finding, question = Finding("code", "/text", "Found this."), Question("Which?", ("a", "b"), "a")
     with_both = Intent("t", "en", (), TranslatorInfo("rules"), questions=(question,), findings=(finding,))
     assert answer_of(with_both).said == "Which?"
     without = Intent("t", "en", (), TranslatorInfo("rules"), findings=(finding,))
     assert (answer_of(without).said, answer_of(without).findings) == ("Found this.", ("code",))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("files", "exact", "over_asking", "accepted", "misread"),
-    [
-        (own_files(), 0.97, 0.015, 0, 0),
-        (first_contact_files(), 0.93, 0.035, 2, 5),
-        (replies.FILES, 0.94, 0.045, 5, 12),
-    ],
-    ids=["own", "first contact", "replies"],
-)
-def test_the_rules_keep_their_figures(files, exact, over_asking, accepted, misread):
-    rules = Translator(lambda one, catalogue: translate(one.text, catalogue), is_cheap=False)
-    document = run(load(files), deployments.load(DEPLOYMENT), rules)
-    found, misses = document["results"], [miss["id"] for miss in document["misses"]]
-    assert found["exact"]["share"] >= exact, misses
-    assert found["over_asking"]["share"] <= over_asking, misses
-    assert found["accepted_wrongly"]["count"] <= accepted, misses
-    assert found["misread"]["count"] <= misread, misses

@@ -57,23 +57,21 @@ def load_of(played, make, num_slots=2) -> Load:
     return Load(num_slots, 50, make, played.deliver)
 
 
-def test_every_token_is_stamped_and_the_end_is_none():
+def test_every_token_is_stamped_and_counted_since_a_moment():
     recording = Recording((1, 2), 2)
     recording.add(delta(7), "engine 0 ")
     recording.add(delta(8, finish=Finish.LENGTH), "engine 1 ")
     recording.add(delta(None, finish=Finish.CANCELLED), "")
-
     assert recording.token_ids == [7, 8]
     assert recording.tokens_left == 0
     assert recording.stream().fingerprints == ("engine 0 0-1x1", "engine 1 0-1x1")
     assert list(recording.stream().arrivals_s) == sorted(recording.arrivals_s)
-
-
-def test_tokens_since_a_moment_are_counted_with_that_moment():
     assert [recorded(1.0, 2.0, 3.0).count_since(at_s) for at_s in (0.0, 2.0, 2.5, 4.0)] == [3, 2, 1, 0]
 
 
-async def test_a_stream_that_ends_is_followed_by_another_in_its_slot(played, make):
+async def test_a_stream_that_ends_is_followed_by_another_in_its_slot_and_first_and_renewed_ones_are_of_all_ages(
+    played, make
+):
     async with load_of(played, make) as load:
         await played.has(2)
         first = played.open[0]
@@ -83,9 +81,6 @@ async def test_a_stream_that_ends_is_followed_by_another_in_its_slot(played, mak
 
         assert first not in played.open
     assert played.open == []
-
-
-async def test_the_first_streams_are_of_all_ages(played, make):
     async with load_of(played, make) as load:
         await played.has(2)
         await played.say(played.open[0], 1.0, Finish.LENGTH)
@@ -146,18 +141,16 @@ async def test_whoever_waits_hears_of_a_broken_stream(played, make):
             await load.watch(asyncio.Event().wait())
 
 
-async def test_listening_goes_on_from_what_a_recording_has(engines, tokenizer):
+async def test_listening_goes_on_from_what_a_recording_has_and_one_that_ends_otherwise_is_broken(
+    engines, tokenizer
+):
     engine = await engines(topology(1))
     recording = Recording((10, 11, 12, 13), 7, [20, 21], [1.0, 2.0], ["x", "x"])
     async with Router(engine, tokenizer) as router:
         await listen(router, recording)
     await engine.close()
-
     assert recording.token_ids == [20, 21, 10, 11, 12, 13, 20]
     assert recording.finish is Finish.LENGTH
-
-
-async def test_a_stream_that_ends_otherwise_than_by_its_length_is_broken(engines, tokenizer):
     engine = await engines(topology(1))
     engine.hold()
     async with Router(engine, tokenizer) as router:

@@ -1,7 +1,5 @@
-import pytest
-
 from benchmarks.load import Load
-from benchmarks.overhead import main, parameters_of, parser, watch
+from benchmarks.overhead import parameters_of, parser, watch
 from benchmarks.own_switch import own_switch
 from benchmarks.spans import Request, Samples, Watched, directions, each, samples, switch_spans, table
 from intentctl.measure import Interval
@@ -26,7 +24,7 @@ def test_the_spans_of_a_switch_follow_one_another_without_a_hole():
     }
 
 
-def test_a_request_belongs_where_it_began_and_a_gap_where_most_of_it_lies():
+def test_a_request_belongs_where_it_began_and_everything_is_counted_once():
     early = Request(9.5, (10.5, 11.75, 12.25, 16.25))
     late = Request(12.0, (16.5,))
     spans = switch_spans(PHASES)
@@ -34,13 +32,7 @@ def test_a_request_belongs_where_it_began_and_a_gap_where_most_of_it_lies():
     assert samples([early, late], spans["warming"]) == Samples((), (1250.0,))
     assert samples([early, late], spans["syncing"]) == Samples((4500.0,), (500.0, 4000.0))
     assert samples([early, late], spans["cutting"]) == Samples((), ())
-
-
-def test_a_request_without_a_token_has_no_ttft():
     assert samples([Request(1.0, ())], Interval(0.0, 2.0)) == Samples((), ())
-
-
-def test_everything_is_counted_once_over_neighbouring_spans():
     requests = [Request(k / 7, tuple((k + n) / 7 for n in range(1, 5))) for k in range(100)]
     spans = [Interval(float(k), k + 1.0) for k in range(20)]
     found = [samples(requests, span) for span in spans]
@@ -71,20 +63,25 @@ def test_what_comes_after_a_switch_is_compared_with_the_time_before_on_the_targe
     assert "syncing: 1.10 x before, within 1.10" in table(found)
 
 
-def test_the_bar_is_not_held_where_tokens_come_more_than_a_tenth_slower():
+def test_what_is_not_known_has_no_figures_and_the_bar_is_not_held_by_slow_tokens():
     spans = {"before": Interval(0, 10), "syncing": Interval(10, 20)}
     (found,) = directions([Watched("a", "b", spans)], [steady(0, 10, 0.1), steady(10, 20, 0.12)])
     assert (found["syncing_tpot_ratio"], found["within_bar"]) == (1.2, False)
     assert "over 1.10" in table([found])
+    spans = {"before": Interval(0, 10), "cutting": Interval(10, 10)}
+    (found,) = directions([Watched("a", "b", spans)], [steady(0, 10, 0.1)])
+    assert found["rows"][1]["tpot"] == {"median_ms": None, "ratio": None, "samples": 0}
+    assert "-" in table([found]).splitlines()[2]
+    (found,) = directions(
+        [Watched("a", "b", {"before": Interval(0, 10), "after": Interval(0, 10)})], [steady(0, 10, 0.1)]
+    )
+    assert found["rows"][1]["ttft"] == {"median_ms": 100.0, "ratio": None, "samples": 1}
 
 
-def test_samples_of_several_switches_the_same_way_are_taken_together():
+def test_samples_of_several_switches_are_taken_together_and_are_there_by_themselves_too():
     both = [Watched("a", "b", {"before": Interval(at, at + 10)}) for at in (0, 10)]
     (found,) = directions(both, [steady(0, 10, 0.1), steady(10, 20, 0.3)])
     assert found["rows"][0]["ttft"] == {"median_ms": 200.0, "ratio": 1.0, "samples": 2}
-
-
-def test_every_switch_is_there_by_itself_too():
     both = [
         Watched("a", "b", {"before": Interval(at, at + 5), "sham": Interval(at + 5, at + 10)})
         for at in (0, 10)
@@ -92,20 +89,6 @@ def test_every_switch_is_there_by_itself_too():
     found = each(both, [steady(0, 10, 0.1), steady(10, 15, 0.1), steady(15, 20, 0.2)])
     assert [one["spans"]["sham"]["tpot"]["ratio"] for one in found] == [1.0, 2.0]
     assert found[1]["spans"]["sham"]["start_s"] == 15
-
-
-def test_a_span_into_which_nothing_fell_has_no_figures():
-    spans = {"before": Interval(0, 10), "cutting": Interval(10, 10)}
-    (found,) = directions([Watched("a", "b", spans)], [steady(0, 10, 0.1)])
-    assert found["rows"][1]["tpot"] == {"median_ms": None, "ratio": None, "samples": 0}
-    assert "-" in table([found]).splitlines()[2]
-
-
-def test_what_comes_after_has_no_ratio_where_nothing_is_known_of_the_target():
-    (found,) = directions(
-        [Watched("a", "b", {"before": Interval(0, 10), "after": Interval(0, 10)})], [steady(0, 10, 0.1)]
-    )
-    assert found["rows"][1]["ttft"] == {"median_ms": 100.0, "ratio": None, "samples": 1}
 
 
 async def test_a_switch_is_watched_from_the_requests_before_it_to_those_after(engines, tokenizer, make):
@@ -119,7 +102,6 @@ async def test_a_switch_is_watched_from_the_requests_before_it_to_those_after(en
         async with Load(2, 5, make, strategy.deliver) as load:
             spans = await watch(load, strategy, "tp2", (parameters, Scripted()), 3)
         requests = [Request(one.started_s, tuple(one.arrivals_s)) for one in load.recordings]
-
     assert list(spans) == ["before", "sham", "warming", "syncing", "cutting", "after"]
     ends = [span.end_s for span in spans.values()]
     begins = [span.start_s for span in spans.values()]
@@ -127,23 +109,3 @@ async def test_a_switch_is_watched_from_the_requests_before_it_to_those_after(en
     apart = [at for one in requests for at in one.arrivals_s if ends[1] <= at <= begins[2]]
     assert len(apart) >= 2 * 3
     assert all(len(samples(requests, spans[name]).ttft_ms) >= 2 for name in ("before", "sham", "after"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--pairs", "1x1"], "joined by one dash"),
-        (["--pairs", "1x1-tp3"], "TP 3 does not divide"),
-        (["--streams", "0"], "--streams must be at least 1"),
-        (["--standby", "-1"], "must be 0 or more"),
-        (["--context", "3"], "the shortest prompt"),
-        (["--context", "20000"], "over the model's 16384"),
-    ],
-)
-def test_bad_input_is_one_line_that_names_it(capsys, arguments, message):
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1

@@ -16,7 +16,6 @@ async def test_the_engine_switches_by_itself_while_streams_run(engines, tokenize
             switched = await load.watch(strategy.switch(topology(2)))
             await load.grow(1, switched.interval.end_s)
         fingerprints = [set(recording.fingerprints) for recording in load.recordings]
-
     assert engines.started[0].topology == topology(2)
     assert fingerprints == [{"0-1x1", "1-TP2"}] * 2
     assert switched.paths == {"patch": 2}

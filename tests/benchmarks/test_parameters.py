@@ -4,6 +4,7 @@ from benchmarks.parameters import Parameters, UsageError, parse_numbers, parse_p
 from intentctl.arguments import EngineName
 from intentctl.measure import MIN_GAPS
 from runtime.errors import TopologyError
+from tests.rows import rows
 
 
 def parameters(**more) -> Parameters:
@@ -19,7 +20,7 @@ def test_what_can_be_run_passes(subject):
     ).check(subject)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "message"),
     [
         (
@@ -40,39 +41,30 @@ def test_what_cannot_be_run_is_refused_by_name(subject, wrong, message):
         parameters(**wrong).check(subject)
 
 
-@pytest.mark.parametrize("there", ["tp3", "A100x2", "tp8", "nonsense"])
+@rows("there", ["tp3", "A100x2", "tp8", "nonsense"])
 def test_a_topology_that_cannot_be_is_refused(subject, there):
     with pytest.raises(TopologyError):
         parameters(pairs=(("1x1", there),)).check(subject)
 
 
-def test_sham_cuts_come_before_every_fourth_switch():
+def test_what_is_written_down_is_read():
     assert [tokens_before(number) >= 2 * MIN_GAPS + 1 for number in range(6)] == [
         True,
         *[False] * 3,
         True,
         False,
     ]
-
-
-def test_numbers_are_joined_by_commas():
     assert parse_numbers("--active", "10, 200") == (10, 200)
     with pytest.raises(UsageError, match="--active '10;50'"):
         parse_numbers("--active", "10;50")
-
-
-def test_switches_are_as_many_for_all_or_for_each_number_of_streams():
     assert parameters(active=(5, 9), switches=(3,)).switches_at(9) == 3
     assert parameters(active=(5, 9), switches=(3, 2)).switches_at(9) == 2
-
-
-def test_a_pair_is_two_topologies_and_a_dash():
     assert parse_pair(" 1x1 - CPUx1@bf16 ") == ("1x1", "CPUx1@bf16")
     split = ("CPUx1:0-4 > CPUx1:4-8", "CPUx1:0-6 > CPUx1:6-8")
     assert parse_pair(" - ".join(split)) == split
 
 
-@pytest.mark.parametrize("text", ["", "1x1", "1x1-", "tp2-tp2", "1x1-tp2-pp2"])
+@rows("text", ["", "1x1", "1x1-", "tp2-tp2", "1x1-tp2-pp2"])
 def test_what_is_no_pair_is_refused(text):
     with pytest.raises(UsageError, match="joined by one dash"):
         parse_pair(text)

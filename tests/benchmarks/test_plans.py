@@ -1,26 +1,20 @@
 import json
 import random
 
-import pytest
-
 from benchmarks.plans import SMALL, main, questions, topologies
 from benchmarks.questions import cluster_of
 
 
-def test_every_pipeline_is_there_once_and_has_all_layers() -> None:
+def test_every_pipeline_is_there_once_and_the_same_seed_asks_the_same():
     found = list(topologies(cluster_of(1, 1)))
     assert len(found) == len(set(found)) == 2 + 2 * (SMALL.num_layers - 1)
     assert {one.stages[-1].layers.end for one in found} == {SMALL.num_layers}
-
-
-def test_the_same_seed_asks_the_same() -> None:
     asked = (questions(random.Random(1)), questions(random.Random(1)))
     for _ in range(5):
         assert next(asked[0]) == next(asked[1])
 
 
-@pytest.mark.slow
-def test_few_plans_give_a_table_and_a_file(tmp_path, capsys) -> None:
+def test_few_plans_give_a_table_and_a_file(tmp_path, capsys):
     assert main(["--count", "2", "--json", str(tmp_path / "plans.json")]) == 0
     rows = json.loads((tmp_path / "plans.json").read_text())["rows"]
     assert rows["near"]["plans"] == 2

@@ -7,86 +7,43 @@ from pathlib import Path
 import pytest
 
 from benchmarks import published
-from benchmarks.predict import Compared, beside, compare, config_of, errors, main, ranks
-from benchmarks.published import rows
-from selector.profiles import load
+from benchmarks.predict import Compared, beside, config_of, main, ranks
+from tests.rows import rows
 
 
-@pytest.fixture(scope="module")
-def compared():
-    return [figure for row in rows() for figure in compare(row)]
-
-
-def worst(compared, gpu, figures, fitted):
-    of = [one for one in errors(compared) if (one["gpu"], one["fitted"]) == (gpu, fitted)]
-    return [one["mean_abs"] for one in of if one["figure"] in figures]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("gpu", "bar"), [("A100", 0.10), ("L40S", 0.15)])
-def test_static_latencies_are_predicted_on_the_mean_within_the_bar(compared, gpu, bar):
-    found = worst(compared, gpu, {"ttft", "tpot", "throughput"}, fitted=True)
-    assert len(found) == 3
-    assert max(found) <= bar
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gpu", ["A100", "L40S"])
-def test_no_static_latency_is_off_by_more_than_the_profile_says(compared, gpu):
-    band = load(gpu).error_band
-    static = [one for one in compared if one.row.gpu == gpu and one.figure in {"ttft", "tpot"}]
-    assert len(static) > 30
-    assert max(abs(one.error) for one in static) <= band
-
-
-@pytest.mark.parametrize(
-    ("gpu", "bar"), [("A100", 0.15), ("L40S", 0.15), ("A100-PCIE", 0.20), ("H100", 0.20), ("H200", 0.10)]
-)
-def test_saturation_of_models_that_nothing_was_fitted_to_is_predicted(compared, gpu, bar):
-    (found,) = worst(compared, gpu, {"saturation"}, fitted=False)
-    assert found <= bar
-
-
-def test_configurations_come_in_the_order_in_which_they_were_measured(compared):
-    assert ranks(compared).keys() == {"A100", "A100-PCIE", "H100", "H200", "L40S"}
-    assert min(ranks(compared).values()) >= 0.85
-
-
-def test_every_row_has_a_source_and_a_figure():
-    found = rows()
+def test_rows_have_sources_and_errors_are_relative_and_signed():
+    found = published.rows()
     assert len(found) == len(set(found)) > 150
     assert all(row.source and any((row.ttft_ms, row.decode_ms, row.throughput_tok_s)) for row in found)
     assert all((row.batch is None) == (row.load == "saturated") for row in found)
-
-
-def test_an_error_is_relative_and_signed():
-    row = rows()[0]
+    row = published.rows()[0]
     assert Compared(row, "ttft", 10.0, 8.0).error == pytest.approx(-0.2)
     assert ranks([Compared(row, "saturation", 1.0, 2.0), Compared(row, "saturation", 2.0, 1.0)]) == {
         row.gpu: -1.0
     }
 
 
-def test_the_benchmark_prints_a_table_and_writes_everything(tmp_path, capsys, monkeypatch):
-    few = tmp_path / "few.csv"
-    few.write_text(
-        "".join(published.ROWS.read_text(encoding="utf-8").splitlines(keepends=True)[:4]), encoding="utf-8"
-    )
-    monkeypatch.setattr("benchmarks.predict.rows", lambda: rows(few))
+@pytest.fixture
+def few(tmp_path, monkeypatch):
+    """The first two rows alone."""
+    lines = published.ROWS.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "few.csv").write_text("".join(lines[:3]), encoding="utf-8")
+    monkeypatch.setattr("benchmarks.predict.rows", lambda: published.rows(tmp_path / "few.csv"))
+
+
+@pytest.mark.usefixtures("few")
+def test_the_benchmark_prints_a_table_and_writes_everything(tmp_path, capsys):
     assert main(["--json", str(tmp_path / "out.json"), "--rows"]) == 0
     printed = capsys.readouterr().out
     assert "ms per answer" in printed
     assert "A100x1@fp16" in printed
     document = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert document["rows"] == 3
+    assert document["rows"] == 2
     assert {"commit", "hardware", "errors", "kendall_tau", "seconds_per_answer"} <= document.keys()
 
 
+@pytest.mark.usefixtures("few")
 def test_another_tool_is_asked_about_the_same_rows_in_its_own_environment(tmp_path, capsys, monkeypatch):
-    few = tmp_path / "few.csv"
-    few.write_text(
-        "".join(published.ROWS.read_text(encoding="utf-8").splitlines(keepends=True)[:3]), encoding="utf-8"
-    )
     asking = tmp_path / "ask.py"
     asking.write_text(
         "import json, sys\n"
@@ -96,7 +53,6 @@ def test_another_tool_is_asked_about_the_same_rows_in_its_own_environment(tmp_pa
         "                  {'error': 'no data', 'seconds': 0.1}]))\n",
         encoding="utf-8",
     )
-    monkeypatch.setattr("benchmarks.predict.rows", lambda: rows(few))
     monkeypatch.setattr("benchmarks.predict.ASKING", asking)
     assert main(["--beside", sys.executable, "--json", str(tmp_path / "out.json")]) == 0
     assert "aiconfigurator: 300 ms per answer, 1 rows unanswered" in capsys.readouterr().out
@@ -105,7 +61,7 @@ def test_another_tool_is_asked_about_the_same_rows_in_its_own_environment(tmp_pa
     assert other["unanswered"] == ["no data"]
 
 
-@pytest.mark.parametrize("python", [sys.executable, "/nowhere/python"])
+@rows("python", [sys.executable, "/nowhere/python"])
 def test_an_environment_without_the_tool_is_named(python):
     with pytest.raises(SystemExit, match="could not ask aiconfigurator"):
         beside(Path(python))

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import prepare
 from benchmarks.load import Recording
-from benchmarks.prepare import ROOT, Side, by_turns, checkout, main, spread, summary, table
+from benchmarks.prepare import ROOT, Side, by_turns, checkout, spread, summary, table
 from benchmarks.prepare_side import gaps_ms
 
 ECHO = """
@@ -28,18 +28,15 @@ def run(number: int, name: str, prepare_s: float, *gaps: float) -> dict[str, obj
     return {"round": number, "side": name, "target": "tp2", "prepare_s": prepare_s, "gaps_ms": found}
 
 
-def test_gaps_are_those_of_one_stream_that_lie_in_the_span():
+def test_gaps_are_those_of_one_stream_in_the_span():
     one, other = Recording((1,), 9), Recording((1,), 9)
     one.arrivals_s, other.arrivals_s = [0.9, 1.0, 1.01, 1.03, 3.0], [1.5, 1.6]
     assert gaps_ms([one, other], (1.0, 2.0)) == [10.0, 20.0, 100.0]
-
-
-def test_the_spread_of_nothing_has_no_figures():
     assert spread([]) == {"count": 0}
     assert spread([3.0, 1.0, 2.0]) == {"count": 3, "median": 2.0, "p99": 3.0, "worst": 3.0}
 
 
-def test_a_row_has_medians_over_rounds_and_ratios_within_them():
+def test_a_row_has_medians_over_rounds_and_is_a_line_of_the_table():
     runs = [
         run(0, "before", 40.0, 5.0, 30.0),
         run(0, "spare", 10.0, 4.0, 9.0),
@@ -54,9 +51,6 @@ def test_a_row_has_medians_over_rounds_and_ratios_within_them():
     assert newer["meanwhile_median_ms"] == 6.25
     assert "importing_worst_ms" not in newer
     assert summary([run(0, "spare", 1.0)])[0]["of_before"] is None
-
-
-def test_the_table_has_a_line_per_row_with_dashes_where_there_is_nothing():
     lines = table(summary([run(0, "spare", 1.0, 4.0)]))
     assert lines[1].split() == ["tp2", "spare", "1.00", "-", "2.00", "4.00", "4.00", "-", "-"]
     assert len(lines[0]) == len(lines[1])
@@ -80,11 +74,6 @@ def test_a_side_that_ends_is_told_by_name():
     with pytest.raises(prepare.SideEndedError, match="older ended"):
         ended.hear()
     ended.process.communicate()
-
-
-def test_a_commit_that_is_none_is_refused(capsys):
-    assert main(["--before", "no-such-commit"]) == 2
-    assert "--before no-such-commit: fatal:" in capsys.readouterr().err
 
 
 def test_an_older_commit_gets_this_benchmarks_side():

@@ -31,20 +31,23 @@ from runtime.notation import parse_topology
 from selector.performance.perf import LayerCost, StageCost
 from selector.performance.simulator import Arrival, Server
 from selector.shapes import shape
+from tests.rows import rows
 
 LIVE = Live((76, 25), clients=3, phases=2, num_requests=4, scale=1.0, rounds=1, seed=0)
 COSTS = Costs(stop_s=0.005, syncing_ratio=1.25, prepare_s=0.5)
 
 
-def test_the_load_shifts_after_so_many_requests_and_back_again():
+def test_the_load_shifts_and_an_outcome_is_means_over_requests():
     found = list(alternating(3, 2))
     assert [phase for phase, _ in found] == [0, 0, 1, 1, 2, 2]
     assert [pattern for _, pattern in found] == [PREFILL, PREFILL, DECODE, DECODE, PREFILL, PREFILL]
     assert [(one.input_tokens, one.output_tokens) for one in (PREFILL, DECODE)] == [(512, 16), (128, 512)]
     assert (BALANCED.input_tokens, BALANCED.output_tokens) == (320, 264)
+    answers = [Answered(1.0, 1.5, 3.5, 5), Answered(2.0, 3.5, 11.0, 16)]
+    assert outcome(answers) == Outcome(1.0, 0.5, 2.1)
+    assert middle([Outcome(1, 5, 3), Outcome(2, 4, 9), Outcome(9, 0, 4)]) == Outcome(2, 4, 4)
 
 
-@pytest.mark.slow
 def test_arrivals_keep_the_rate_of_their_pattern_and_are_drawn_alike_at_every_rate():
     load = list(alternating(2, 4000))
     arrivals = poisson(load, {PREFILL: 20.0, DECODE: 4.0}, seed=1)
@@ -53,12 +56,6 @@ def test_arrivals_keep_the_rate_of_their_pattern_and_are_drawn_alike_at_every_ra
     assert (arrivals[0].input_tokens, arrivals[-1].output_tokens) == (512, 512)
     faster = poisson(load, {PREFILL: 40.0, DECODE: 8.0}, seed=1)
     assert [one.at_s for one in faster] == pytest.approx([one.at_s / 2 for one in arrivals])
-
-
-def test_an_outcome_is_means_over_requests_and_tokens_over_the_whole_time():
-    answers = [Answered(1.0, 1.5, 3.5, 5), Answered(2.0, 3.5, 11.0, 16)]
-    assert outcome(answers) == Outcome(1.0, 0.5, 2.1)
-    assert middle([Outcome(1, 5, 3), Outcome(2, 4, 9), Outcome(9, 0, 4)]) == Outcome(2, 4, 4)
 
 
 def test_the_score_is_the_mean_of_what_lies_between_the_worst_and_the_best():
@@ -70,9 +67,6 @@ def test_the_score_is_the_mean_of_what_lies_between_the_worst_and_the_best():
     assert composite(outcomes) == pytest.approx(
         {"a": (1 + 0 + 0) / 3, "b": (0 + 1 + 1) / 3, "c": (0.5 + 0.5 + 0.25) / 3}
     )
-
-
-def test_where_all_are_alike_nobody_is_worse():
     alike = {"a": Outcome(1.0, 0.02, 100.0), "b": Outcome(2.0, 0.02, 100.0)}
     assert composite(alike) == {"a": 1.0, "b": pytest.approx(2 / 3)}
 
@@ -90,9 +84,6 @@ def test_every_way_to_switch_is_scored_beside_the_static_choices_alone():
     assert found["gains"]["good"] == {"over_best_static": 0.5, "over_mean_static": 1.0}
     assert found["gains"]["bad"] == {"over_best_static": -1.0, "over_mean_static": -1.0}
     assert "good: +50.0% over the best static choice, +100.0% over their mean" in table(found)
-
-
-def test_a_gain_on_nothing_is_none():
     found = compared({"a": Outcome(2.0, 0.02, 1.0)}, {"b": Outcome(1.0, 0.01, 2.0)})
     assert found["gains"]["b"]["over_best_static"] is None
     assert "no score to compare with" in table(found)[-1]
@@ -121,7 +112,6 @@ def test_a_switch_begins_with_the_first_request_of_a_shift_and_costs_what_was_me
     assert (then.server, back.server) == (there, here)
 
 
-@pytest.mark.slow
 def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each():
     case = Simulation("llama-3-8b", (1, 1), 0.5, phases=2, num_requests=20, seed=0)
     found = simulated(case, COSTS)
@@ -134,11 +124,6 @@ def test_the_simulated_part_says_its_choices_and_serves_the_same_load_with_each(
     assert dearer["costs"]["prepare_s"] == {"decode-optimal": 3.0, "prefill-optimal": 3.0}
     assert dearer["rows"][:1][0]["ttft_s"] == found["rows"][0]["ttft_s"]
     assert dearer["rows"][3]["tpot_s"] > found["rows"][3]["tpot_s"]
-
-
-def test_choices_that_do_not_fit_side_by_side_are_said():
-    with pytest.raises(UsageError, match="do not fit side by side"):
-        simulated(Simulation("qwen2.5-32b", (1, 1), 0.8, 2, 20, 0), COSTS)
 
 
 def test_a_pipeline_is_turned_where_that_leaves_more_room_beside_the_other():
@@ -154,7 +139,6 @@ def test_a_pipeline_is_turned_where_that_leaves_more_room_beside_the_other():
         assert found.prediction == prompts.prediction
 
 
-@pytest.mark.slow
 def test_a_simulation_is_repeated_with_the_pipeline_turned_where_that_is_another(capsys):
     sizes = ["--part", "simulated", "--loads", "0.5", "--requests", "10", "--phases", "2"]
     costs = ["--stop-ms", "5", "--prepare-s", "0.5", "--syncing-ratio", "1.1"]
@@ -163,7 +147,7 @@ def test_a_simulation_is_repeated_with_the_pipeline_turned_where_that_is_another
     assert [title.endswith("in the order that moves least") for title in titles] == [False, True, False]
 
 
-@pytest.mark.parametrize(("num_blocks", "fits"), [(39, False), (40, True)])
+@rows(("num_blocks", "fits"), [(39, False), (40, True)])
 def test_the_longest_request_has_to_fit_beside(monkeypatch, num_blocks, fits):
     monkeypatch.setattr("benchmarks.pressure_simulated.blocks_beside", lambda *arguments: num_blocks)
     case = Simulation("llama-3-8b", (1, 1), 0.5, phases=1, num_requests=2, seed=0)
@@ -203,7 +187,7 @@ def test_the_even_split_is_not_the_one_with_the_most_kv(subject):
     assert (found.of(PREFILL), found.of(DECODE)) == (found.even, found.roomy)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("memory_mb", "message"),
     [((76, 76), "has the most KV and is even too"), ((12, 7), "a request of 640 tokens needs 21")],
 )
@@ -212,12 +196,9 @@ def test_memory_that_leaves_nothing_to_choose_is_refused(subject, memory_mb, mes
         splits(replace(LIVE, memory_mb=memory_mb), subject.spec)
 
 
-def test_scaled_lengths_leave_something_to_measure():
+def test_scaled_lengths_and_answers_are_read_from_the_stamps():
     assert replace(LIVE, scale=0.5).lengths(DECODE) == (64, 256)
     assert replace(LIVE, scale=0.01).lengths(PREFILL) == (5, 2)
-
-
-def test_an_answer_is_read_from_the_stamps_of_a_request():
     recording = Recording((1,), 3, [1, 2, 3], [2.0, 2.5, 4.0], ["x"] * 3, None, 1.0)
     assert answered(recording) == Answered(1.0, 2.0, 4.0, 3)
     with pytest.raises(StreamError):
@@ -268,34 +249,7 @@ async def test_a_switch_without_room_is_asked_for_again_and_any_other_refusal_is
         await Shift(Engine(), Switcher(lost), run).to(choices.roomy)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--part", "both"], "there are simulated and live"),
-        (["--models", "llama-2-13b"], "as in llama-2-13b:1+1"),
-        (["--models", "gpt-9:1+1"], "no shape for 'gpt-9'"),
-        (["--loads", "full"], "numbers joined by commas"),
-        (["--loads", "0"], "a load is more than 0"),
-        (["--requests", "many"], "whole numbers joined by commas"),
-        (["--memory-mb", "76"], "two numbers"),
-        (["--memory-mb", "76,76"], "give the slots memory less alike"),
-        (["--clients", "0"], "must be more than 0"),
-        (["--stop-ms", "-1"], "must be 0 or more"),
-        (["--part", "simulated", "--models", "qwen2.5-32b:1+1"], "do not fit side by side"),
-    ],
-)
-def test_bad_input_is_one_line_that_names_it(capsys, arguments, message):
-    costs = ["--stop-ms", "5", "--prepare-s", "0.5", "--syncing-ratio", "1.1"]
-    assert main([*costs, *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
-
-
-def test_every_case_is_a_model_with_a_load_and_a_length_of_phase():
+def test_every_case_has_a_load_and_costs_are_read_only_where_they_lack(monkeypatch):
     costs = ["--stop-ms", "5", "--prepare-s", "0.5", "--syncing-ratio", "1.1"]
     found = parameters_of(parser().parse_args([*costs, "--loads", "0.5,1", "--requests", "20,40"]))
     assert [(one.model, one.num_requests, one.load) for one in found.simulations][:3] == [
@@ -305,9 +259,6 @@ def test_every_case_is_a_model_with_a_load_and_a_length_of_phase():
     ]
     assert len(found.simulations) == 8
     assert found.costs == Costs(0.005, 1.1, 0.5)
-
-
-def test_costs_are_read_only_for_a_simulation_that_lacks_them(monkeypatch):
     monkeypatch.setattr("benchmarks.pressure.measured", lambda: Costs(0.25, 3.0, 4.0))
 
     def costs(*arguments):
@@ -318,7 +269,6 @@ def test_costs_are_read_only_for_a_simulation_that_lacks_them(monkeypatch):
     assert costs("--part", "live") == Costs(0.0, 1.0, 0.0)
 
 
-@pytest.mark.slow
 def test_the_simulated_part_is_printed_and_written(capsys, tmp_path):
     file = tmp_path / "pressure.json"
     sizes = ["--models", "llama-3-8b:1+1", "--loads", "0.5", "--requests", "10", "--phases", "2"]

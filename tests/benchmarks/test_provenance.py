@@ -14,19 +14,10 @@ def test_a_measurement_says_where_and_of_what_it_is():
     assert {"python", "torch", "intentctl"} <= set(found["versions"])
     assert {"commit", "has_local_changes"} <= set(found)
     json.dumps(found)
-
-
-def test_the_cpu_is_named_as_linux_names_it():
     lines = ["processor\t: 0", "model name\t: A CPU @ 2.5: fast", "model name\t: another"]
     assert cpu_model(lines) == "A CPU @ 2.5: fast"
     assert cpu_model(["processor\t: 0"]) is None
-
-
-def test_what_is_not_installed_has_no_version():
     assert list(versions(["torch", "no-such-distribution"])) == ["torch"]
-
-
-def test_what_the_host_took_is_the_eighth_figure_of_all_cores():
     ticks = os.sysconf("SC_CLK_TCK")
     assert stolen_s([f"cpu  1 2 3 4 5 6 7 {9 * ticks} 0 0", "cpu0 1 2 3 4 5 6 7 8 0 0"]) == 9.0
     assert stolen_s(["cpu  1 2 3"]) is None

@@ -20,6 +20,7 @@ from benchmarks.strategy import Switched
 from intentctl.curves import StopCurve
 from intentctl.measure import Interval, Stream
 from runtime.models import CutTimings
+from tests.rows import rows
 
 
 def stream(gap_ms, *, stop_ms=None, before=120, after=120) -> Stream:
@@ -55,13 +56,10 @@ def document_of(one: Run) -> dict:
     return run_document(one, memcpy_bytes_s=10e9)
 
 
-def test_a_stop_is_measured_at_each_stream():
+def test_a_stop_is_measured_at_each_stream_or_is_what_a_request_waited():
     stops, worst = switch_stops(measured(), [stream(10.0, stop_ms=30.0), stream(10.0, stop_ms=20.0)])
     assert stops == pytest.approx([30.0, 20.0])
     assert worst == pytest.approx([40.0, 30.0])
-
-
-def test_the_stop_of_a_request_that_waits_is_what_it_waited():
     one = measured(waits_s=(1.5, 0.25))
     assert switch_stops(one, [stream(10.0, stop_ms=30.0)]) == ([1500.0, 250.0], [])
 
@@ -74,7 +72,6 @@ def test_a_document_has_the_figures_of_all_switches():
     )
     streams = (stream(10.0, stop_ms=30.0), stream(10.0))
     document = document_of(run(first, second, streams=streams, tally=Tally(482, 1, 2)))
-
     assert document["switches"] == 2
     assert document["stops"] == 2  # the same stop seen by both
     assert document["stop_ms"] == {"p50": 30.0, "p99": 30.0, "max": 30.0}
@@ -103,9 +100,6 @@ def test_a_run_that_measured_nothing_is_all_null():
     document = document_of(run(error="SwitchError: busy"))
     assert document["stop_ms"] is document["median_gap_ms"] is document["engine_ms_p50"] is None
     assert "patch ended early: SwitchError: busy" in table([document])
-
-
-def test_figures_are_by_nearest_rank():
     assert figures(range(1, 201)) == {"p50": 100, "p99": 198, "max": 200}
     assert figures([]) is None
 
@@ -126,9 +120,7 @@ def test_ratios_are_to_the_engines_own_patch():
     ]
 
 
-@pytest.mark.parametrize(
-    "p99", [{"replay": 0.08}, {"patch": -0.001, "replay": 0.08}, {"patch": 0.01, "replay": -0.001}]
-)
+@rows("p99", [{"replay": 0.08}, {"patch": -0.001, "replay": 0.08}, {"patch": 0.01, "replay": -0.001}])
 def test_a_ratio_to_nothing_is_not_known(p99):
     found = ratios(documents(**p99))
     assert found == [{"pair": "1x1-tp2", "active": 12, "context": 300, "replay/patch": None}]
@@ -153,16 +145,13 @@ def test_what_cuts_copy_is_held_against_memcpy():
     assert memcpy_share([switched()], 10e9) is None
 
 
-def test_a_curve_is_drawn_for_each_way_over_the_streams_it_was_measured_with():
+def test_curves_are_drawn_against_what_was_swept():
     found = documents(patch=0.01, drain=4.0)
     found[1]["stop_ms"] = None
     assert stop_curves(found) == (
         [StopCurve("patch", {12: (10.0, 10.0)}), StopCurve("drain", {})],
         "streams that run",
     )
-
-
-def test_stops_are_drawn_against_what_was_swept():
     (one,) = documents(patch=0.01)
     point = (10.0, 10.0)
     longer, fewer = one | {"context": 900}, one | {"pair": "pp2-CPU", "layers_moved": 2}

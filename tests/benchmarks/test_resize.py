@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.resize import Listener, Round, figures, main, moved, stacks, table
+from benchmarks.resize import Listener, Round, figures, moved, stacks, table
 from runtime.footprint import Piece
 from runtime.torch_engine.messages import KvDigests
 
@@ -26,7 +26,7 @@ ROUND = Round(
 )
 
 
-def test_bounds_take_the_worst_round() -> None:
+def test_bounds_take_the_worst_round_and_stacks_say_how_much_holds_kv():
     found = figures([ROUND, replace(ROUND, returned_bytes=600, slices_ms=(3.0,), gaps_ms=(20.0, 8.0, 8.0))])
     assert found["returned_share_least"] == 0.75
     assert found["rss_share_least"] == 0.95
@@ -36,9 +36,13 @@ def test_bounds_take_the_worst_round() -> None:
     assert found["longest_delay_ms"] == {"least": 3.0, "median": 7.0, "most": 11.0}
     assert (found["live_blocks"], found["moved_blocks"]) == (40, 0)
     assert "returned_share_least          0.75" in table(found)
+    shares = [row["utilisation"] for row in stacks()]
+    assert shares[0][1] == 1.0
+    assert shares[1][1] == 8 / 2048
+    assert shares[2][32] == pytest.approx(80 / 96)
 
 
-def test_a_block_is_moved_when_its_id_or_any_of_its_bytes_changed() -> None:
+def test_a_block_is_moved_when_anything_of_it_changed_and_a_gap_counts_while_it_goes_on():
     pieces = [Piece(0, 0), Piece(1, 0)]
     places = [("a", 0), ("a", 1), ("b", 0)]
     before = KvDigests(
@@ -50,35 +54,6 @@ def test_a_block_is_moved_when_its_id_or_any_of_its_bytes_changed() -> None:
     assert moved(before, replace(before, digests={**before.digests, ("a", 1, pieces[1]): "y"})) == 1
     assert moved(before, replace(before, blocks={**before.blocks, ("b", 0): 7})) == 1
     assert moved(before, KvDigests(before.positions, {}, {})) == 3
-
-
-def test_a_gap_counts_when_it_was_going_on_at_some_moment_between() -> None:
     listener: Any = SimpleNamespace(arrivals={"a": [0.0, 1.0, 4.0, 4.5, 9.0], "b": [2.0, 2.1]})
     assert Listener.gaps_ms(listener, ["a", "b"], 2.05, 3.0) == (3000, 100)
     assert Listener.gaps_ms(listener, ["a"], 4.2, 4.4) == (500,)
-
-
-def test_stacks_say_how_much_of_the_allocated_memory_holds_kv() -> None:
-    shares = [row["utilisation"] for row in stacks()]
-    assert shares[0][1] == 1.0
-    assert shares[1][1] == 8 / 2048
-    assert shares[2][32] == pytest.approx(80 / 96)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--shape", "tp3"], "TP 3 does not divide"),
-        (["--streams", "0"], "--streams and --rounds must be at least 1"),
-        (["--rounds", "0"], "--streams and --rounds must be at least 1"),
-        (
-            ["--pool-mib", "127", "--streams", "8"],
-            "--pool-mib 127: 8 streams and as many that end need 128; ",
-        ),
-    ],
-)
-def test_what_cannot_be_run_is_refused_by_name(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err

@@ -12,7 +12,6 @@ async def test_streams_wait_for_the_next_engine_and_go_on_there(engines, tokeniz
                 await load.grow(1, time.time())
                 switched = await load.watch(strategy.switch(topology(degree)))
         owners = [list(dict.fromkeys(recording.fingerprints)) for recording in load.recordings]
-
     assert [engine.topology for engine in engines.started] == [topology(1), topology(2), topology(1)]
     assert owners == [["engine 0 0-1x1", "engine 1 0-TP2", "engine 2 0-1x1"]] * 3
     assert switched.paths == {"restart": 3}

@@ -10,16 +10,9 @@ import pytest
 from benchmarks import search
 from benchmarks.cp_sat import Found
 from benchmarks.questions import PRECISIONS, cluster_of, quality_questions, questions
-from benchmarks.search import (
-    agree,
-    beside,
-    disagreements,
-    in_new_process,
-    main,
-    nearest_rank,
-    sizes,
-)
+from benchmarks.search import agree, beside, disagreements, in_new_process, main, nearest_rank, sizes
 from intent.models import Objective, PrecisionRule
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -29,16 +22,13 @@ def few(monkeypatch):
     monkeypatch.setattr("benchmarks.search.in_new_process", lambda measure, *arguments: measure(*arguments))
 
 
-def test_the_questions_are_the_same_every_time_and_for_every_cluster():
+def test_the_questions_are_the_same_every_time_and_of_all_sorts():
     one = questions(4, 4)
     assert one == questions(4, 4)
     assert [question.goals for question in one] == [question.goals for question in questions(16, 16)]
     assert [question.problem.workload for question in one] == [
         question.problem.workload for question in questions(16, 16)
     ]
-
-
-def test_the_questions_differ_and_are_of_all_sorts():
     asked = questions(8, 8)
     assert len({(question.goals, str(question.problem)) for question in asked}) == len(asked) >= 40
     goals = {(goal.metric, goal.op) for one in asked for goal in one.goals if isinstance(goal, Objective)}
@@ -46,6 +36,7 @@ def test_the_questions_differ_and_are_of_all_sorts():
     assert 5 < sum(question.problem.now is not None for question in asked) < len(asked) - 5
     allowed = {goal.value for goal in asked[0].goals if isinstance(goal, PrecisionRule)}
     assert allowed == set(PRECISIONS) == {"bf16", "fp16", "fp8", "int8", "int4"}
+    assert {question.problem.now for question in questions(1, 1)} == {None}
 
 
 def test_the_same_is_asked_under_a_bound_on_quality_loss():
@@ -57,19 +48,16 @@ def test_the_same_is_asked_under_a_bound_on_quality_loss():
         assert 0.001 <= lost.value <= 0.02
 
 
-def test_what_runs_is_left_out_where_it_does_not_fit():
-    assert {question.problem.now for question in questions(1, 1)} == {None}
-
-
-def test_a_cluster_has_nodes_of_eight_and_a_network():
+def test_a_cluster_has_nodes_of_eight_and_is_measured_in_a_process_of_its_own():
     cluster = cluster_of(12, 8)
     assert [len(node.gpus) for node in cluster.nodes] == [8, 4, 8]
     assert [gpu.index for gpu in cluster.gpus] == list(range(20))
     assert [node.link.kind for node in cluster.nodes] == ["nvlink", "nvlink", "pcie"]
     assert cluster.network is not None
+    assert in_new_process(os.getpid) != os.getpid()
+    assert [nearest_rank([4.0, 1.0, 3.0, 2.0], share) for share in (0.5, 0.95, 1.0)] == [2.0, 4.0, 4.0]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_one_document_is_printed_and_written(tmp_path, capsys):
     file = tmp_path / "search.json"
@@ -98,21 +86,12 @@ def test_a_table_is_the_default(capsys):
     assert row.split()[6] == "50%"
 
 
-def test_a_cluster_is_measured_in_a_process_of_its_own():
-    assert in_new_process(os.getpid) != os.getpid()
-
-
-@pytest.mark.parametrize("text", ["", "4", "4+x", "0+0", "-1+4", "4+4,"])
+@rows("text", ["", "4", "4+x", "0+0", "-1+4", "4+4,"])
 def test_clusters_that_cannot_be_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"should read like 4\+4"):
         sizes(text)
 
 
-def test_percentiles_are_by_nearest_rank():
-    assert [nearest_rank([4.0, 1.0, 3.0, 2.0], share) for share in (0.5, 0.95, 1.0)] == [2.0, 4.0, 4.0]
-
-
-@pytest.mark.slow
 def test_cp_sat_finds_the_same_optimum():
     pytest.importorskip("ortools", reason="OR-tools is not installed")
     row = beside((2, 1), limit_s=60.0)
@@ -123,24 +102,21 @@ def test_cp_sat_finds_the_same_optimum():
     assert row["one_point"]["points"] == 1 < row["all_points"]["points"]
 
 
-@pytest.mark.parametrize(
-    ("found", "agreed"),
+@rows(
+    ("ours", "found", "agreed"),
     [
-        (Found("OPTIMAL", 0.1, 0.1, 1.0), True),
-        (Found("FEASIBLE", 0.2, 0.0, 1.0), True),
-        (Found("UNKNOWN", None, 0.05, 1.0), True),
-        (Found("FEASIBLE", 0.0999, 0.0, 1.0), False),
-        (Found("OPTIMAL", 0.1001, 0.1001, 1.0), False),
-        (Found("INFEASIBLE", None, 0.0, 1.0), False),
+        (0.1, Found("OPTIMAL", 0.1, 0.1, 1.0), True),
+        (0.1, Found("FEASIBLE", 0.2, 0.0, 1.0), True),
+        (0.1, Found("UNKNOWN", None, 0.05, 1.0), True),
+        (0.1, Found("FEASIBLE", 0.0999, 0.0, 1.0), False),
+        (0.1, Found("OPTIMAL", 0.1001, 0.1001, 1.0), False),
+        (0.1, Found("INFEASIBLE", None, 0.0, 1.0), False),
+        (None, Found("INFEASIBLE", None, 0.0, 1.0), True),
+        (None, Found("OPTIMAL", 0.1, 0.1, 1.0), False),
     ],
 )
-def test_what_speaks_against_an_optimum_of_a_tenth_of_a_second(found, agreed):
-    assert agree(0.1, found, 80) is agreed
-
-
-def test_without_a_pipeline_both_have_to_find_none():
-    assert agree(None, Found("INFEASIBLE", None, 0.0, 1.0), 80)
-    assert not agree(None, Found("OPTIMAL", 0.1, 0.1, 1.0), 80)
+def test_what_speaks_against_an_optimum(ours, found, agreed):
+    assert agree(ours, found, 80) is agreed
 
 
 @pytest.mark.usefixtures("few")

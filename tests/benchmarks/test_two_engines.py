@@ -6,6 +6,7 @@ import pytest
 from benchmarks.load import Load, Recording, until
 from benchmarks.two_engines import Drain, Replay, computed_tokens, two_engines
 from runtime.engine import Finish
+from tests.rows import rows
 from tests.runtime.scripted import topology
 
 PROMPT = (10, 11, 12, 13)
@@ -27,7 +28,6 @@ async def test_a_replayed_stream_goes_on_with_its_prompt_and_what_it_has(engines
         switched = await strategy.switch(topology(2))
         await delivery
         assert source.requests == ()
-
     assert owners(recording) == ["engine 0 0-1x1", "engine 1 0-TP2"]
     assert recording.token_ids == [10, 11, 12, *PROMPT, 10, 11]
     assert recording.finish is Finish.LENGTH
@@ -55,12 +55,11 @@ async def test_a_stream_given_up_by_its_client_is_given_up_in_the_engine(engines
         assert len(load.recordings) == 1
 
 
-@pytest.mark.parametrize(("outputs", "computed"), [(0, 0), (1, 4), (5, 8)])
+@rows(("outputs", "computed"), [(0, 0), (1, 4), (5, 8)])
 def test_all_but_the_newest_token_have_kv(outputs, computed):
     assert computed_tokens(Recording(PROMPT, 9, list(range(outputs)))) == computed
 
 
-@pytest.mark.slow
 async def test_a_drain_lets_running_streams_end_while_others_wait(engines, tokenizer):
     async with two_engines(Drain, engines, topology(1), tokenizer) as strategy:
         source = engines.started[0]
@@ -75,7 +74,6 @@ async def test_a_drain_lets_running_streams_end_while_others_wait(engines, token
         switched = await switching
         await asyncio.gather(*deliveries)
         again = await strategy.switch(topology(1))
-
     assert owners(short) == owners(long) == ["engine 0 0-1x1"]
     assert owners(waiting) == ["engine 1 0-TP2"]
     assert waiting.arrivals_s[0] >= switched.interval.end_s >= long.arrivals_s[-1]

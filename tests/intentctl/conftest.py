@@ -1,10 +1,17 @@
 """A command line to type at, and services over a scripted engine to type for."""
 
+import io
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl import cli
+from intentctl.client import Client
+from intentctl.commands import follow
+from service.documents.plans import PlanRequest
 from tests.service.scripted import ScriptedService, write_deployment
 
 
@@ -24,9 +31,39 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
-def service(tmp_path):
-    with ScriptedService(tmp_path) as running:
+def typed(monkeypatch):
+    """Bytes on standard input."""
+    return lambda data: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.fixture
+def new_service(tmp_path):
+    """Starts a service for a test that needs one nobody had before, or of another kind."""
+    with ExitStack() as stack:
+        yield lambda *kind, **scripted: stack.enter_context(ScriptedService(tmp_path, *kind, **scripted))
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory) -> Iterator[ScriptedService]:
+    """One service for every test that changes nothing."""
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def switching(tmp_path_factory) -> Iterator[ScriptedService]:
+    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def service(switching):
+    """One service for every test that switches: it runs PP2 when the test begins."""
+    client = Client(switching.url)
+    if client.topology().topology.shape != "PP2":
+        back = client.apply(client.plan(PlanRequest(target="pp2")).plan.id)
+        assert [*follow(client, back.id, timeout_s=30)][-1].result.phase == "done"
+    return switching
 
 
 @pytest.fixture
@@ -34,13 +71,28 @@ def at(service):
     return ("--server", service.url)
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """One service for every test that changes nothing."""
-    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
-        yield running
+@pytest.fixture
+def there(shared):
+    """Where nothing is changed."""
+    return ("--server", shared.url)
+
+
+@pytest.fixture(params=["service", "deployment"])
+def place(request, shared):
+    """Who answers: a service, or a deployment file in this process."""
+    if request.param == "service":
+        return ("--server", shared.url)
+    return ("--deployment", shared.deployment_file)
 
 
 @pytest.fixture
 def deployment(tmp_path):
     return ("--deployment", write_deployment(tmp_path))
+
+
+@pytest.fixture
+def openai_at():
+    """Makes the OpenAI client of a service."""
+    return lambda url, key="none": AsyncOpenAI(
+        base_url=f"{url}/openai/v1", api_key=key, http_client=DefaultAsyncHttpxClient(trust_env=False)
+    )

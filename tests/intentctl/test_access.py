@@ -8,6 +8,7 @@ import pytest
 
 from intentctl.credentials import key_for
 from intentctl.status import CommandError
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 
@@ -62,7 +63,7 @@ def test_keys_are_made_listed_and_revoked(ask, admin, key):
     assert (code, "was revoked" in err) == (9, True)
 
 
-def test_whoever_asks_is_told_who_they_are(ask, key):
+def test_whoever_asks_is_told_who_they_are_and_without_a_right_who_may(ask, key, run, service):
     code, out, _ = ask(key("operator"), "whoami")
     said = " ".join(out.split())
     assert (code, "the operator, operator, key" in said, "look, say, apply, infer" in said) == (0, True, True)
@@ -70,19 +71,13 @@ def test_whoever_asks_is_told_who_they_are(ask, key):
     assert (code, json.loads(out)["rights"]) == (0, ["look"])
     code, _, err = ask(key("tenant", "--tenant", "gold"), "whoami")
     assert (code, "viewer" in err) == (9, True)
-
-
-def test_what_a_role_may_not_do_is_said_with_who_may(ask, key):
     code, _, err = ask(key("operator"), "keys", "list")
     assert (code, "a key of these roles may: admin" in err) == (9, True)
-
-
-def test_without_a_key_it_is_said_where_to_name_one(run, service):
     code, _, err = run("get", "--server", service.url)
     assert (code, "--key-file FILE" in err) == (9, True)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "said"),
     [
         (("keys", "create", "x", "--role", "king"), "king"),
@@ -153,7 +148,7 @@ def test_the_key_of_this_machine_is_shown_to_this_machine_alone(tmp_path, monkey
     assert key_for("http://example.org:1", tmp_path / "file") == "ictl_file"
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "has no key"), ("a b", "more than one")])
+@rows(("text", "said"), [("", "has no key"), ("a b", "more than one")])
 def test_a_file_without_one_key_is_named(tmp_path, text, said):
     (tmp_path / "file").write_text(text)
     with pytest.raises(CommandError, match=said):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
 TEXT = "keep P99 TTFT < 2s at peak"
@@ -13,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@rows(
     ("text", "code", "said"),
     [
         ("flurb the wibble", 5, "names no goal"),
@@ -26,18 +27,15 @@ REPOSITORY = Path(__file__).parents[2]
         ("x" * 3000, 5, "2,000"),
     ],
 )
-@pytest.mark.parametrize("where", ["service", "deployment"])
-def test_words_that_cannot_be_met_change_nothing(run, shared, where, text, code, said):
-    place = ("--server", shared.url) if where == "service" else ("--deployment", shared.deployment_file)
+def test_words_that_cannot_be_met_change_nothing(run, place, shared, text, code, said):
     before = shared.engine.topology
     found, _, err = run("parse", text, *place)
-
     assert found == code
     assert said in err
     assert shared.engine.topology == before
 
 
-@pytest.mark.parametrize(
+@rows(
     ("old", "new", "said"),
     [
         ("latency_us", "latencyus", "did you mean 'latency_us'"),
@@ -45,81 +43,58 @@ def test_words_that_cannot_be_met_change_nothing(run, shared, where, text, code,
         ("path: counting", "path: nowhere", "does not exist"),
     ],
 )
-@pytest.mark.parametrize("command", [("parse", TEXT), ("plan", TEXT), ("serve", "--port", "0")])
+@rows("command", [("parse", TEXT), ("plan", TEXT), ("serve", "--port", "0")])
 def test_a_deployment_file_that_cannot_be_is_one_message(run, tmp_path, command, old, new, said):
     file = write_deployment(tmp_path, DEPLOYMENT.replace(old, new))
     code, out, err = run(*command, "--deployment", file)
-
     assert (code, out) == (1, "")
     assert f"{file}:" in err
     assert said in err
 
 
-def test_an_unsupported_checkpoint_is_one_message(run, tmp_path):
-    file = write_deployment(tmp_path)
-    config = tmp_path / "counting" / "config.json"
-    config.write_text(config.read_text().replace("Qwen3ForCausalLM", "MambaForCausalLM"))
-    code, _, err = run("serve", "--port", "0", "--deployment", file)
+@pytest.fixture
+def refused(run, tmp_path):
+    """What is said by a service that does not start."""
 
-    assert code == 1
-    assert "MambaForCausalLM is not supported" in err
+    def refused(deployment: Path, port: object = 0, data: Path = tmp_path / "data") -> str:
+        code, out, err = run("serve", "--deployment", deployment, "--port", port, "--data-dir", data)
+        assert (code, out) == (1, "")
+        return err
+
+    return refused
 
 
-def test_a_port_in_use_is_one_message_before_anything_starts(run, deployment, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+def test_a_port_in_use_is_one_message_before_anything_starts(refused, deployment, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, out, err = run("serve", *deployment, "--port", port, "--data-dir", tmp_path / "data")
-
-    assert (code, out) == (1, "")
+        err = refused(deployment[1], port)
     assert f"cannot listen on 127.0.0.1:{port}" in err
     assert "--port" in err
     assert not (tmp_path / "data").exists()
 
 
-def counting_deployment(folder: Path) -> Path:
-    """The test deployment with the repository's own checkpoint, to damage."""
-    file = write_deployment(folder)
-    shutil.rmtree(folder / "counting")
-    shutil.copytree(REPOSITORY / "examples" / "counting", folder / "counting")
-    return file
-
-
-def test_no_write_access_to_the_store_is_one_message(run, tmp_path):
-    (tmp_path / "file").write_text("")
-    file = counting_deployment(tmp_path)
-    code, out, err = run(
-        "serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "file" / "data"
-    )
-
-    assert (code, out) == (1, "")
-    assert "cannot be written" in err
-    assert "--data-dir" in err
-
-
-def test_a_checkpoint_without_a_tokenizer_is_one_message(run, deployment, tmp_path):
-    code, _, err = run("serve", *deployment, "--port", "0", "--data-dir", tmp_path / "data")
-
-    assert code == 1
-    assert "tokenizer.json" in err
-
-
-def test_a_shape_without_weights_is_planned_for_but_not_served(run, tmp_path):
-    file = REPOSITORY / "examples" / "a100-l40s.yaml"
-    code, _, err = run("serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "data")
-
-    assert code == 1
-    assert "not served" in err
+def test_a_shape_without_weights_is_planned_for_but_not_served(refused, tmp_path):
+    assert "not served" in refused(REPOSITORY / "examples" / "a100-l40s.yaml")
     assert not (tmp_path / "data").exists()
 
 
+def test_a_checkpoint_of_another_kind_or_without_a_tokenizer_is_one_message(refused, tmp_path):
+    file = write_deployment(tmp_path)
+    assert "tokenizer.json" in refused(file)
+    config = tmp_path / "counting" / "config.json"
+    config.write_text(config.read_text().replace("Qwen3ForCausalLM", "MambaForCausalLM"))
+    assert "MambaForCausalLM is not supported" in refused(file)
+
+
 @pytest.mark.slow
-def test_a_truncated_checkpoint_is_one_message(run, tmp_path):
-    file = counting_deployment(tmp_path)
+def test_a_truncated_checkpoint_and_no_write_access_to_the_store_are_one_message(refused, tmp_path):
+    file = write_deployment(tmp_path)
+    shutil.rmtree(tmp_path / "counting")
+    shutil.copytree(REPOSITORY / "examples" / "counting", tmp_path / "counting")
+    (tmp_path / "file").write_text("")
+    err = refused(file, data=tmp_path / "file" / "data")
+    assert "cannot be written" in err
+    assert "--data-dir" in err
     weights = tmp_path / "counting" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100_000])
-    code, out, err = run("serve", "--deployment", file, "--port", "0", "--data-dir", tmp_path / "data")
-
-    assert (code, out) == (1, "")
-    assert "model.safetensors" in err
+    assert "model.safetensors" in refused(file)

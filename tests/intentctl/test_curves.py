@@ -10,6 +10,7 @@ from intentctl.predict import case
 from intentctl.status import CommandError
 from selector.performance.load import Lengths, saturation_tok_s
 from service.documents.plans import FrontiersDocument, MarginDocument
+from tests.rows import rows
 from tests.service.examples import plan
 
 KINDS = ("A100", "L40S")
@@ -54,26 +55,25 @@ def test_prompts_want_more_layers_on_the_device_with_little_memory_than_answers_
     assert decode.lead(prefill) >= 0.15
 
 
-def test_splits_whose_weights_leave_no_room_are_left_out(splits):
+def test_splits_whose_weights_leave_no_room_are_left_out_and_tokens_counted_in_and_out(splits):
     """64 layers of 0.98 GB in bf16 beside embedding and head: some 45 fill an L40S, all of them an A100 almost."""
     assert min(splits["decode"].tokens_s) == 1
     assert 40 < max(splits["decode"].tokens_s) < 50
     assert splits["decode"].num_layers == 64
-
-
-def test_tokens_are_counted_in_and_out(splits):
     one = case("A100x1:0-33@bf16 > L40Sx1:33-64@bf16", "qwen2.5-32b").server
     out = saturation_tok_s(one, Lengths.fixed(512, 16))
     assert splits["prefill"].tokens_s[31] == pytest.approx(33 * out)
 
 
-def test_a_lead_over_a_split_without_room_is_infinite():
+def test_a_lead_over_a_split_without_room_is_infinite_and_both_sides_of_the_band_count():
     mine = SplitCurve("mine", KINDS, 4, {1: 10.0, 2: 20.0})
     assert mine.lead(SplitCurve("other", KINDS, 4, {1: 2.0})) == 1.0
     assert mine.lead(SplitCurve("other", KINDS, 4, {3: 2.0})) == math.inf
+    pairs = [Pair("A100", "TTFT (ms)", 100.0, predicted, fitted=True) for predicted in (84, 86, 114, 116)]
+    assert within(pairs, 0.15) == 0.5
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kinds", "model", "tokens", "reason"),
     [
         (KINDS, "nope", (1, 1), "no shape for 'nope'"),
@@ -84,8 +84,3 @@ def test_a_lead_over_a_split_without_room_is_infinite():
 def test_splits_that_are_none_are_refused_by_name(kinds, model, tokens, reason):
     with pytest.raises(CommandError, match=reason):
         split_curve("x", kinds, model, Lengths.fixed(*tokens))
-
-
-def test_within_counts_both_sides_of_the_band():
-    pairs = [Pair("A100", "TTFT (ms)", 100.0, predicted, fitted=True) for predicted in (84, 86, 114, 116)]
-    assert within(pairs, 0.15) == 0.5

@@ -19,20 +19,14 @@ def recording(asked_s: float, ttft_s: float, tokens: str = "abc") -> Recording:
     )
 
 
-def test_the_night_is_long_enough_and_windows_may_cross_midnight() -> None:
+def test_each_moment_is_in_a_window_and_the_night_is_long_enough():
     assert timedelta(seconds=LEAST_NIGHT_S) <= DAY.peak - NOW < timedelta(seconds=LEAST_NIGHT_S + 60)
     windows = yaml.safe_load(DAY.deployment)["windows"]
     assert windows["overnight"]["end"] == windows["peak"]["start"] == f"{DAY.peak:%H:%M}"
     assert windows["off_peak"] == {"start": f"{DAY.off_peak:%H:%M}", "end": f"{DAY.business:%H:%M}"}
-
-
-def test_each_moment_is_in_a_window() -> None:
     peak_s = DAY.peak.timestamp()
     seen = [DAY.window_of(peak_s + after_s) for after_s in (-1, 0, 59, 60, 119, 120)]
     assert seen == ["overnight", "peak", "peak", "off_peak", "off_peak", "business_hours"]
-
-
-def test_prompts_begin_alike_nowhere() -> None:
     assert len({tuple(prompt[:4]) for prompt in prompts()}) == len(prompts())
 
 

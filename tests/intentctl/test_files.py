@@ -6,6 +6,7 @@ import pytest
 
 from intentctl.files import MAX_BYTES, documents
 from intentctl.status import CommandError
+from tests.rows import rows
 
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(12)
@@ -22,7 +23,7 @@ def file(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "expected"),
     [
         ("a: 1\n---\nb: [x, 2.5, null, true]\n", [{"a": 1}, {"b": ["x", 2.5, None, True]}]),
@@ -38,12 +39,11 @@ def test_plain_values_are_read(file, data, expected):
 
 def test_standard_input_is_a_file_too(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a: 1")))
-
     assert documents("-") == [{"a": 1}]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@rows(
     ("data", "said"),
     [
         (BOMB, ":2: aliases are not read"),
@@ -69,7 +69,7 @@ def test_anything_else_is_one_message_that_names_the_place(file, data, said):
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["nowhere.yaml", "", "\0", "/"])
+@rows("name", ["nowhere.yaml", "", "\0", "/"])
 def test_a_file_that_cannot_be_read_is_named(name):
     with pytest.raises(CommandError, match="cannot be read"):
         documents(name)

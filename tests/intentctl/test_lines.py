@@ -1,11 +1,10 @@
 import io
 
-import pytest
-
 from intentctl.lines import MAX_LINE_BYTES, texts
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "expected"),
     [
         (b"", []),
@@ -22,10 +21,9 @@ def test_every_line_is_a_text_whatever_its_bytes_are(data, expected):
     assert list(texts(io.BytesIO(data))) == expected
 
 
-@pytest.mark.parametrize("extra", [-1, 0, 1, MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 5])
+@rows("extra", [-1, 0, 1, MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 5])
 def test_an_endless_line_is_cut_and_the_next_one_is_whole(extra):
     first, *rest = texts(io.BytesIO(b"x" * (MAX_LINE_BYTES + extra) + b"\nnext\n"))
-
     assert len(first) == min(MAX_LINE_BYTES, MAX_LINE_BYTES + extra)
     assert rest == ["next"]
 

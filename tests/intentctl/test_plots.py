@@ -11,6 +11,7 @@ from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits
 from intentctl.curves import Bound, Curve, StopCurve
 from intentctl.plots import draw_frontier, draw_stops
 from intentctl.status import CommandError
+from tests.rows import rows
 
 CURVES = (
     Curve("A100x4", (0.5, 1.0, 1.9), (0.2, 0.3, 4.0), (0.03, 0.05, 0.2), 2.0),
@@ -57,7 +58,7 @@ def words(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DRAWN)
+@rows("name", DRAWN)
 def test_the_same_data_gives_the_same_bytes_whatever_the_settings(name, tmp_path):
     DRAWN[name](tmp_path / "one.svg")
     with mpl.rc_context({"font.size": 30, "axes.edgecolor": "red", "svg.hashsalt": "mine"}):
@@ -68,58 +69,40 @@ def test_the_same_data_gives_the_same_bytes_whatever_the_settings(name, tmp_path
 
 
 @pytest.mark.slow
-def test_a_frontier_names_curves_saturation_bounds_and_units(words):
+def test_a_frontier_names_curves_saturation_bounds_and_units_in_any_script(words):
     found = words(DRAWN["frontier"])
     for said in (
         "A100x4: saturated at 2 requests/s (dotted)", "A100x1: not one request fits", *(bound.label for bound in BOUNDS),
         "P99 TTFT (s)", "P99 TPOT (ms)", "request rate (requests/s)",
     ):  # fmt: skip
         assert said in found
-
-
-@pytest.mark.slow
-def test_tpot_is_in_milliseconds(words):
     assert {"50", "100", "200"} <= set(words(DRAWN["frontier"]).split(" | "))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "curve", [CURVES[1], Curve("one token", (1.0, 2.0), (0.1, 0.2), (0.0, 0.0), 3.0)], ids=["none", "one"]
-)
-def test_a_latency_that_there_is_none_of_is_said(words, curve):
-    assert "none" in words(lambda path: draw_frontier([curve], BOUNDS, path)).split(" | ")
-
-
-@pytest.mark.slow
-def test_words_of_any_script_are_shown_as_they_are(words):
     bound = Bound("ttft_s", 2.0, "企业: $1_a$ at most 2 s")
     assert bound.label in words(lambda path: draw_frontier(CURVES, [bound], path))
 
 
 @pytest.mark.slow
-def test_splits_name_the_best_and_what_the_best_of_another_load_costs(words):
+@rows("curve", [CURVES[1], Curve("one token", (1.0, 2.0), (0.1, 0.2), (0.0, 0.0), 3.0)], ids=["none", "one"])
+def test_a_latency_that_there_is_none_of_is_said(words, curve):
+    assert "none" in words(lambda path: draw_frontier([curve], BOUNDS, path)).split(" | ")
+
+
+@pytest.mark.slow
+def test_splits_stops_and_pairs_name_what_they_show(words):
     found = words(DRAWN["splits"])
     for said in ("best: 3 layers", "2,000 tokens/s", "best: 1 layers", "layers on the L40S, of 4", "-50%"):
         assert said in found
     assert "0.5" not in found  # layers are whole
     assert found.count("%") == 1  # the other's best has no room here
-
-
-@pytest.mark.slow
-def test_stops_name_each_way_and_the_streams(words):
     found = words(DRAWN["stops"])
     for said in ("patch 1x1-tp2", "restart 1x1-tp2", "drain 1x1-tp2", "streams that run", "5,000"):
         assert said in found
-
-
-@pytest.mark.slow
-def test_pairs_name_kinds_figures_and_how_many_are_within_the_band(words):
     found = words(DRAWN["pairs"])
     for said in ("TTFT (ms)", "throughput (tokens/s)", "A100", "L40S", "50% of 2", "100% of 1", "within 15%"):
         assert said in found
 
 
-@pytest.mark.parametrize(
+@rows(
     ("file", "reason"),
     [
         ("nowhere/out.svg", "cannot be written: there is no folder"),
@@ -128,7 +111,7 @@ def test_pairs_name_kinds_figures_and_how_many_are_within_the_band(words):
     ],
 )
 def test_a_path_that_cannot_be_written_is_named(tmp_path, file, reason):
-    (tmp_path / "folder.svg").mkdir()
+    (tmp_path / "folder.svg").mkdir(exist_ok=True)
     with pytest.raises(CommandError, match=reason) as refused:
         DRAWN["splits"](tmp_path / file)
     assert file in str(refused.value)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.rows import rows
+
 PREDICT = (
     "predict",
     "--topology",
@@ -24,7 +26,7 @@ def predicted(run, *arguments):
     return json.loads(out)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("load", "names"),
     [
         (("--batch", "8"), {"mean"}),
@@ -41,10 +43,17 @@ def test_a_prediction_has_every_sli_and_its_source(run, load, names):
     assert (found["source"], found["saturated"], found["fits"]) == ("calibrated", False, True)
 
 
-def test_beyond_saturation_it_still_answers(run):
+def test_beyond_saturation_it_still_answers_and_what_does_not_fit_is_said(run):
     found = predicted(run, *PREDICT, "--rate", "10000")
     assert (found["ttft_s"], found["e2e_s"], found["saturated"]) == (None, None, True)
     assert found["throughput_tok_s"] == pytest.approx(2500, rel=0.2)
+    big = ("predict", "--topology", "A100x1", "--model", "llama-2-70b", "--input", "1000", "--output", "100")
+    assert predicted(run, *big, "--batch", "4")["fits"] is False
+    code, out, _ = run(*big, "--batch", "4")
+    assert code == 0
+    assert "does not fit" in out
+    loaded = predicted(run, *big, "--rate", "1")
+    assert (loaded["throughput_tok_s"], loaded["tpot_s"], loaded["saturated"]) == (0.0, None, True)
 
 
 def test_a_mixed_pipeline_is_slower_than_one_stage_of_the_faster_kind(run):
@@ -55,16 +64,6 @@ def test_a_mixed_pipeline_is_slower_than_one_stage_of_the_faster_kind(run):
     )
     assert slow["tpot_s"]["mean"] > fast["tpot_s"]["mean"]
     assert slow["topology"] == "A100[0,1]:0-50@bf16 > L40S[4,5]:50-80@fp8"
-
-
-def test_what_does_not_fit_is_said(run):
-    big = ("predict", "--topology", "A100x1", "--model", "llama-2-70b", "--input", "1000", "--output", "100")
-    assert predicted(run, *big, "--batch", "4")["fits"] is False
-    code, out, _ = run(*big, "--batch", "4")
-    assert code == 0
-    assert "does not fit" in out
-    loaded = predicted(run, *big, "--rate", "1")
-    assert (loaded["throughput_tok_s"], loaded["tpot_s"], loaded["saturated"]) == (0.0, None, True)
 
 
 def test_a_model_can_be_a_config_file(run, tmp_path):
@@ -79,7 +78,7 @@ def test_a_model_can_be_a_config_file(run, tmp_path):
         assert predicted(run, "predict", "--model", given, *load)["tpot_s"] == named["tpot_s"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "code", "reason"),
     [
         ({"--topology": "T4x4"}, 1, "no profile for 'T4'"),
@@ -122,7 +121,7 @@ def test_a_trace_is_replayed(run, tmp_path):
     assert "would never fit" in out
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "reason"),
     [
         (None, "cannot be read"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import urllib.request
 from pathlib import Path
 
@@ -18,11 +17,12 @@ from selector.models import Profile
 from selector.performance.fit import Running, Sample
 from selector.profiles import load
 from service import deployment, profiles
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
-
-
 STEPS = [(1, tokens, 0) for tokens in (64, 256, 1024)] + [(n, 1, c) for n in (1, 4, 8) for c in (64, 1024)]
 
 
@@ -64,11 +64,9 @@ def predicted(document: dict, profile: Profile, running: Running) -> list[float]
     return list(running.predicted_s(steps, profile))
 
 
-@pytest.mark.slow
-def test_the_profile_is_written_and_explained(run, at, timed, tmp_path):
-    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
+def test_the_profile_is_written_and_explained(run, there, timed, tmp_path):
+    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", *there)
     text = (tmp_path / "cpu.yaml").read_text()
-
     assert code == 0
     assert err == ""
     for expected in (
@@ -86,14 +84,12 @@ def test_the_profile_is_written_and_explained(run, at, timed, tmp_path):
     assert "# As before: " in text
 
 
-@pytest.mark.slow
-def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, service):
-    code, out, _ = run("profile", "-o", "json", *at)
+def test_as_json_it_is_one_document_with_the_profile_in_it(run, there, timed, shared):
+    code, out, _ = run("profile", "-o", "json", *there)
     document = json.loads(out)
-
     assert (code, document["file"]) == (0, None)
     profile = Profile.from_mapping(document["profile"])
-    subject = find_subject(Client(service.url), Asked())
+    subject = find_subject(Client(shared.url), Asked())
     measured = [entry["measured_s"] for entry in document["samples"]]
     found = predicted(document, profile, subject.running)
     assert found == pytest.approx([entry["predicted_s"] for entry in document["samples"]])
@@ -102,103 +98,89 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, at, timed, servi
     assert {entry["figure"] for entry in document["figures"]}.isdisjoint(document["kept"])
 
 
-@pytest.mark.slow
-def test_a_named_profile_can_be_the_start(run, at, timed, service, tmp_path):
+def test_a_named_profile_can_be_the_start(run, there, timed, shared, tmp_path):
     (tmp_path / "mine.yaml").write_text(
         yaml.safe_dump(
-            {**find_subject(Client(service.url), Asked()).start.to_mapping(), "p2p_latency_s": 0.125}
+            {**find_subject(Client(shared.url), Asked()).start.to_mapping(), "p2p_latency_s": 0.125}
         )
     )
-    _, out, _ = run("profile", "--like", tmp_path / "mine.yaml", "-o", "json", *at)
-
+    _, out, _ = run("profile", "--like", tmp_path / "mine.yaml", "-o", "json", *there)
     assert json.loads(out)["profile"]["p2p_latency_s"] == 0.125
 
 
-def test_without_a_service_it_is_unreachable_and_no_file_is_left(run, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "--server", url)
-
+def test_no_file_is_left_without_a_service_and_none_is_overwritten(run, tmp_path, there):
+    code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "--server", "http://127.0.0.1:9")
     assert (code, out) == (7, "")
     assert "no service answers" in err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_an_engine_that_is_lost_is_said(run, at, service, tmp_path):
-    async def lose():
-        service.engine.lose("rank 1 was lost")
-
-    service.call(lose())
-    code, _, err = run("profile", "--out", tmp_path / "cpu.yaml", *at)
-
-    assert code == 1
-    assert "no model can serve: counting is failed" in err
-    assert not (tmp_path / "cpu.yaml").exists()
-
-
-@pytest.mark.slow
-def test_a_file_that_exists_is_not_overwritten(run, at, tmp_path):
     file = tmp_path / "cpu.yaml"
     file.write_text("mine")
-    code, _, err = run("profile", "--out", file, *at)
-
+    code, _, err = run("profile", "--out", file, *there)
     assert code == 1
     assert "exists; name another file, or remove it first" in err
     assert file.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
+def test_an_engine_that_is_lost_is_said(run, new_service, tmp_path):
+    service = new_service()
+
+    async def lose():
+        service.engine.lose("rank 1 was lost")
+
+    service.call(lose())
+    code, _, err = run("profile", "--out", tmp_path / "cpu.yaml", "--server", service.url)
+    assert code == 1
+    assert "no model can serve: counting is failed" in err
+    assert not (tmp_path / "cpu.yaml").exists()
+
+
+@rows(
     ("name", "message"),
-    [
-        ("missing/cpu.yaml", "cannot be written: No such file or directory"),
-        ("cpu.json", "write .yaml"),
-    ],
+    [("missing/cpu.yaml", "cannot be written: No such file or directory"), ("cpu.json", "write .yaml")],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(run, tmp_path, name, message):
     code, _, err = run("profile", "--out", tmp_path / name, "--server", "http://127.0.0.1:9")
-
     assert code == 1
     assert message in err
 
 
-@pytest.mark.slow
-def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, at, timed):
-    assert "no profile for 'T4'; there are" in run("profile", "--like", "T4", *at)[2]
-    code, _, err = run("profile", "--like", "a100-80gb", *at)
-
+def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, there, timed):
+    assert "no profile for 'T4'; there are" in run("profile", "--like", "T4", *there)[2]
+    code, _, err = run("profile", "--like", "a100-80gb", *there)
     assert code == 1
     assert "no figure for computing in fp32" in err
 
 
-@pytest.mark.slow
-def test_a_kind_without_a_profile_asks_for_a_similar_one(run, timed, tmp_path):
-    text = DEPLOYMENT.replace("kind: CPU", "kind: Abacus")
-    text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
-    with ScriptedService(tmp_path, text) as service:
-        code, _, err = run("profile", "--server", service.url)
-
-    assert code == 1
-    assert "no profile of Abacus to start from; name a similar device with --like: a10, " in err
-
-
-@pytest.mark.slow
-def test_several_kinds_at_once_are_refused(run, timed, tmp_path):
-    text = DEPLOYMENT.replace(
-        "count: 4, memory_gb: 1}", "count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}"
+@rows(
+    ("gpus", "start", "said"),
+    [
+        (
+            "[{kind: Abacus, count: 4, memory_gb: 1}]",
+            "pp2",
+            "no profile of Abacus to start from; name a similar device with --like: a10, ",
+        ),
+        (
+            "[{kind: CPU, count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}]",
+            "'CPU[0]:0-4@fp32 > Abacus[4]:4-8@fp32'",
+            "spans Abacus, CPU on local; switch to one kind on one machine",
+        ),
+    ],
+)
+def test_a_kind_without_a_profile_asks_for_a_similar_one_and_several_are_refused(
+    run, timed, tmp_path, gpus, start, said
+):
+    text = DEPLOYMENT.replace("[{kind: CPU, count: 4, memory_gb: 1}]", gpus).replace(
+        "start: pp2", f"start: {start}"
     )
-    text = text.replace("start: pp2", "start: 'CPU[0]:0-4@fp32 > Abacus[4]:4-8@fp32'")
     text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
-    with ScriptedService(tmp_path, text) as service:
+    with ScriptedService(tmp_path / start[:3], text) as service:
         code, _, err = run("profile", "--server", service.url)
-
     assert code == 1
-    assert "spans Abacus, CPU on local; switch to one kind on one machine" in err
+    assert said in err
 
 
-@pytest.mark.slow
-def test_a_service_in_use_is_refused(run, at, timed, service):
+def test_a_service_in_use_is_refused(run, timed, new_service):
+    service = new_service()
     body = {"model": "counting", "prompt": "count", "max_tokens": 4000, "stream": True, "ignore_eos": True}
     request = urllib.request.Request(
         f"{service.url}/openai/v1/completions",
@@ -213,38 +195,25 @@ def test_a_service_in_use_is_refused(run, at, timed, service):
     with opener.open(request) as stream:
         stream.readline()
         service.call(hold())
-        code, _, err = run("profile", *at)
-
+        code, _, err = run("profile", "--server", service.url)
     assert code == 1
     assert "is in use (1 streams); measure when nothing else runs" in err
 
 
-@pytest.mark.slow
-def test_too_few_readings_are_refused_with_what_was_left_out(service):
-    subject = find_subject(Client(service.url), Asked())
+def test_the_file_says_what_was_fitted_and_what_stayed_and_too_few_readings_are_refused(shared):
+    subject = find_subject(Client(shared.url), Asked())
+    document = report(subject, readings_of(subject))
+    header = profile_text(document).splitlines()[:3]
+    figures = ", ".join(entry["figure"] for entry in document["figures"])
+    assert header[1] == f"# Fitted to 9 step times: {figures}."
+    assert header[2] == f"# As before: {', '.join(document['kept'])}."
+    assert document["error_band"] < 0.1
     readings = Readings({}, {Point(1, 64, is_decode=False): "too long"})
-
-    with pytest.raises(
-        CommandError, match=r"0 prefills and 0 decodes are too few.*; prefill of 64 tokens: too long"
-    ):
+    few = r"0 prefills and 0 decodes are too few.*; prefill of 64 tokens: too long"
+    with pytest.raises(CommandError, match=few):
         report(subject, readings)
 
 
-@pytest.mark.slow
-def test_the_file_says_what_was_fitted_and_what_stayed(service):
-    subject = find_subject(Client(service.url), Asked())
-    document = report(subject, readings_of(subject))
-    header = profile_text(document).splitlines()[:3]
-
-    assert (
-        header[1]
-        == f"# Fitted to 9 step times: {', '.join(entry['figure'] for entry in document['figures'])}."
-    )
-    assert header[2] == f"# As before: {', '.join(document['kept'])}."
-    assert document["error_band"] < 0.1
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(
     run, tmp_path, monkeypatch

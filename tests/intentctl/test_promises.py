@@ -4,33 +4,24 @@ import json
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
+from intentctl.client import Client
 from intentctl.promises import agenda_rows
 from service.documents.promises import AgendaDocument
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.service.scripted import DEPLOYMENT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 PAPER = (
     "keep P99 TTFT within 2 s at peak, GPU utilisation not below 40% off-peak, "
     "and keep the reconfiguration pause under 50 ms if possible"
 )
+BUDGET = DEPLOYMENT + "approval: {by: person, within: {per_hour: 4}}\n"
 
 
 def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
-    code, out, _ = run(
-        "agenda",
-        PAPER,
-        "--deployment",
-        str(EXAMPLE),
-        "--now",
-        "2026-01-05T08:00",
-        "-o",
-        "json",
-        "--hours",
-        "24",
-    )
+    more = ("--now", "2026-01-05T08:00", "-o", "json", "--hours", "24")
+    code, out, _ = run("agenda", PAPER, "--deployment", EXAMPLE, *more)
     assert code == 0
     found = AgendaDocument.model_validate_json(out)
     by_window = {segment.windows: segment for segment in found.segments}
@@ -39,9 +30,8 @@ def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
     assert off_peak.topology
     assert peak.prediction
     assert off_peak.prediction
-    assert (
-        off_peak.prediction.usd_per_hour < peak.prediction.usd_per_hour
-    )  # four cheap devices for three dear ones
+    # four cheap devices for three dear ones
+    assert off_peak.prediction.usd_per_hour < peak.prediction.usd_per_hour
     assert (peak.prediction.ttft_s["p99"] or 99) <= 2
     assert (off_peak.prediction.gpu_util or 0) >= 0.4
     assert off_peak.switch
@@ -56,58 +46,48 @@ def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
 
 
 @pytest.mark.slow
-def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, tmp_path):
-    with ScriptedService(tmp_path) as service:
-        at = ("--server", service.url)
-        code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", *at)
-        said = json.loads(out)
-        assert (code, said["promise"]["state"]) == (0, "active")
-        assert said["agenda"]["segments"][0]["topology"]["shape"] == "1x1"
-        assert said["operation"]["result"]["phase"] == "done"
-        assert service.engine.topology.shape == "1x1"
-
-        code, _, err = run("use at least 2 GPUs", "--yes", *at)
-        assert (code, f"--replace {said['promise']['intent_id']}" in " ".join(err.split())) == (5, True)
-        code, out, _ = run("use at least 2 GPUs", "--yes", "--replace", said["promise"]["intent_id"], *at)
-        assert code == 0
-        assert len(service.engine.topology.devices) == 2
-        code, out, _ = run("intents", "-o", "json", *at)
-        assert [one["state"] for one in json.loads(out)["promises"]] == ["active", "superseded"]
-
-
-@pytest.mark.slow
-def test_a_controller_that_is_quicker_is_no_error(run, tmp_path):
-    text = DEPLOYMENT + "approval: {by: person, within: {per_hour: 4}}\nmode: act\n"
-    with ScriptedService(tmp_path, text) as service:
-        code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", "--server", service.url)
-        assert (code, json.loads(out)["promise"]["state"]) == (0, "active")
-        with httpx.Client(base_url=service.url, trust_env=False, timeout=60) as http:
-            deadline = time.monotonic() + 60
-            while http.get("/v1/topology").json()["topology"]["shape"] != "1x1":
-                assert time.monotonic() < deadline
+def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, new_service):
+    service = new_service()
+    at = ("--server", service.url)
+    code, _, err = run("use at most 1 GPU", "--no-input", *at)
+    assert (code, "nobody can be asked" in err) == (6, True)
+    code, out, _ = run("intents", *at)
+    assert (code, "nothing yet" in out) == (0, True)
+    code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", *at)
+    said = json.loads(out)
+    assert (code, said["promise"]["state"]) == (0, "active")
+    assert said["agenda"]["segments"][0]["topology"]["shape"] == "1x1"
+    assert said["operation"]["result"]["phase"] == "done"
+    assert service.engine.topology.shape == "1x1"
+    code, _, err = run("use at least 2 GPUs", "--yes", *at)
+    assert (code, f"--replace {said['promise']['intent_id']}" in " ".join(err.split())) == (5, True)
+    code, out, _ = run("use at least 2 GPUs", "--yes", "--replace", said["promise"]["intent_id"], *at)
+    assert code == 0
+    assert len(service.engine.topology.devices) == 2
+    code, out, _ = run("intents", "-o", "json", *at)
+    assert [one["state"] for one in json.loads(out)["promises"]] == ["active", "superseded"]
 
 
 @pytest.mark.slow
-def test_bare_text_without_a_yes_keeps_nothing(run, tmp_path):
-    with ScriptedService(tmp_path) as service:
-        code, _, err = run("use at most 1 GPU", "--no-input", "--server", service.url)
-        assert (code, "nobody can be asked" in err) == (6, True)
-        code, out, _ = run("intents", "--server", service.url)
-        assert (code, "nothing yet" in out) == (0, True)
+def test_a_controller_that_is_quicker_is_no_error(run, new_service):
+    service = new_service(BUDGET + "mode: act\n")
+    code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", "--server", service.url)
+    assert (code, json.loads(out)["promise"]["state"]) == (0, "active")
+    deadline = time.monotonic() + 60
+    while Client(service.url).topology().topology.shape != "1x1":
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.slow
-def test_the_controller_is_looked_at_paused_and_let_go_on(run, tmp_path):
-    text = DEPLOYMENT + "approval: {by: person, within: {per_hour: 4}}\n"
-    with ScriptedService(tmp_path, text) as service:
-        at = ("--server", service.url)
-        assert run("mode", *at)[1].split()[:2] == ["mode", "recommend"]
-        assert run("mode", "act", *at)[1].split()[:2] == ["mode", "act"]
-        assert "act, paused" in run("pause", *at)[1]
-        assert "paused" not in run("resume", *at)[1]
-        assert run("mode", "fly", *at)[0] == 2
-        assert run("retire", "intent-000000000000", *at)[0] == 1
-        for command in (("report", "--since", "7d"), ("load",), ("agenda", "--hours", "1")):
-            assert run(*command, *at)[0] == 0
-        code, _, err = run("report", "--since", "ever", *at)
-        assert (code, "write 30m, 24h or 7d" in err) == (1, True)
+def test_the_controller_is_looked_at_paused_and_let_go_on(run, new_service):
+    at = ("--server", new_service(BUDGET).url)
+    assert run("mode", *at)[1].split()[:2] == ["mode", "recommend"]
+    assert run("mode", "act", *at)[1].split()[:2] == ["mode", "act"]
+    assert "act, paused" in run("pause", *at)[1]
+    assert "paused" not in run("resume", *at)[1]
+    assert run("mode", "fly", *at)[0] == 2
+    assert run("retire", "intent-000000000000", *at)[0] == 1
+    for command in (("report", "--since", "7d"), ("load",), ("agenda", "--hours", "1")):
+        assert run(*command, *at)[0] == 0
+    code, _, err = run("report", "--since", "ever", *at)
+    assert (code, "write 30m, 24h or 7d" in err) == (1, True)

@@ -3,41 +3,26 @@
 import itertools
 
 import pytest
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.measure import Stream
 from intentctl.status import CommandError
-from intentctl.steps import (
-    GAPS,
-    Bench,
-    Design,
-    Point,
-    Reading,
-    Readings,
-    Room,
-    decode_reading,
-    reading_of,
-)
+from intentctl.steps import GAPS, Bench, Design, Point, Reading, Readings, Room, decode_reading, reading_of
 from intentctl.streams import Recording
 from selector.performance.fit import Sample
 from service.documents.plans import PlanRequest
+from tests.rows import rows
 
 SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=2)
 """One stream at a time: several at once need an engine that is slower than its client, as real ones are."""
 
 
 @pytest.fixture
-def model(service):
-    return Client(service.url).profiles().model
-
-
-@pytest.fixture
-async def bench(service, model):
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as openai:
-        yield Bench(Client(service.url), openai, model)
+async def bench(service, openai_at):
+    client = Client(service.url)
+    async with openai_at(service.url) as openai:
+        yield Bench(client, openai, client.profiles().model)
 
 
 def stream(start_s: float, gap_s: float, tokens: int) -> Stream:
@@ -60,29 +45,21 @@ def decode(sequences: int, tokens: int) -> Point:
     return Point(sequences, tokens, is_decode=True)
 
 
-def test_a_decode_counts_only_while_all_streams_run():
+def test_a_decode_counts_only_while_all_streams_run_with_the_prompt_and_what_came_before():
     alone, late = stream(0.0, 0.010, 60), stream(0.3, 0.020, 60)
     slower = Stream(
         (*alone.arrivals_s, *late.arrivals_s[16:]), alone.tokens, alone.logprobs, alone.fingerprints
     )
     reading = decode_reading([slower, late], prompt_tokens=100)
-
     assert reading.seconds == pytest.approx(0.020)
     assert 100 + 30 < reading.cached_tokens < 100 + 60
-
-
-def test_the_cache_of_a_decode_is_the_prompt_and_what_came_before():
     reading = decode_reading([stream(0.0, 0.010, 41)], prompt_tokens=100)
-
     assert reading.cached_tokens == 100 + 20 - 1
-
-
-def test_streams_that_did_not_run_together_are_no_decode():
     assert decode_reading([stream(0.0, 0.01, 30), stream(10.0, 0.01, 30)], 10) is None
     assert decode_reading([stream(0.0, 0.01, 3)], 10) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("point", "reason"),
     [
         (prefill(1000), None),
@@ -94,15 +71,16 @@ def test_streams_that_did_not_run_together_are_no_decode():
 )
 def test_a_point_that_cannot_be_run_says_why(point, reason):
     found = Room(context_tokens=1024, kv_tokens=4000).lacks(point)
-
     assert (reason in found) if reason else found is None
 
 
-def test_a_request_costs_what_one_token_takes_over_a_decode_step():
+def test_a_request_costs_one_token_over_a_decode_step_and_rounds_scatter():
     readings = Readings({prefill(1): [Reading(0.005, 0)], decode(1, 64): [Reading(0.003, 70)]})
-
     assert readings.request_s() == pytest.approx(0.002)
     assert Readings({prefill(1): [Reading(0.005, 0)]}).request_s() == 0
+    apart = [Reading(0.010, 0), Reading(0.011, 0), Reading(0.012, 0)]
+    assert Readings({prefill(64): apart}).scatter() == pytest.approx(0.002 / 0.011)
+    assert Readings().scatter() == 0
 
 
 def test_samples_are_medians_of_rounds_and_prefills_are_without_the_request():
@@ -115,7 +93,6 @@ def test_samples_are_medians_of_rounds_and_prefills_are_without_the_request():
             decode(8, 64): [Reading(0.004, 80), Reading(0.008, 90.6), Reading(0.009, 99)],
         }
     )
-
     assert readings.samples() == [
         Sample(1, 256, 0, pytest.approx(0.010)),
         Sample(1, 1, 70, 0.003),
@@ -125,17 +102,19 @@ def test_samples_are_medians_of_rounds_and_prefills_are_without_the_request():
     assert "lost in the 2 ms of a request" in readings.left_out[prefill(64)]
 
 
-def test_the_scatter_is_how_far_apart_rounds_are():
-    apart = [Reading(0.010, 0), Reading(0.011, 0), Reading(0.012, 0)]
-
-    assert Readings({prefill(64): apart}).scatter() == pytest.approx(0.002 / 0.011)
-    assert Readings().scatter() == 0
-
-
 @pytest.mark.slow
-async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_discarded(bench, service):
-    readings = await bench.run(SMALL, kv_tokens=100_000)
+async def test_a_running_engine_is_asked_for_every_point_with_prompts_that_are_not_alike(
+    bench, service, monkeypatch
+):
+    """The warm-up is discarded."""
+    prompts, submit = [], service.engine.submit
 
+    async def recording(request):
+        prompts.append(request.prompt)
+        await submit(request)
+
+    monkeypatch.setattr(service.engine, "submit", recording)
+    readings = await bench.run(SMALL, kv_tokens=100_000)
     assert readings.left_out == {}
     assert set(readings.taken) == set(SMALL.points())
     assert {len(taken) for taken in readings.taken.values()} == {SMALL.rounds}
@@ -143,26 +122,12 @@ async def test_a_running_engine_is_asked_for_every_point_and_the_warm_up_is_disc
         assert all(one.seconds > 0 for one in taken)
         assert all((one.cached_tokens >= point.tokens) == point.is_decode for one in taken)
     assert Client(service.url).topology().streams == 0
-
-
-@pytest.mark.slow
-async def test_no_two_prompts_are_alike(bench, service, monkeypatch):
-    prompts = []
-    submit = service.engine.submit
-
-    async def recording(request):
-        prompts.append(request.prompt)
-        await submit(request)
-
-    monkeypatch.setattr(service.engine, "submit", recording)
-    await bench.run(SMALL, kv_tokens=100_000)
-
     long = [prompt for prompt in prompts if len(prompt) > 1]
     assert len(long) > 10
     assert not [pair for pair in itertools.combinations(long, 2) if pair[0][:32] == pair[1][:32]]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("recordings", "reason"),
     [
         ([recorded(0.0), recorded(90.0)], "the engine does not run so many at once"),
@@ -174,16 +139,20 @@ def test_a_point_that_gave_nothing_says_why(recordings, reason):
     assert reading_of(decode(2, 64), recordings) == reason
 
 
-def test_a_prefill_is_the_median_ttft_of_all_requests_but_the_first():
+def test_a_prefill_is_the_median_of_all_but_the_first_and_decodes_are_long_enough():
     recordings = [recorded(100.0, asked_s=100.0 - ttft_s) for ttft_s in (0.9, 0.01, 0.03, 0.02)]
-
     assert reading_of(prefill(64), recordings).seconds == pytest.approx(0.02)
+    assert GAPS >= 16
+    assert [str(point) for point in Design((8,), (2,), (9,)).points()] == [
+        "prefill of 1 tokens",
+        "prefill of 8 tokens",
+        "decode of 2 at 9 tokens",
+    ]
 
 
 @pytest.mark.slow
 async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
     readings = await bench.run(Design((64, 16000), (1,), (64,), rounds=1), kv_tokens=100_000)
-
     assert list(readings.left_out) == [prefill(16000)]
     assert "from 2 to 12100 can be served" in readings.left_out[prefill(16000)]
 
@@ -194,15 +163,5 @@ async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, ser
     client = Client(service.url)
     operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
     assert [*follow(client, operation.id, timeout_s=30)][-1].result.phase == "done"
-
     with pytest.raises(CommandError, match="the topology changed while it was measured"):
         await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
-
-
-def test_the_design_has_decodes_long_enough_for_a_median():
-    assert GAPS >= 16
-    assert [str(point) for point in Design((8,), (2,), (9,)).points()] == [
-        "prefill of 1 tokens",
-        "prefill of 8 tokens",
-        "decode of 2 at 9 tokens",
-    ]

@@ -1,5 +1,4 @@
 import pytest
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.client import Client
 from intentctl.commands import follow
@@ -9,15 +8,16 @@ from service.documents.plans import PlanRequest
 PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
-async def openai(service):
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(base_url=f"{service.url}/openai/v1", api_key="none", http_client=http) as client:
+async def openai(shared, openai_at):
+    async with openai_at(shared.url) as client:
         yield client
 
 
-@pytest.mark.slow
-async def test_every_token_is_recorded_with_its_arrival(openai):
+async def test_every_token_is_recorded_with_its_arrival_and_a_stream_that_cannot_be_as_broken(openai):
     recordings = await Load(openai, "counting", PROMPTS, 40).finish()
 
     for recording, prompt in zip(recordings, PROMPTS, strict=True):
@@ -26,26 +26,26 @@ async def test_every_token_is_recorded_with_its_arrival(openai):
         assert len(stream.arrivals_s) == len(stream.logprobs) == len(stream.fingerprints) == 40
         assert list(stream.arrivals_s) == sorted(stream.arrivals_s)
         assert recording.finish == "length"
-
-
-@pytest.mark.slow
-async def test_a_prompt_may_be_token_ids_and_the_asking_is_stamped(openai):
     (recording,) = await Load(openai, "counting", [[66, 67]], 4).finish()
-
     assert "".join(recording.tokens) == "abab"
     assert 0 < recording.asked_s < recording.arrivals_s[0]
+    load = Load(openai, "counting", PROMPTS, 5)
+    await load.grow(1000)
+    assert all(recording.ended for recording in load.recordings)
+    (recording,) = await Load(openai, "gpt-9", PROMPTS[:1], 5).finish()
+    assert recording.ended
+    assert "not served" in recording.error
 
 
-@pytest.mark.slow
-async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
-    client = Client(service.url)
+async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai_at, new_service):
+    client = Client(new_service().url)
     plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id  # streams would not outlast this
-    load = Load(openai, "counting", PROMPTS, 12_000)
-    await load.grow(100)
-    operation = client.apply(plan)
-    *_, end = follow(client, operation.id, timeout_s=30)
-    recordings = await load.finish()
-
+    async with openai_at(client.url) as openai:
+        load = Load(openai, "counting", PROMPTS, 12_000)
+        await load.grow(100)
+        operation = client.apply(plan)
+        *_, end = follow(client, operation.id, timeout_s=30)
+        recordings = await load.finish()
     assert end.result.phase == "done"
     for recording in recordings:
         changes = [
@@ -53,19 +53,3 @@ async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai, service):
         ]
         assert len(changes) == 1
         assert set(recording.fingerprints) == {"0-PP2", "1-TP2"}
-
-
-@pytest.mark.slow
-async def test_growing_ends_with_streams_that_end_early(openai):
-    load = Load(openai, "counting", PROMPTS, 5)
-    await load.grow(1000)
-
-    assert all(recording.ended for recording in load.recordings)
-
-
-@pytest.mark.slow
-async def test_a_stream_that_cannot_be_is_recorded_as_broken(openai):
-    (recording,) = await Load(openai, "gpt-9", PROMPTS[:1], 5).finish()
-
-    assert recording.ended
-    assert "not served" in recording.error

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, PROMPTS, started_service
@@ -30,11 +29,8 @@ def service():
 
 
 @pytest.fixture
-async def openai(service):
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{service.url}/openai/v1", api_key=service.key, http_client=http
-    ) as client:
+async def openai(service, openai_at):
+    async with openai_at(service.url, service.key) as client:
         yield client
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.gpu import machine as subject
 from benchmarks.gpu.machine import (
-    Machine,
     UnusableError,
     find_machine,
     host_free_bytes,
@@ -18,9 +17,10 @@ from benchmarks.gpu.machine import (
     why_cuda_cannot_be_used,
 )
 from selector.profiles import available, load
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "kind"),
     [
         ("NVIDIA H100 80GB HBM3", "H100"),
@@ -34,13 +34,13 @@ from selector.profiles import available, load
         ("NVIDIA GeForce RTX 5090", "RTX5090"),
     ],
 )
-def test_a_device_is_of_the_kind_that_its_profile_is_for(name: str, kind: str) -> None:
+def test_a_device_is_of_the_kind_that_its_profile_is_for(name, kind):
     assert kind_of(name) == kind
     assert kind in {load(profile).kind for profile in available()}
 
 
-@pytest.mark.parametrize("name", ["", "NVIDIA", "GeForce", "NVIDIA GB200", "Tesla T4", "AMD Instinct MI300X"])
-def test_any_name_makes_a_kind_that_a_topology_can_be_written_with(name: str) -> None:
+@rows("name", ["", "NVIDIA", "GeForce", "NVIDIA GB200", "Tesla T4", "AMD Instinct MI300X"])
+def test_any_name_makes_a_kind_that_a_topology_can_be_written_with(name):
     assert kind_of(name).isalnum()
 
 
@@ -54,7 +54,7 @@ def torch_with(version: str | None, failure: Exception | None = None) -> Any:
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("torch", "says"),
     [
         (torch_with(None), "built without CUDA; install"),
@@ -68,45 +68,37 @@ def torch_with(version: str | None, failure: Exception | None = None) -> Any:
         (torch_with("13.0", AssertionError("Torch not compiled with CUDA enabled")), "not compiled"),
     ],
 )
-def test_what_keeps_cuda_from_being_used_is_one_line(torch: Any, says: str) -> None:
+def test_what_keeps_cuda_from_being_used_is_one_line(torch, says):
     reason = why_cuda_cannot_be_used(torch)
     assert reason is not None
     assert says in reason
     assert "\n" not in reason
 
 
-@pytest.mark.parametrize(("missing", "named"), [("triton", "triton"), ("cuda.bindings", "cuda-bindings")])
-def test_a_package_without_which_no_kernel_runs_is_named(
-    monkeypatch: pytest.MonkeyPatch, missing: str, named: str
-) -> None:
+@rows(("missing", "named"), [("triton", "triton"), ("cuda.bindings", "cuda-bindings")])
+def test_a_package_without_which_no_kernel_runs_is_named(monkeypatch, missing, named):
     monkeypatch.setattr(subject, "_is_there", lambda package: package != missing)
     assert f"package {named} is missing" in (why_cuda_cannot_be_used(torch_with("13.0")) or "")
 
 
-def test_with_all_of_that_nothing_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_all_of_that_nothing_keeps_it(monkeypatch):
     monkeypatch.setattr(subject, "_is_there", lambda _: True)
     assert why_cuda_cannot_be_used(torch_with("13.0")) is None
 
 
-def test_a_device_that_others_use_is_said_to_be_with_the_figures(h100: Machine) -> None:
+def test_of_a_device_that_others_use_or_that_cannot_do_all_one_is_warned(h100, cpu):
     assert h100.warnings == []
     (warning,) = replace(h100, free_bytes=30_000_000_000).warnings
     assert "another process holds 55.0 GB of the 85.0 GB" in warning
-
-
-def test_a_machine_without_a_compiler_is_said_to_have_none(h100: Machine) -> None:
     (warning,) = replace(h100, facts={"compiler": None}).warnings
     assert "no C compiler" in warning
-
-
-def test_a_cpu_is_nothing_to_be_warned_of(cpu: Machine) -> None:
     assert replace(cpu, free_bytes=1).warnings == []
     assert 0 < host_free_bytes() < 1 << 50
+    (warning,) = replace(h100, facts={**h100.facts, "compute_mode": ["Exclusive_Process"]}).warnings
+    assert "nvidia-smi -c DEFAULT" in warning
 
 
-def test_a_device_that_does_not_answer_or_ends_without_a_word_is_unusable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_that_does_not_answer_or_ends_without_a_word_is_unusable(monkeypatch):
     run = subprocess.run
     for code, says in (("raise SystemExit(7)", "status 7"), ("import os; os.abort()", "status -6")):
         command = [sys.executable, "-S", "-c", code]
@@ -117,8 +109,3 @@ def test_a_device_that_does_not_answer_or_ends_without_a_word_is_unusable(
     monkeypatch.setattr(subprocess, "run", lambda _, **more: run(["sleep", "9"], **more))
     with pytest.raises(UnusableError, match="did not answer"):
         find_machine("cuda")
-
-
-def test_a_device_for_one_process_only_is_said_to_be(h100: Machine) -> None:
-    (warning,) = replace(h100, facts={**h100.facts, "compute_mode": ["Exclusive_Process"]}).warnings
-    assert "nvidia-smi -c DEFAULT" in warning

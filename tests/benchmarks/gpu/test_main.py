@@ -15,7 +15,7 @@ def ask(bare: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
 
 
-def test_a_part_that_is_none_is_refused_with_those_there_are(bare: dict[str, str], tmp_path: Path) -> None:
+def test_a_part_that_is_none_is_refused_with_those_there_are(bare, tmp_path):
     done = ask(bare, "--json", str(tmp_path / "gpu.json"), "--only", "walks")
     assert done.returncode == 2
     assert done.stderr == (
@@ -24,7 +24,7 @@ def test_a_part_that_is_none_is_refused_with_those_there_are(bare: dict[str, str
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_is_refused(bare: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused(bare, tmp_path):
     file = tmp_path / "none" / "gpu.json"
     done = ask(bare, "--json", str(file), "--device", "cpu")
     assert (done.returncode, done.stdout) == (2, "")
@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_written_is_refused(bare: dict[str, str], tmp_path
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_one_line_says_so_and_no_file_is_left(bare: dict[str, str], tmp_path: Path) -> None:
+def test_without_a_gpu_one_line_says_so_and_no_file_is_left(bare, tmp_path):
     done = ask(bare, "--json", str(tmp_path / "gpu.json"))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

@@ -4,14 +4,11 @@ import io
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from benchmarks.engines import Subject
-from benchmarks.gpu.campaign import SHARES_S
 from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.parts import cutover, kv_copy, logits, overhead, profile, resize, tests, walk
 from benchmarks.gpu.parts.logits import ComputingError, compared, distance
@@ -22,70 +19,63 @@ from benchmarks.gpu.sizes import GPU
 from intentctl.steps import GAPS, Design
 from intentctl.streams import Recording
 from runtime.notation import parse_topology
+from tests.rows import rows
 
-PARTS = (logits, tests, walk, kv_copy, cutover, resize, overhead, profile)
 EXACT = torch.linspace(-5, 5, 60).reshape(6, 10)
 
 
-def saved(folder: Path, **tensors: torch.Tensor) -> Path:
-    for name, tensor in {"transformers-fp32": EXACT, **tensors}.items():
+def problem_of(folder, theirs=EXACT, **ours):
+    """What is wrong with logits beside those of transformers; None when nothing is."""
+    for name, tensor in {"transformers-fp32": theirs, **ours}.items():
         torch.save(tensor, folder / f"{name}.pt")
-    return folder
+    subject = [*ours][-1] if ours else "1x1-fp32"
+    return compared(folder, *subject.split("-")).get("problem")
 
 
-def problem_of(folder: Path, ours: torch.Tensor) -> str:
-    return str(compared(saved(folder, **{"1x1-fp32": ours}), "1x1", "fp32").get("problem"))
+def with_one(value):
+    wrong = EXACT.clone()
+    wrong[5, 9] = value
+    return wrong
 
 
-def test_logits_are_held_against_transformers(tmp_path: Path) -> None:
-    assert problem_of(tmp_path, EXACT + 1e-6) == "None"
-    assert "over 0.0001" in problem_of(tmp_path, EXACT + 1e-2)
-    one_is_wrong = EXACT.clone()
-    one_is_wrong[3, 3] += 1
-    assert "over 0.0001" in problem_of(tmp_path, one_is_wrong)
+@rows(
+    ("theirs", "ours", "problem"),
+    [
+        (EXACT, EXACT + 1e-6, None),
+        (EXACT, EXACT + 1e-2, "over 0.0001"),
+        (EXACT, with_one(6.0), "over 0.0001"),
+        (EXACT, with_one(math.nan), "relative error"),
+        (EXACT, with_one(math.inf), "relative error"),
+        (EXACT / 100, EXACT / 100, "too flat"),
+    ],
+    ids=["near", "far", "one is wrong", "one is no number", "one is infinite", "flat"],
+)
+def test_logits_are_held_against_transformers(tmp_path, theirs, ours, problem):
+    found = problem_of(tmp_path, theirs, **{"1x1-fp32": ours})
+    assert found is None if problem is None else problem in found
 
 
-@pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_one_logit_that_is_no_number_is_a_problem(tmp_path: Path, poison: float) -> None:
-    poisoned = EXACT.clone()
-    poisoned[5, 9] = poison
-    assert "relative error" in problem_of(tmp_path, poisoned)
-
-
-def test_flat_logits_show_nothing(tmp_path: Path) -> None:
-    flat = EXACT / 100
-    saved(tmp_path, **{"transformers-fp32": flat, "1x1-fp32": flat})
-    assert "too flat" in compared(tmp_path, "1x1", "fp32")["problem"]
-
-
-def test_bfloat16_may_be_off_by_what_transformers_own_is_off(tmp_path: Path) -> None:
-    tensors = {"transformers-bf16": EXACT + 0.01, "1x1-bf16": EXACT - 0.012, "2x1-bf16": EXACT - 0.1}
-    saved(tmp_path, **tensors)
-    assert "problem" not in compared(tmp_path, "1x1", "bf16")
-    assert "over" in compared(tmp_path, "2x1", "bf16")["problem"]
-
-
-def test_logits_that_nobody_saved_or_of_another_shape_are_said_to_be(tmp_path: Path) -> None:
+def test_logits_of_bfloat16_may_be_off_and_missing_ones_are_said(tmp_path):
+    own = {"transformers-bf16": EXACT + 0.01}
+    assert problem_of(tmp_path, **own, **{"1x1-bf16": EXACT - 0.012}) is None
+    assert "over" in problem_of(tmp_path, **own, **{"2x1-bf16": EXACT - 0.1})
     with pytest.raises(ComputingError, match=r"no 1x1-fp32\.pt"):
-        compared(saved(tmp_path), "1x1", "fp32")
+        problem_of(tmp_path)
     with pytest.raises(ComputingError, match=r"are \(5, 10\), not \(6, 10\)"):
         distance(EXACT[:5], EXACT)
 
 
-def test_a_walk_without_anything_to_compare_is_a_problem() -> None:
+def test_a_walk_goes_over_every_ordered_pair_and_is_a_problem_without_anything_to_compare():
     row = {"digests_compared": 5, "worst_logprob_difference": 1e-6}
     assert "problem" not in walk.judged(row)
     assert "ended before the cut" in walk.judged({**row, "digests_compared": 0})["problem"]
     for difference in (1e-3, math.nan):
         assert "logprob" in walk.judged({**row, "worst_logprob_difference": difference})["problem"]
-
-
-def test_walks_go_over_every_ordered_pair() -> None:
     pairs = list(zip(walk.WALK, walk.WALK[1:], strict=False))
     assert len(pairs) == len({*pairs}) == 12
 
 
-def test_memory_that_does_not_come_back_to_the_device_is_a_problem() -> None:
+def test_memory_that_does_not_come_back_to_the_device_is_a_problem():
     row = {"returned_bytes": 100, "device_free_before_bytes": 0, "device_free_after_bytes": 95}
     assert "problem" not in resize.judged(row, is_counted=True)
     short = {**row, "device_free_after_bytes": 80}
@@ -94,7 +84,7 @@ def test_memory_that_does_not_come_back_to_the_device_is_a_problem() -> None:
     assert "no memory" in resize.judged({**row, "returned_bytes": 0}, is_counted=False)["problem"]
 
 
-def test_a_kind_without_a_profile_is_said_to_have_none(h100: Machine) -> None:
+def test_a_kind_without_a_profile_is_said_to_have_none(h100):
     assert shipped(h100).kind == "H100"
     other = Machine("cuda", "B9000", h100.total_bytes, h100.free_bytes, h100.host_bytes, 1.0)
     with pytest.raises(SkippedError, match=r"no profile for 'B9000'.*rows above"):
@@ -105,7 +95,7 @@ def recording(*arrivals_s: float) -> Recording:
     return Recording([1], arrivals_s=list(arrivals_s))
 
 
-def test_streams_are_listened_to_until_all_have_run_together_for_long_enough() -> None:
+def test_there_is_room_for_the_largest_point_and_streams_are_listened_to_for_long_enough():
     early = recording(*range(GAPS + 2))
     assert are_enough([early])
     assert not are_enough([early, recording()])
@@ -113,31 +103,20 @@ def test_streams_are_listened_to_until_all_have_run_together_for_long_enough() -
     late = recording(*(5.0 + n for n in range(GAPS + 2)))
     assert not are_enough([early, late])
     assert are_enough([recording(*range(GAPS + 10)), late])
-
-
-def test_there_is_room_for_the_largest_point() -> None:
     design = Design()
     demand = demand_of(design)
     assert demand.streams == max(design.batches)
     assert demand.tokens >= max(*design.input_tokens, *design.contexts) + 2 * GAPS
 
 
-def test_files_with_tests_of_a_gpu_are_found(tmp_path: Path) -> None:
+def test_files_with_tests_of_a_gpu_are_found(tmp_path):
     (tmp_path / "test_with.py").write_text("@pytest.mark.gpu")
     (tmp_path / "test_without.py").write_text("@pytest.mark.slow")
     assert tests.files(tmp_path) == [str(tmp_path / "test_with.py")]
 
 
-def test_every_part_has_a_module() -> None:
-    names = [module.__name__.rpartition(".")[2].replace("_", "-") for module in PARTS]
-    assert names == list(SHARES_S)
-    assert all(callable(module.run) for module in PARTS)
-
-
-@pytest.mark.parametrize("part", [logits, walk, kv_copy, cutover, resize, overhead, profile])
-def test_on_a_device_with_too_little_memory_every_case_is_skipped_with_the_figures(
-    h100: Machine, part: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@rows("part", [logits, walk, kv_copy, cutover, resize, overhead, profile])
+def test_on_a_device_with_too_little_memory_every_case_is_skipped_with_the_figures(h100, part, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
     out = io.StringIO()
     part.run(replace(h100, free_bytes=3_000_000_000), Rows(out))
@@ -146,7 +125,7 @@ def test_on_a_device_with_too_little_memory_every_case_is_skipped_with_the_figur
     assert all("GB" in row["skipped"] and "2.0 GB" in row["skipped"] for row in rows)
 
 
-def test_every_part_fits_one_gpu_of_80_gb(h100: Machine, tmp_path: Path) -> None:
+def test_every_part_fits_one_gpu_of_80_gb(h100, tmp_path):
     most = GPU.limits(h100).device_bytes
     ways = [
         parse_topology(way, h100.cluster, GPU.walk.shape["num_hidden_layers"], "fp32")

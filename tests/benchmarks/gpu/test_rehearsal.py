@@ -11,8 +11,6 @@ import pytest
 
 from benchmarks.gpu.campaign import SHARES_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
-
 ROOT = Path(__file__).parents[3]
 ROWS = {
     "logits": 8,
@@ -38,7 +36,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, 
     return rehearse(env, tmp_path_factory.mktemp("gpu") / "gpu-CPU.json")
 
 
-def test_every_part_has_its_rows_and_none_went_wrong(rehearsed: tuple[int, dict[str, Any]]) -> None:
+def test_every_part_has_its_rows_and_none_went_wrong(rehearsed):
     status, document = rehearsed
     found = {one["part"]: one for one in document["parts"]}
     assert {
@@ -48,16 +46,10 @@ def test_every_part_has_its_rows_and_none_went_wrong(rehearsed: tuple[int, dict[
     assert list(found) == list(SHARES_S)
     assert status == 0
     assert [name for name, one in found.items() if one["status"] == "skipped"] in ([], ["tests"])
-
-
-def test_it_says_where_and_of_what_it_is(rehearsed: tuple[int, dict[str, Any]]) -> None:
     _, document = rehearsed
     assert {"date", "commit", "hardware", "versions", "stolen_s", "stolen_after_s"} <= set(document)
     assert {"torch", "triton", "transformers", "numpy", "python"} <= set(document["versions"])
     assert (document["benchmark"], document["kind"]) == ("gpu", "CPU")
-
-
-def test_rows_have_the_figures_that_they_are_for(rehearsed: tuple[int, dict[str, Any]]) -> None:
     _, document = rehearsed
     rows = {one["part"]: one["rows"] for one in document["parts"]}
     assert all(row["relative_error"] < 1e-5 for row in rows["logits"])
@@ -70,9 +62,7 @@ def test_rows_have_the_figures_that_they_are_for(rehearsed: tuple[int, dict[str,
     assert len(rows["profile"][-1]["shipped_residuals"]) == len(rows["profile"][-1]["samples"]) > 6
 
 
-def test_an_engine_that_does_not_start_costs_the_rows_of_its_part_only(
-    bare: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_engine_that_does_not_start_costs_the_rows_of_its_part_only(bare, tmp_path):
     planted = {**bare, "PLANTED": "benchmarks.gpu.random_driver"}
     status, document = rehearse(planted, tmp_path / "gpu.json", "--only", "kv-copy", "--only", "resize")
     copied, resized = document["parts"]

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from benchmarks.gpu.sizes import GPU, Cutover
 from benchmarks.parameters import Parameters
 from intentctl.arguments import EngineName
 from runtime.footprint import peak_bytes
+from tests.rows import rows
 
 DEVICE_BYTES, HOST_BYTES = 75_000_000_000, 64_000_000_000
 LIMITS = Limits(DEVICE_BYTES, HOST_BYTES)
@@ -32,25 +32,27 @@ def case(name: str, active: int, target: str = "pp2") -> Cutover:
     return next(one for one in GPU.cutovers if (one.name, one.active, one.pair[1]) == (name, active, target))
 
 
-def test_all_loads_that_are_asked_for_are_there() -> None:
+def test_loads_and_lengths_are_those_that_were_asked_for():
     assert {(one.name, one.active) for one in GPU.cutovers} == {
         (name, active) for name in ("Llama-3-8B", "Llama-2-13B") for active in (100, 200, 1000)
     }
     assert GPU.most == LIMITS
+    found = list(lengths())
+    totals = [context + output for context, output in found]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] == LONGEST
+    assert found[-1] == (SHORTEST, SHORTEST_OUTPUT)
+    assert all(context >= SHORTEST and output >= SHORTEST_OUTPUT for context, output in found)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "active", "fits"),
     [
-        ("Llama-3-8B", 100, True),
-        ("Llama-3-8B", 200, True),
-        ("Llama-3-8B", 1000, True),
-        ("Llama-2-13B", 100, True),
-        ("Llama-2-13B", 200, False),
-        ("Llama-2-13B", 1000, False),
+        *(("Llama-3-8B", active, True) for active in (100, 200, 1000)),
+        *(("Llama-2-13B", active, active == 100) for active in (100, 200, 1000)),
     ],
 )
-def test_what_fits_one_gpu_of_80_gb(h100: Machine, name: str, active: int, fits: bool) -> None:
+def test_what_fits_one_gpu_of_80_gb(h100, name, active, fits):
     one = case(name, active)
     needed = choose(subject(h100, one), one.pair, active, LIMITS)
     assert needed.fits(LIMITS) is fits
@@ -58,8 +60,8 @@ def test_what_fits_one_gpu_of_80_gb(h100: Machine, name: str, active: int, fits:
     assert needed.host_bytes <= HOST_BYTES
 
 
-@pytest.mark.parametrize("one", GPU.cutovers, ids=name_of)
-def test_chosen_lengths_can_be_measured_and_longer_ones_do_not_fit(h100: Machine, one: Cutover) -> None:
+@rows("one", GPU.cutovers, ids=name_of)
+def test_chosen_lengths_can_be_measured_and_longer_ones_do_not_fit(h100, one):
     whole = subject(h100, one)
     needed = choose(whole, one.pair, one.active, LIMITS)
     parameters = Parameters(
@@ -73,19 +75,8 @@ def test_chosen_lengths_can_be_measured_and_longer_ones_do_not_fit(h100: Machine
         assert not longer.fits(LIMITS)
 
 
-def test_lengths_fall_to_the_shortest_that_can_be_measured() -> None:
-    found = list(lengths())
-    totals = [context + output for context, output in found]
-    assert totals == sorted(totals, reverse=True)
-    assert totals[0] == LONGEST
-    assert found[-1] == (SHORTEST, SHORTEST_OUTPUT)
-    assert all(context >= SHORTEST and output >= SHORTEST_OUTPUT for context, output in found)
-
-
 @given(st.sampled_from(GPU.cutovers), st.integers(1, 1200), st.integers(195, 600))
-def test_what_is_needed_is_more_than_the_footprint_and_grows_with_the_load(
-    one: Cutover, active: int, tokens: int
-) -> None:
+def test_what_is_needed_is_more_than_the_footprint_and_grows_with_the_load(one, active, tokens):
     machine = Machine("cuda", "H100", 85_000_000_000, 84_000_000_000, 120_000_000_000, 1e12)
     whole, demand = subject(machine, one), Demand(active, tokens)
     needed = needed_for(whole, one.pair, demand, (tokens - 170, 170))
@@ -99,7 +90,7 @@ def test_what_is_needed_is_more_than_the_footprint_and_grows_with_the_load(
     assert more.host_bytes >= needed.host_bytes
 
 
-def test_less_free_memory_takes_shorter_streams_and_then_none(h100: Machine) -> None:
+def test_less_free_memory_takes_shorter_streams_and_no_more_is_used_than_is_allowed(h100):
     one = case("Llama-3-8B", 200)
     chosen = []
     for free_bytes in (84_000_000_000, 50_000_000_000, 20_000_000_000):
@@ -108,18 +99,13 @@ def test_less_free_memory_takes_shorter_streams_and_then_none(h100: Machine) -> 
         chosen.append((needed.context + needed.output, needed.fits(limits)))
     assert chosen[0][0] > chosen[1][0] > chosen[2][0]
     assert [fits for _, fits in chosen] == [True, True, False]
-
-
-def test_no_more_is_used_than_there_is_nor_than_is_allowed(h100: Machine) -> None:
     assert GPU.limits(h100) == LIMITS
     small = GPU.limits(replace(h100, free_bytes=10_000_000_000, host_bytes=5_000_000_000))
     assert small.device_bytes < 10_000_000_000
     assert small.host_bytes < 5_000_000_000
 
 
-def test_cases_that_do_not_fit_are_skipped_with_the_figures(
-    h100: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cases_that_do_not_fit_are_skipped_with_the_figures(h100, monkeypatch):
     monkeypatch.setattr(cutover, "measured", lambda *_: {"figure": 1})
     out = io.StringIO()
     cutover.run(h100, Rows(out))
@@ -132,12 +118,3 @@ def test_cases_that_do_not_fit_are_skipped_with_the_figures(
     assert "GB of device memory" in row["skipped"]
     assert "75.0 GB and 64.0 GB may be used" in row["skipped"]
     assert row["device_bytes_needed"] > DEVICE_BYTES
-
-
-def test_on_a_small_device_every_case_is_skipped_and_none_is_run(
-    h100: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cutover, "measured", lambda *_: pytest.fail("it was run"))
-    out = io.StringIO()
-    cutover.run(replace(h100, free_bytes=4_000_000_000), Rows(out))
-    assert all("skipped" in json.loads(line) for line in out.getvalue().splitlines()[1:])

@@ -24,7 +24,7 @@ def test_only_what_is_accepted_as_it_stands_carries_a_qualifier():
     assert not [one for one in CLEAR if one.also or one.findings]
 
 
-def test_every_qualifier_is_used_and_in_the_language_of_the_utterance():
+def test_every_qualifier_is_used_and_stands_only_where_the_wish_stands():
     chance = random.Random(0)
     both = [one for one in CARRIERS if one.begins and one.ends]
     for one in (both[0], both[-1]):
@@ -32,9 +32,6 @@ def test_every_qualifier_is_used_and_in_the_language_of_the_utterance():
         rest = {qualified(chance, [one]).replace(stem, "", 1) for _ in range(1_500)}
         known = (BEHIND, BEFORE, UNSEEN_BEHIND, UNSEEN_BEFORE)
         assert rest == {words for lists in known for words in lists[language]}
-
-
-def test_a_qualifier_stands_only_at_an_end_where_the_wish_stands():
     chance = random.Random(0)
     behind = next(one for one in CARRIERS if not one.begins)
     before = Carrier(behind.utterance, begins=True, ends=False)

@@ -6,6 +6,7 @@ from jsonschema import Draft202012Validator
 
 from benchmarks.words.utterances import CorpusError, complete, load, own_files
 from intent.models import Outcome
+from tests.rows import rows
 from validator.schema import domain_schema
 
 UTTERANCES = load(own_files())
@@ -14,13 +15,19 @@ GOAL_TYPES = GOALS["discriminator"]["mapping"].keys()
 LINE = '{"id": "a", "text": "cost first", "language": "en", "outcome": "ok", "goals": [%s], "tags": []}'
 
 
-def test_ids_and_texts_are_said_once():
+def test_the_utterances_are_said_once_and_enough_of_each_kind():
     for values in ([one.id for one in UTTERANCES], [one.text.casefold() for one in UTTERANCES]):
         assert [value for value, count in Counter(values).items() if count > 1] == []
+    assert len(UTTERANCES) >= 300
+    assert {one.language for one in UTTERANCES} == {"en", "zh", "mixed"}
+    assert all(one.tags for one in UTTERANCES)
+    for language in ("en", "zh"):
+        said = [one for one in UTTERANCES if one.language == language]
+        assert {one.outcome for one in said} == set(Outcome)
+        assert {goal["type"] for one in said for goal in one.goals} == GOAL_TYPES
 
 
-@pytest.mark.slow
-def test_every_goal_is_one_the_domain_schema_knows():
+def test_only_settled_wishes_have_goals_that_the_schema_knows():
     schema = Draft202012Validator(GOALS | {"$defs": domain_schema()["$defs"]})
     broken = [
         f"{one.id}: {problem.message}"
@@ -29,28 +36,9 @@ def test_every_goal_is_one_the_domain_schema_knows():
         for problem in schema.iter_errors(goal | {"evidence": one.text})
     ]
     assert broken == []
-
-
-def test_both_languages_have_every_outcome_and_every_goal_type():
-    for language in ("en", "zh"):
-        said = [one for one in UTTERANCES if one.language == language]
-        assert {one.outcome for one in said} == set(Outcome)
-        assert {goal["type"] for one in said for goal in one.goals} == GOAL_TYPES
-
-
-def test_there_are_enough_of_each_kind():
-    assert len(UTTERANCES) >= 300
-    assert {one.language for one in UTTERANCES} == {"en", "zh", "mixed"}
-    assert all(one.tags for one in UTTERANCES)
-
-
-def test_only_settled_wishes_have_goals():
     for one in UTTERANCES:
         has_goals = one.outcome in {Outcome.OK, Outcome.CONFLICT, Outcome.INFEASIBLE}
         assert bool(one.goals) == has_goals, one.id
-
-
-def test_a_latency_goal_always_has_a_statistic():
     goals = itertools.chain.from_iterable(one.goals for one in UTTERANCES)
     assert [
         goal for goal in goals if goal.get("metric") in {"ttft", "tpot", "e2e"} and not goal.get("stat", "-")
@@ -63,7 +51,7 @@ def test_what_a_goal_leaves_out_is_its_default():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "message"),
     [
         ("{", "x.jsonl:2: "),

@@ -1,11 +1,12 @@
 """A browser, and a console to look at."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.service.scripted import ScriptedService
+from tests.intentctl.console.place import console_over
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -25,33 +26,27 @@ def browser() -> Iterator[object]:
 
 @pytest.fixture
 def new_place(tmp_path):
-    """Makes a console over a service of its own."""
-    from contextlib import ExitStack
-
-    from tests.intentctl.console.place import KEYS, ConsoleServer, Place
-
+    """Makes a console over a service that nobody had before, or of another kind."""
     with ExitStack() as stack:
+        yield lambda *text, **scripted: console_over(stack, tmp_path, *text, **scripted)
 
-        def make(text: str = KEYS, **scripted: object) -> Place:
-            service = stack.enter_context(ScriptedService(tmp_path, text, **scripted))
-            return Place(service, stack.enter_context(ConsoleServer(service.url)))
 
-        yield make
+@pytest.fixture(scope="session")
+def switching_place(tmp_path_factory):
+    with ExitStack() as stack:
+        yield console_over(stack, tmp_path_factory.mktemp("service"))
 
 
 @pytest.fixture
-def place(new_place):
-    """A console over a service of its own."""
-    return new_place()
+def place(switching_place):
+    """One console for every test that switches: the service runs PP2 when the test begins."""
+    if switching_place.admin.topology().topology.shape != "PP2":
+        switching_place.switch("pp2")
+    return switching_place
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_place(tmp_path_factory):
     """One console for every test that changes nothing that others see."""
-    from tests.intentctl.console.place import KEYS, ConsoleServer, Place
-
-    with (
-        ScriptedService(tmp_path_factory.mktemp("service"), KEYS) as service,
-        ConsoleServer(service.url) as console,
-    ):
-        yield Place(service, console)
+    with ExitStack() as stack:
+        yield console_over(stack, tmp_path_factory.mktemp("service"))

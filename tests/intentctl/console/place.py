@@ -3,16 +3,21 @@
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Self
 
 import httpx
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from intentctl.client import Client
+from intentctl.commands import follow
 from intentctl.console.app import create_app
 from intentctl.console.server import Server
 from service.access.rights import Role
 from service.documents.access import KeyRequest
+from service.documents.operations import OperationDocument
+from service.documents.plans import PlanDocument, PlanRequest
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 KEYS = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}") + "\ntenants: [{name: gold}]\n"
@@ -71,6 +76,19 @@ class Place:
             self._keys[named] = self.admin.create_key(KeyRequest(name=named[1], role=role)).key
         return self._keys[named]
 
+    def plan(self, text: str = WISH) -> PlanDocument:
+        """What is planned for a wish."""
+        return self.admin.plan(PlanRequest(text=text)).plans[0]
+
+    def switch(self, target: str) -> OperationDocument:
+        """To a topology, and to its end."""
+        plan = self.admin.plan(PlanRequest(target=target)).plans[0]
+        return [*follow(self.admin, self.admin.apply(plan.id).id, timeout_s=30)][-1]
+
+    def revoke(self, name: str) -> None:
+        """The key of somebody."""
+        self.admin.revoke_key(next(one for one in self.admin.keys().keys if one.name == name).prefix)
+
     def person(self, browser: Browser, role: Role, name: str = "", **context: object) -> Page:
         """Somebody at a browser of their own, signed in."""
         page = watched(browser.new_context(**context))
@@ -83,6 +101,12 @@ class Place:
     def http(self, role: Role, name: str = "") -> "Signed":
         """Somebody without a browser, signed in."""
         return Signed(self.url, self.key(role, name))
+
+
+def console_over(stack: ExitStack, folder: Path, text: str = KEYS, **scripted: object) -> Place:
+    """A service and a console before it, until the stack ends."""
+    service = stack.enter_context(ScriptedService(folder, text, **scripted))
+    return Place(service, stack.enter_context(ConsoleServer(service.url)))
 
 
 class Signed:

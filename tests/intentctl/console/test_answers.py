@@ -4,11 +4,11 @@ import pytest
 
 from intentctl.console.answers import SUGGESTIONS, alternative, in_words, is_question, load_factor, under_load
 from service.access.rights import Role
-from service.documents.plans import FrontierDocument, FrontiersDocument, PlanRequest
-from tests.intentctl.console.place import WISH
+from service.documents.plans import FrontierDocument, FrontiersDocument
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "factor"),
     [
         ("what if load doubles?", 2.0),
@@ -26,7 +26,7 @@ def test_by_how_much_the_load_is_to_grow(said, factor):
     assert load_factor(said) == pytest.approx(factor) if factor else load_factor(said) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "wished"),
     [
         ("why not the L40S?", "L40S"),
@@ -39,7 +39,7 @@ def test_what_was_asked_for_instead(said, wished):
     assert alternative(said) == wished
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wished", "words"),
     [
         ("tp2", "run it with tp=2 and pp=1"),
@@ -53,12 +53,12 @@ def test_a_shape_is_to_be_run_and_anything_else_to_be_run_on(wished, words):
     assert in_words(wished) == words
 
 
-@pytest.mark.parametrize("text", [*SUGGESTIONS, "为什么不用 L40S？", "如果负载翻倍？"])
+@rows("text", [*SUGGESTIONS, "为什么不用 L40S？", "如果负载翻倍？"])
 def test_a_question_is_no_wish(text):
     assert is_question(text)
 
 
-@pytest.mark.parametrize("text", ["keep P99 TTFT < 2s", "高峰期 p99 首字延迟不超过 2 秒", "make that 1.5 s"])
+@rows("text", ["keep P99 TTFT < 2s", "高峰期 p99 首字延迟不超过 2 秒", "make that 1.5 s"])
 def test_a_wish_is_no_question(text):
     assert not is_question(text)
 
@@ -80,13 +80,13 @@ def test_beyond_saturation_it_is_overloaded_and_beyond_the_curve_not_known():
 
 @pytest.fixture(scope="module")
 def ask(shared_place):
-    plan = shared_place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    plan = shared_place.plan()
     person = shared_place.http(Role.OPERATOR)
     return lambda question: person.client.get(f"/plans/{plan.id}", params={"ask": question}).text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@rows(
     ("question", "said", "source"),
     [
         ("why not tp2?", "It takes 2 devices, the plan 1", "planned again with"),
@@ -109,6 +109,6 @@ def test_each_answer_names_its_source(ask, question, said, source):
 
 @pytest.mark.slow
 def test_a_question_at_the_foot_of_the_page_is_asked_of_the_plan_that_is_shown(shared_place):
-    plan = shared_place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    plan = shared_place.plan()
     answer = shared_place.http(Role.OPERATOR).post("/say", {"text": "why not tp2?", "plan": plan.id})
     assert answer.headers["location"] == f"/plans/{plan.id}?ask=why+not+tp2%3F#answer"

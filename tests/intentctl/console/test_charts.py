@@ -18,6 +18,7 @@ from intentctl.console.charts import (
 )
 from service.documents.plans import TopologyDocument
 from service.documents.promises import LoadDocument, SegmentDocument
+from tests.rows import rows
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp()
 
@@ -26,7 +27,7 @@ def asked(*points, **more):
     return Question("TTFT", "ms", [("P99", points)], NOON, NOON + 600, **more)
 
 
-@pytest.mark.parametrize(("value", "top"), [(0, 1), (0.3, 0.5), (1, 1), (1.2, 2), (7, 10), (230, 500)])
+@rows(("value", "top"), [(0, 1), (0.3, 0.5), (1, 1), (1.2, 2), (7, 10), (230, 500)])
 def test_the_scale_ends_at_a_round_number(value, top):
     assert rounded_up(value) == pytest.approx(top)
 
@@ -37,29 +38,20 @@ def test_a_line_goes_from_edge_to_edge_and_has_gaps_where_nothing_is_known():
     assert drawn.top == 10
     assert line.path == f"M0 {HEIGHT:g}h0.1L300 0M600 70h0.1"
     assert line.last == 5
-
-
-def test_what_was_never_measured_is_an_empty_chart():
     drawn = chart(asked((NOON, None)), UTC)
     assert drawn.is_empty
     assert "unknown" in drawn.summary
 
 
-def test_the_band_is_where_the_prediction_is_and_begins_when_it_holds():
+def test_the_band_is_where_the_prediction_is_and_marks_of_the_time_that_is_shown_are_drawn():
     drawn = chart(asked((NOON, 100), band=Band(NOON + 150, 25, 75)), UTC)
     assert drawn.band == (150.0, 35.0, 70.0)
-
-
-def test_a_prediction_far_above_what_is_measured_does_not_flatten_the_line():
     assert chart(asked((NOON, 10), band=Band(NOON, 400, 600)), UTC).top == 10
-
-
-def test_only_marks_of_the_time_that_is_shown_are_drawn():
     marks = [Mark(NOON - 1, "before", ""), Mark(NOON + 60, "op-1", "/operations/op-1")]
     assert [(x, mark.name) for x, mark in chart(asked((NOON, 1), marks=marks), UTC).marks] == [(60.0, "op-1")]
 
 
-@pytest.mark.parametrize("minutes", [5, 15, 60, 24 * 60, 7 * 24 * 60])
+@rows("minutes", [5, 15, 60, 24 * 60, 7 * 24 * 60])
 def test_there_are_a_few_round_clock_times(minutes):
     found = clock_times(NOON, NOON + minutes * 60, UTC)
     assert 3 <= len(found) <= 9

@@ -23,16 +23,13 @@ MIXED = TopologyDocument(
 )
 
 
-def test_each_device_says_its_stage_rank_layers_and_formats():
+def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_numbered():
     a, b = picture(NODES, {"llama": [MIXED]})
     first, second = (device.use for device in a.devices)
     assert (first.stage, first.stages, first.rank, first.ranks, first.layers) == (1, 2, 1, 2, "0–51")
     assert (second.rank, second.precision) == (2, "bf16")
     assert (b.devices[0].use.stage, b.devices[0].use.precision) == (2, "fp8+int4")
     assert b.devices[1].use is None
-
-
-def test_pipelines_beside_each_other_are_numbered():
     other = TopologyDocument(
         text="L40S[3]", shape="1x1", devices=(3,), stages=(Stage("L40S", (3,), LayerRange(0, 80), FP8),)
     )

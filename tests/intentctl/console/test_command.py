@@ -2,9 +2,8 @@
 
 import socket
 
-import pytest
-
 from intentctl.console.command import _is_loopback, _names
+from tests.rows import rows
 
 
 def test_a_port_that_is_taken_is_named(run):
@@ -14,7 +13,7 @@ def test_a_port_that_is_taken_is_named(run):
     assert "cannot listen on 127.0.0.1 port" in err
 
 
-@pytest.mark.parametrize("server", ["nowhere", "ftp://x", ""])
+@rows("server", ["nowhere", "ftp://x", ""])
 def test_an_address_that_is_none_is_refused(run, server):
     code, _, err = run("console", "--server", server)
     assert code == 1
@@ -27,7 +26,7 @@ def test_by_which_names_it_may_be_called():
     assert _names(None, is_local=False) == ["*"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("host", "is_local"),
     [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("ops", False)],
 )

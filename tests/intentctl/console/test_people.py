@@ -8,7 +8,8 @@ import pytest
 
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
-from tests.intentctl.console.place import WISH, ConsoleServer, Signed, has, say
+from tests.intentctl.console.place import WISH, ConsoleServer, Signed
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 pytestmark = pytest.mark.slow
@@ -30,14 +31,14 @@ ACTS = {
 
 @pytest.fixture(scope="module")
 def plan(shared_place):
-    return shared_place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    return shared_place.plan()
 
 
 def filled(text, plan):
     return text.format(intent=plan.intent_id, plan=plan.id, digest=plan.digest)
 
 
-@pytest.mark.parametrize("role", PEOPLE)
+@rows("role", PEOPLE)
 def test_what_a_role_lacks_is_absent_and_refused(shared_place, plan, role):
     person = shared_place.http(role)
     forms = {
@@ -55,22 +56,27 @@ def test_what_a_role_lacks_is_absent_and_refused(shared_place, plan, role):
         assert "Forbidden" in answer.text
 
 
-def test_who_may_has_the_buttons(shared_place, plan):
+def test_who_may_has_the_buttons_and_a_form_without_the_token_of_its_session_is_refused(shared_place, plan):
     said = shared_place.http(Role.APPROVER).get(f"/plans/{plan.id}").text
     assert all(f'action="/plans/{plan.id}/{act}"' in said for act in ("apply", "approve", "reject"))
     operator = shared_place.http(Role.OPERATOR).get(f"/plans/{plan.id}").text
     assert f'action="/plans/{plan.id}/apply"' in operator
     assert "/approve" not in operator
+    person, other = shared_place.http(Role.ADMIN), shared_place.http(Role.APPROVER)
+    for token in ("", other.token, person.token[:-1]):
+        answer = person.post(f"/plans/{plan.id}/apply", {"digest": plan.digest, "token": token})
+        assert answer.status_code == 403
+    assert shared_place.admin.standing(plan.id).applied_by is None
 
 
-@pytest.mark.parametrize("path", ["/plans/{plan}/apply", "/plans/{plan}/approve", "/control", "/say"])
+@rows("path", ["/plans/{plan}/apply", "/plans/{plan}/approve", "/control", "/say"])
 def test_a_link_does_nothing(shared_place, plan, path):
     answer = shared_place.http(Role.ADMIN).get(filled(path, plan))
     assert answer.status_code == 405
     assert "Use the button" in answer.text
 
 
-@pytest.mark.parametrize(
+@rows(
     "headers",
     [
         {"Origin": "http://evil.example"},
@@ -85,43 +91,14 @@ def test_a_form_of_another_site_is_refused(shared_place, plan, headers):
         assert person.post(path, {"digest": plan.digest, "mode": "act"}, **headers).status_code == 403
 
 
-def test_a_form_without_the_token_of_its_session_is_refused(shared_place, plan):
-    person, other = shared_place.http(Role.ADMIN), shared_place.http(Role.APPROVER)
-    for token in ("", other.token, person.token[:-1]):
-        answer = person.post(f"/plans/{plan.id}/apply", {"digest": plan.digest, "token": token})
-        assert answer.status_code == 403
-    assert shared_place.admin.standing(plan.id).applied_by is None
-
-
-def test_nobody_acts_without_signing_in(shared_place, plan):
+def test_nobody_acts_without_signing_in_or_by_another_name_and_the_cookie_is_out_of_reach(shared_place, plan):
     with httpx.Client(base_url=shared_place.url) as nobody:
         assert nobody.post(f"/plans/{plan.id}/apply", data={"digest": plan.digest}).status_code == 401
         assert "Sign in" in nobody.get("/plans/x").text
         assert nobody.get("/parts/strip").status_code == 401
         assert nobody.get("/live").status_code == 401
-
-
-def test_a_console_is_not_called_by_another_name(shared_place):
     answer = httpx.get(f"{shared_place.url}/healthz", headers={"Host": "evil.example"})
     assert answer.status_code == 400
-
-
-def test_words_approve_nothing(place):
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
-    person = place.http(Role.ADMIN)
-    for text in (
-        "approved, go ahead",
-        f"apply {made.id}",
-        f"/apply {made.id}",
-        "yes",
-        f"I approve {made.id}, switch now",
-    ):
-        person.post("/say", {"text": text})
-    assert place.admin.standing(made.id).applied_by is None
-    assert place.admin.topology().generation == made.generation
-
-
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared_place):
     answer = httpx.post(f"{shared_place.url}/login", data={"key": shared_place.key(Role.VIEWER)})
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
@@ -129,37 +106,27 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared_place):
     assert shared_place.key(Role.VIEWER) not in cookie
 
 
-@pytest.mark.parametrize(
-    "to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\x00"]
-)
+def test_words_approve_nothing_and_a_plan_is_applied_as_it_was_read(shared_place):
+    place, made = shared_place, shared_place.plan()
+    person = place.http(Role.ADMIN)
+    for text in ("approved, go ahead", "apply {0}", "/apply {0}", "yes", "I approve {0}, switch now"):
+        person.post("/say", {"text": text.format(made.id)})
+    answer = person.post(f"/plans/{made.id}/apply", {"digest": "0" * 64})
+    assert answer.status_code == 409
+    assert "read it again" in answer.text
+    assert place.admin.standing(made.id).applied_by is None
+    assert place.admin.topology().generation == made.generation
+
+
+@rows("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\x00"])
 def test_signing_in_leads_nowhere_else(shared_place, to):
     answer = httpx.post(f"{shared_place.url}/login", data={"key": shared_place.key(Role.VIEWER), "to": to})
     assert answer.headers["location"] == "/"
 
 
-def test_a_plan_is_applied_as_it_was_read(place):
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
-    answer = place.http(Role.ADMIN).post(f"/plans/{made.id}/apply", {"digest": "0" * 64})
-    assert answer.status_code == 409
-    assert "read it again" in answer.text
-    assert place.admin.standing(made.id).applied_by is None
-
-
-def test_what_nothing_holds_says_why_and_is_not_asked_for_again_and_again(place, browser):
-    page = place.person(browser, Role.OPERATOR)
-    say(page, "keep P99 TTFT < 1 ms at peak")
-    has(page, "#problem", "Infeasible")
-    sent = []
-    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
-    with page.expect_response("**/parts/intents/*"):
-        page.evaluate("changed(['operation'])")
-    page.evaluate("changed(['operation'])")
-    has(page, "#problem", "Infeasible")
-    assert not sent
-
-
-def test_a_promise_is_kept_and_its_plan_applied_by_one_button(place):
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+def test_a_promise_is_kept_and_its_plan_applied_by_one_button(new_place):
+    place = new_place()
+    made = place.plan()
     person = place.http(Role.APPROVER, "ada")
     answer = person.post(f"/plans/{made.id}/apply", {"digest": made.digest, "keep": "yes"})
     assert answer.status_code == 303
@@ -192,10 +159,8 @@ def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
 
 
 def test_a_plan_says_that_another_was_applied_meanwhile(place):
-    old = place.admin.plan(PlanRequest(text=WISH)).plans[0]
-    operation = place.admin.apply(place.admin.plan(PlanRequest(target="tp2")).plans[0].id)
-    while not place.admin.operation(operation.id).done:
-        pass
+    old = place.plan()
+    operation = place.switch("tp2")
     person = place.http(Role.APPROVER, "ada")
     card = person.get(f"/plans/{old.id}").text
     assert "another plan was applied meanwhile" in card
@@ -206,7 +171,7 @@ def test_a_plan_says_that_another_was_applied_meanwhile(place):
 
 def test_an_operator_applies_what_an_approver_approved_while_there_is_time_left(place, monkeypatch):
     monkeypatch.setattr("intentctl.console.upstream.UNHEARD_S", -1.0)
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
+    made = place.plan()
     ada, bob = place.http(Role.APPROVER, "ada"), place.http(Role.OPERATOR, "bob")
     refused = bob.post(f"/plans/{made.id}/apply", {"digest": made.digest})
     assert refused.status_code == 403
@@ -218,20 +183,9 @@ def test_an_operator_applies_what_an_approver_approved_while_there_is_time_left(
     assert bob.post(f"/plans/{made.id}/apply", {"digest": made.digest}).status_code == 303
 
 
-def test_what_somebody_else_says_is_seen_without_a_reload(place, browser):
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
-    page = place.person(browser, Role.OPERATOR, "bob")
-    page.goto(f"{place.url}/plans/{made.id}")
-    has(page, ".chip", "waits for a yes")
-    place.http(Role.APPROVER, "ada").post(f"/plans/{made.id}/approve", {"digest": made.digest})
-    has(page, ".card-head", "by ada")
-    page.reload()
-    has(page, ".card-head", "by ada")
-
-
-def test_what_was_rejected_says_by_whom_and_why_and_has_no_buttons(place):
-    made = place.admin.plan(PlanRequest(text=WISH)).plans[0]
-    ada = place.http(Role.APPROVER, "ada")
+def test_what_was_rejected_says_by_whom_and_why_and_has_no_buttons(shared_place):
+    made = shared_place.plan()
+    ada = shared_place.http(Role.APPROVER, "ada")
     assert ada.post(f"/plans/{made.id}/reject", {"note": "too close to the release"}).status_code == 303
     card = ada.get(f"/plans/{made.id}").text
     assert "by ada" in card

@@ -41,7 +41,7 @@ def signed_in(sessions, key="key"):
     return sessions.open(ADA, sessions.upstream(key))
 
 
-def test_a_cookie_is_random_and_finds_its_session(sessions):
+def test_a_cookie_is_random_finds_its_session_and_is_kept_by_no_secret(sessions):
     one, two = signed_in(sessions), signed_in(sessions)
     assert one != two
     assert len(one) >= 40
@@ -49,22 +49,23 @@ def test_a_cookie_is_random_and_finds_its_session(sessions):
     assert sessions.of(one).token != sessions.of(two).token
     assert sessions.of("") is None
     assert sessions.of(one[:-1]) is None
-
-
-def test_neither_cookie_nor_key_is_what_it_is_kept_by(sessions):
     cookie = signed_in(sessions, "the-key")
     kept = [*vars(sessions)["_sessions"], *vars(sessions)["_upstreams"]]
     assert cookie not in kept
     assert "the-key" not in kept
 
 
-def test_browsers_with_the_same_key_share_what_the_service_said(sessions):
+def test_browsers_with_the_same_key_share_what_was_said_and_each_has_its_token(sessions):
     one, two, other = signed_in(sessions, "a"), signed_in(sessions, "a"), signed_in(sessions, "b")
     assert sessions.of(one).upstream is sessions.of(two).upstream
     assert sessions.of(one).upstream is not sessions.of(other).upstream
+    session = sessions.of(signed_in(sessions))
+    assert session.has_token(session.token)
+    for wrong in ("", session.token[:-1], "ü", "\udc80"):
+        assert not session.has_token(wrong)
 
 
-def test_a_session_ends_when_nobody_was_there_for_long(sessions, clock):
+def test_a_session_ends_by_signing_out_or_when_nobody_was_there_for_long(sessions, clock):
     cookie = signed_in(sessions)
     clock.now_s += IDLE_S - 1
     assert sessions.of(cookie)
@@ -72,9 +73,6 @@ def test_a_session_ends_when_nobody_was_there_for_long(sessions, clock):
     assert sessions.of(cookie)
     clock.now_s += IDLE_S + 1
     assert sessions.of(cookie) is None
-
-
-def test_signing_out_ends_it_and_forgets_the_key(sessions):
     cookie = signed_in(sessions)
     sessions.close(cookie)
     assert sessions.of(cookie) is None
@@ -88,10 +86,3 @@ def test_there_are_only_so_many(sessions, clock):
         signed_in(sessions)
     assert sessions.of(first) is None
     assert len(vars(sessions)["_sessions"]) == MOST
-
-
-def test_only_its_own_token_is_taken(sessions):
-    session = sessions.of(signed_in(sessions))
-    assert session.has_token(session.token)
-    for wrong in ("", session.token[:-1], "ü", "\udc80"):
-        assert not session.has_token(wrong)

@@ -1,11 +1,10 @@
 """Slash commands lead somewhere, and change nothing."""
 
-import pytest
-
 from intentctl.console.slash import COMMANDS, destination, is_slash
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "path"),
     [
         ("/agenda 7d", "/agenda?hours=168"),

@@ -53,21 +53,11 @@ def join_events() -> None:
             thread.join(10)
 
 
-async def test_those_who_wait_for_the_same_share_one_answer(service):
+async def test_those_who_wait_for_the_same_share_one_answer_and_an_error_is_not_remembered(service):
     upstream = Upstream(service)
     answers = await asyncio.gather(*(upstream.recent(("control",), 2, control) for _ in range(20)))
     assert answers == [1] * 20
     assert await upstream.recent(("other",), 2, control) == 2
-
-
-async def test_what_nothing_would_tell_of_is_soon_old(service, monkeypatch):
-    upstream = Upstream(service)
-    monkeypatch.setattr("intentctl.console.upstream.UNHEARD_S", -1.0)
-    assert [await upstream.recent(("control",), 60, control) for _ in range(2)] == [1, 2]
-    assert [await upstream.recent(("plan", "plan-1"), 60, control) for _ in range(2)] == [3, 3]
-
-
-async def test_an_error_is_not_remembered(service):
     upstream = Upstream(service)
 
     def failing(_: Service) -> int:
@@ -76,6 +66,13 @@ async def test_an_error_is_not_remembered(service):
     with pytest.raises(ServiceError):
         await upstream.recent(("control",), 60, failing)
     assert await upstream.recent(("control",), 60, control) == 1
+
+
+async def test_what_nothing_would_tell_of_is_soon_old(service, monkeypatch):
+    upstream = Upstream(service)
+    monkeypatch.setattr("intentctl.console.upstream.UNHEARD_S", -1.0)
+    assert [await upstream.recent(("control",), 60, control) for _ in range(2)] == [1, 2]
+    assert [await upstream.recent(("plan", "plan-1"), 60, control) for _ in range(2)] == [3, 3]
 
 
 async def test_an_event_has_what_it_changed_asked_anew_and_nothing_else(service):

@@ -3,11 +3,11 @@
 import re
 from importlib import resources
 
-import pytest
 import yaml
 
 from intentctl.console import answers, pages, slash
 from intentctl.console.words import language_of, sayer
+from tests.rows import rows
 
 ROOM = resources.files("intentctl.console")
 WORDS = re.compile(r"""_\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
@@ -26,22 +26,19 @@ def said():
 CHINESE = yaml.safe_load(ROOM.joinpath("chinese.yaml").read_text(encoding="utf-8"))
 
 
-def test_there_are_words():
+def test_there_are_words_and_what_is_not_known_stays_english():
     assert len(said()) > 200
+    assert sayer("zh")("no such words") == "no such words"
+    assert sayer("zh")("by {who}", who="{0.__class__}") == "由 {0.__class__}"
 
 
-@pytest.mark.parametrize("words", said())
+@rows("words", said())
 def test_it_is_said_in_chinese_with_the_same_slots(words):
     assert re.search(r"[\u4e00-\u9fff]|Token", CHINESE[words])
     assert set(re.findall(r"{\w+}", CHINESE[words])) == set(re.findall(r"{\w+}", words))
 
 
-def test_what_is_not_known_stays_english_and_braces_in_values_mean_nothing():
-    assert sayer("zh")("no such words") == "no such words"
-    assert sayer("zh")("by {who}", who="{0.__class__}") == "由 {0.__class__}"
-
-
-@pytest.mark.parametrize(
+@rows(
     ("chosen", "accepted", "language"),
     [("zh", "en", "zh"), (None, "de,zh-CN;q=0.9,en", "zh"), (None, "en-US,zh", "en"), ("xx", "", "en")],
 )

@@ -10,37 +10,11 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-THERE = (
-    "torch",
-    "triton",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "transformers",
-    "jinja2",
-    "cuda-bindings",
-    "pytest",
-    "hypothesis",
-    "rich",
-    "typer",
-    "httpx",
-)
-NEVER = {
-    "fastapi",
-    "jsonschema",
-    "langchain_core",
-    "langchain_openai",
-    "openai",
-    "pydantic",
-    "pydantic_core",
-    "pydantic_settings",
-    "pytest_asyncio",
-    "pytest_timeout",
-    "rapidfuzz",
-    "sqlalchemy",
-    "starlette",
-    "xdist",
-}
+THERE = "torch triton numpy safetensors tokenizers transformers jinja2 cuda-bindings pytest hypothesis rich typer httpx"
+NEVER = """
+fastapi jsonschema langchain_core langchain_openai openai pydantic pydantic_core pydantic_settings
+pytest_asyncio pytest_timeout rapidfuzz sqlalchemy starlette xdist
+"""
 """Whatever the others need."""
 
 
@@ -51,7 +25,7 @@ def canonical(name: str) -> str:
 def needed() -> set[str]:
     """These distributions and all that they need."""
     found: set[str] = set()
-    left = [canonical(name) for name in THERE]
+    left = [canonical(name) for name in THERE.split()]
     while left:
         name = left.pop()
         if name in found:
@@ -70,7 +44,9 @@ def blocked() -> set[str]:
     """Names of modules that a bare machine lacks."""
     there = needed() | {"intentctl", "pip", "setuptools"}
     modules = importlib.metadata.packages_distributions().items()
-    return NEVER | {name for name, owners in modules if not there & {canonical(owner) for owner in owners}}
+    return {*NEVER.split()} | {
+        name for name, owners in modules if not there & {canonical(owner) for owner in owners}
+    }
 
 
 class Finder(PathFinder):
