@@ -1,4 +1,5 @@
 import json
+from copy import deepcopy
 from dataclasses import fields
 
 import pytest
@@ -16,6 +17,7 @@ from intent.models import (
     TranslatorInfo,
 )
 from intent.translate import translate
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -85,9 +87,9 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("path", "key", "value", "message"), BROKEN)
+@rows(("path", "key", "value", "message"), BROKEN)
 def test_a_wrong_document_names_the_place(document, path, key, value, message):
-    place = document
+    place = document = deepcopy(document)
     for step in path:
         place = place[step]
     place[key] = value
@@ -96,8 +98,9 @@ def test_a_wrong_document_names_the_place(document, path, key, value, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize("key", ["type", "evidence"])
+@rows("key", ["type", "evidence"])
 def test_a_missing_key_is_named(document, key):
+    document = deepcopy(document)
     del document["goals"][0][key]
     with pytest.raises(DocumentError, match=f"/goals/0/{key}: is missing"):
         from_document(document)
@@ -122,7 +125,7 @@ def test_what_values_may_be_is_left_to_the_validator(document):
     assert from_document(document).goals[0].window == FromNowWindow(-1.0)
 
 
-@pytest.mark.parametrize("value", [None, [], "intent", 3])
+@rows("value", [None, [], "intent", 3])
 def test_what_is_no_object_is_refused(value):
     with pytest.raises(DocumentError):
         from_document(value)

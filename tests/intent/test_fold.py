@@ -1,11 +1,11 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.fold import fold, is_chinese
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "folded"),
     [
         ("Ｐ９９\u200b ＴＴＦＴ ≤ ２ｓ", "p99 ttft ≤ 2s"),
@@ -51,7 +51,7 @@ def test_every_folded_character_comes_from_one_place_in_order(text):
         assert 0 <= start < end <= len(text)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "chinese"),
     [
         ("把 P99 TTFT 控制在 2 秒以内", True),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from intent import names
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def here(catalogue):
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "name"),
     [
         ("acme", "acme"), ("ACME's", "acme"), ("Acme Corp", "acme"), ("tenant acme", "acme"), ("free-tier traffic", "free"),
@@ -32,7 +33,7 @@ def test_a_tenant_is_found_in_any_case_as_a_plural_and_by_an_alias(words, name, 
     assert names.tenant(words, here) == name
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "selector"),
     [
         ("node-b", "node:node-b"), ("node a", "node:a"), ("host a", "node:a"), ("a", "node:a"), ("rack 7", "node:rack 7"),

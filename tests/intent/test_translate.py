@@ -9,18 +9,19 @@ from intent.errors import ExtractionError, Failure
 from intent.models import API_VERSION, MAX_CHARACTERS, LlmSettings, Outcome
 from intent.rules import read
 from intent.translate import translate
+from tests.rows import rows
 
 LLM = LlmSettings("http://127.0.0.1:9", "model", "key")
 
 
-@pytest.mark.parametrize("text", ["", "   \n", "\t"])
+@rows("text", ["", "   \n", "\t"])
 def test_empty_text_is_refused_by_name(text, catalogue):
     intent = translate(text, catalogue)
     assert (intent.outcome, intent.findings[0].code) == (Outcome.OUT_OF_SCOPE, "text_empty")
     assert "P99 TTFT" in intent.findings[0].message
 
 
-@pytest.mark.parametrize("text", ["keep P99 TTFT < 2s ", "首字延迟不超过 2 秒。"])
+@rows("text", ["keep P99 TTFT < 2s ", "首字延迟不超过 2 秒。"])
 def test_a_text_that_is_too_long_is_refused_by_name_and_kept_short(text, catalogue):
     intent = translate(text * 6_000, catalogue)
     assert (intent.outcome, intent.findings[0].code) == (Outcome.OUT_OF_SCOPE, "text_too_long")
@@ -35,7 +36,7 @@ def test_a_text_of_exactly_the_limit_is_read(catalogue):
     assert translate(f"{text} ", catalogue).findings[0].code == "text_too_long"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "named"),
     [("TTFT < 2s \ud800", "U+D800"), ("TTFT < 2s \U0003fffe", "U+3FFFE"), ("TTFT \ue000 < 2s", "U+E000")],
 )
@@ -46,7 +47,7 @@ def test_characters_that_cannot_be_read_are_named(text, named, catalogue):
     intent.text.encode("utf-8")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "named"),
     [
         ("TTFT < \u202e2s", "U+202E"),
@@ -65,7 +66,7 @@ def test_a_text_that_may_look_like_another_is_shown_as_it_is_read(text, named, c
     assert translate(intent.questions[0].stands_for(0), catalogue).findings == ()
 
 
-@pytest.mark.parametrize("text", ["P99 \u200bTTFT < 2s", "\ufeffP99 TTFT < 2s", "P99 TTFT\u200d < 2s"])
+@rows("text", ["P99 \u200bTTFT < 2s", "\ufeffP99 TTFT < 2s", "P99 TTFT\u200d < 2s"])
 def test_a_character_without_width_is_only_mentioned(text, catalogue):
     intent = translate(text, catalogue)
     assert (intent.outcome, [finding.code for finding in intent.findings]) == (
@@ -74,12 +75,12 @@ def test_a_character_without_width_is_only_mentioned(text, catalogue):
     )
 
 
-@pytest.mark.parametrize("text", ["P99 TTFT < 2s\r\nP99 TPOT < 50 ms", "P99\tTTFT < 2s"])
+@rows("text", ["P99 TTFT < 2s\r\nP99 TPOT < 50 ms", "P99\tTTFT < 2s"])
 def test_lines_and_tabs_are_nothing_hidden(text, catalogue):
     assert translate(text, catalogue).findings == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "outcome"),
     [
         ("keep P99 TTFT < 2s", Outcome.OK),
@@ -114,7 +115,7 @@ def test_at_most_one_question_is_asked(catalogue):
     assert [one.code for one in intent.findings] == ["metric_ambiguous", "unit_missing", "comparison_missing"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "language"),
     [("keep P99 TTFT < 2s", "en"), ("把 P99 TTFT 控制在 2 秒以内", "zh"), ("延迟", "zh"), ("", "en")],
 )

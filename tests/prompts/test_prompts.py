@@ -2,6 +2,7 @@ import pytest
 import yaml
 
 import prompts
+from tests.rows import rows
 
 
 def test_a_prompt_is_loaded_by_name_and_version():
@@ -14,7 +15,7 @@ def test_a_missing_prompt_names_those_there_are():
         prompts.load("translate", "v9")
 
 
-@pytest.mark.parametrize("name", ["../intent/errors", "translate.v3.md", ""])
+@rows("name", ["../intent/errors", "translate.v3.md", ""])
 def test_only_prompts_are_loaded(name):
     with pytest.raises(LookupError):
         prompts.load(name, "v3")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from intent.models import Goal
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology, uniform
 from selector import profiles
 from selector.models import CpuSamples, Infeasible, Plan, Problem, Profile, Ticket, Workload
 from selector.performance.calibrate import fit_cpu
@@ -24,7 +24,7 @@ def laptop() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def priced(laptop: Cluster) -> Cluster:
+def priced(laptop) -> Cluster:
     """The laptop at 2 USD/h a slot."""
     nodes = (
         replace(node, gpus=tuple(replace(gpu, usd_per_hour=2.0) for gpu in node.gpus))
@@ -68,7 +68,7 @@ def samples() -> CpuSamples:
 
 
 @pytest.fixture(scope="session")
-def known(samples: CpuSamples) -> dict[str, Profile]:
+def known(samples) -> dict[str, Profile]:
     return {"A100": profiles.load("A100"), "L40S": profiles.load("L40S"), "CPU": fit_cpu(samples)}
 
 
@@ -90,7 +90,7 @@ def ticket() -> Ticket:
 
 
 @pytest.fixture
-def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
+def choose(known, ticket) -> Choose:
     def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
         return select(goals, problem, known, ticket)
 
@@ -98,12 +98,18 @@ def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
 
 
 @pytest.fixture(scope="session")
-def small(laptop: Cluster, counting: ModelSpec, streams: Workload) -> Problem:
+def small(laptop, counting, streams) -> Problem:
     """The counting model on the laptop, as PP2."""
     return Problem(laptop, counting, streams, uniform(laptop, "CPU", 1, 2, counting.num_layers, "fp32"))
 
 
 @pytest.fixture
-def large(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
+def large(mixed, llama, peak) -> Problem:
     """Llama-3-70B on the mixed cluster, nothing running."""
     return Problem(mixed, llama, peak, None)
+
+
+@pytest.fixture(scope="session")
+def four(mixed) -> Topology:
+    """Llama-3-70B on the four A100."""
+    return uniform(mixed, "A100", 4, 1, 80, "bf16")

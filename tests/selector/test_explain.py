@@ -1,16 +1,15 @@
 """Sentences for people."""
 
-import pytest
-
-from intent.models import Config, Goal, Objective, Placement
-from runtime.models import Cluster, ModelSpec, uniform
+from intent.models import Config, Objective, Placement
+from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import explain
 from selector.models import Candidate, Margin, Prediction
 from selector.pipelines.optimum import Proof, Threshold
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "unit", "words"),
     [
         (2.0, "s", "2 s"),
@@ -25,11 +24,11 @@ from selector.pipelines.optimum import Proof, Threshold
         (float("inf"), "USD/Mtok", "without end"),
     ],
 )
-def test_amounts_have_three_digits_and_their_unit(value: float, unit: str, words: str) -> None:
+def test_amounts_have_three_digits_and_their_unit(value, unit, words):
     assert explain.amount(value, unit) == words
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "words"),
     [
         (Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s"), "p99 TTFT <= 2 s"),
@@ -40,17 +39,17 @@ def test_amounts_have_three_digits_and_their_unit(value: float, unit: str, words
         (Placement("forbid", "node:a", "not on node a"), "'not on node a'"),
     ],
 )
-def test_goals_read_as_they_were_meant(goal: Goal, words: str) -> None:
+def test_goals_read_as_they_were_meant(goal, words):
     assert explain.goal_words(goal) == words
 
 
-def test_topologies_are_named_by_kind_shape_and_precision(mixed: Cluster, llama: ModelSpec) -> None:
+def test_topologies_are_named_by_kind_shape_and_precision(mixed, llama):
     assert explain.topology_words(uniform(mixed, "A100", 2, 2, 80, "bf16")) == "A100 TP2xPP2@bf16"
     two_kinds = parse_topology("A100x4:0-52@bf16 > L40Sx4:52-80@fp8", mixed, llama.num_layers, "bf16")
     assert explain.topology_words(two_kinds) == "A100+L40S TP4xPP2@bf16+fp8"
 
 
-def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -> None:
+def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed):
     prediction = Prediction(
         {"mean": 0.156}, {"mean": 0.0501}, {"mean": 1.0}, 638.2, 0.5, 8.8, 32, 0.0, 0.11, "calibrated", 4
     )
@@ -60,7 +59,7 @@ def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("bound", "words"),
     [
         (Threshold("devices", 4.0), "on fewer than 4 devices"),
@@ -69,23 +68,23 @@ def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed: Cluster) -
         (Threshold("ttft", 0.4, "p99"), "with a p99 TTFT under 400 ms in a full batch"),
     ],
 )
-def test_a_certificate_says_what_is_out_of_reach(bound: Threshold, words: str) -> None:
+def test_a_certificate_says_what_is_out_of_reach(bound, words):
     assert explain.proof(Proof(bound, 77), 80) == f"{words} at most 77 of 80 layers fit"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("margin", "words"),
     [
         (Margin("p99 TTFT <= 2 s", 4.1, 2.0, "s", -1.05), "misses p99 TTFT <= 2 s: 4.1 s predicted"),
         (Margin("tp == 2", 1.0, 2.0, "", -0.5), "misses tp == 2: it has 1"),
     ],
 )
-def test_a_miss_is_said_with_what_there_is_instead(margin: Margin, words: str) -> None:
+def test_a_miss_is_said_with_what_there_is_instead(margin, words):
     assert explain.misses(margin) == words
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "sentence"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
 )
-def test_lists_read_like_sentences(words: list[str], sentence: str) -> None:
+def test_lists_read_like_sentences(words, sentence):
     assert explain.listed(words) == sentence

@@ -1,37 +1,27 @@
 """Where a target goes beside what runs, and what is done where it cannot."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from intent.models import Config, Goal, Objective
+from intent.models import Config, Objective
 from runtime.capabilities import Capabilities
 from runtime.models import Cluster, ModelSpec, uniform
-from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
-from selector.search import select
+from selector.models import Infeasible, Plan, Problem, Workload
+from tests.selector.goals import plan_of
 
-Choose = Callable[..., Plan | Infeasible]
 TP4 = Config("tp", "==", 4, "run it so")
 STREAMS = Capabilities((1, 2, 4), 4, ("bf16",), tp_per_stage=True, replicated_kv_heads=False, streams=True)
 SMALL = ModelSpec("small", "LlamaForCausalLM", 80, 4096, 14_336, 32, 8, 128, 32_000, 8192)
 
 
 @pytest.fixture
-def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
-    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
-        return select(goals, problem, known, ticket)
-
-    return call
-
-
-@pytest.fixture
-def crowd(mixed: Cluster, llama: ModelSpec) -> Problem:
+def crowd(mixed, llama) -> Problem:
     """Llama-3-70B on four A100, whose memory it nearly fills."""
     return Problem(Cluster(mixed.nodes[:1]), llama, Workload(1.0, 800, 250, 300), None)
 
 
-def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, crowd: Problem) -> None:
+def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose, crowd):
     assert isinstance(choose(crowd, TP4), Plan)
     running = replace(crowd, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16"))
     assert isinstance(choose(running, TP4), Infeasible)
@@ -39,13 +29,11 @@ def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose: Choose, cr
 
 @pytest.mark.slow
 def test_what_cannot_stand_beside_what_runs_is_streamed_if_the_engine_can_and_nobody_bounds_the_stop(
-    choose: Choose, crowd: Problem
-) -> None:
+    choose, crowd
+):
     now = uniform(crowd.cluster, "A100", 2, 2, 80, "bf16")
     running = replace(crowd, now=now, capabilities=STREAMS)
-    plan = choose(running, TP4)
-    assert isinstance(plan, Plan)
-    assert plan.switch is not None
+    plan = plan_of(choose(running, TP4))
     assert plan.switch.strategy == "stream"
     assert plan.switch.stop_s > 1
     assert f"requests will stand still for about {plan.switch.stop_s:.2g} s: only one copy" in " ".join(
@@ -55,11 +43,9 @@ def test_what_cannot_stand_beside_what_runs_is_streamed_if_the_engine_can_and_no
     assert isinstance(choose(running, TP4, bounded), Infeasible)
 
 
-def test_what_stands_beside_what_runs_is_not_streamed(choose: Choose, crowd: Problem) -> None:
+def test_what_stands_beside_what_runs_is_not_streamed(choose, crowd):
     quiet = replace(
         crowd, workload=replace(crowd.workload, concurrency=10), model=SMALL, capabilities=STREAMS
     )
-    plan = choose(replace(quiet, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16")), TP4)
-    assert isinstance(plan, Plan)
-    assert plan.switch is not None
+    plan = plan_of(choose(replace(quiet, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16")), TP4))
     assert plan.switch.strategy == "shadow"

@@ -1,7 +1,6 @@
 """Replicas that share the load."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,15 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import Config, Goal, Objective
+from intent.models import Config, Objective
 from runtime.capabilities import Capabilities, Limits
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
+from runtime.models import Cluster, Gpu, Link, Node
 from selector.fleet import cheapest, combined, divided
-from selector.models import Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
+from selector.models import Infeasible, Plan, Prediction, Problem, Workload
 from selector.pipelines.pools import pools_of
-from selector.search import select
-
-Choose = Callable[..., Plan | Infeasible]
+from tests.selector.goals import plan_of
 
 
 def nodes(**kinds: tuple[int, int]) -> Cluster:
@@ -34,15 +31,7 @@ def nodes(**kinds: tuple[int, int]) -> Cluster:
 
 
 @pytest.fixture
-def choose(known: dict[str, Profile], ticket: Ticket) -> Choose:
-    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
-        return select(goals, problem, known, ticket)
-
-    return call
-
-
-@pytest.fixture
-def busy(llama: ModelSpec) -> Problem:
+def busy(llama) -> Problem:
     """More than one pipeline of these devices serves in time."""
     return Problem(nodes(A100=(4, 4)), llama, Workload(14.0, 800, 250, 64), None)
 
@@ -50,9 +39,8 @@ def busy(llama: ModelSpec) -> Problem:
 FAST = Objective("tpot", "<=", "x", stat="mean", value=0.2, unit="s")
 
 
-def test_a_load_beyond_one_pipeline_is_shared(choose: Choose, busy: Problem) -> None:
-    plan = choose(busy, FAST)
-    assert isinstance(plan, Plan)
+def test_a_load_beyond_one_pipeline_is_shared(choose, busy):
+    plan = plan_of(choose(busy, FAST))
     everyone = [plan.target, *plan.replicas]
     assert len(everyone) == plan.prediction.replicas > 1
     devices = list(itertools.chain.from_iterable(one.devices for one in everyone))
@@ -63,24 +51,22 @@ def test_a_load_beyond_one_pipeline_is_shared(choose: Choose, busy: Problem) -> 
         one.check(busy.cluster, busy.model)
 
 
-def test_an_engine_of_one_replica_gets_one(choose: Choose, busy: Problem) -> None:
+def test_an_engine_of_one_replica_gets_one(choose, busy):
     engine = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
     assert isinstance(choose(replace(busy, capabilities=engine), FAST), Infeasible)
     several = replace(engine, max_replicas=8)
     assert isinstance(choose(replace(busy, capabilities=several), FAST), Plan)
 
 
-def test_a_goal_for_replicas_is_met(choose: Choose, busy: Problem) -> None:
+def test_a_goal_for_replicas_is_met(choose, busy):
     quiet = replace(busy, workload=Workload(1.0, 800, 250, 8))
-    two = choose(quiet, Config("replicas", "==", 2, "two of them"))
-    assert isinstance(two, Plan)
+    two = plan_of(choose(quiet, Config("replicas", "==", 2, "two of them")))
     assert two.prediction.replicas == 2
     assert isinstance(choose(quiet, Config("replicas", "==", 16, "x")), Infeasible)
 
 
-def test_the_limits_of_deployment_and_engine_hold_for_all_together(choose: Choose, busy: Problem) -> None:
-    plan = choose(busy, FAST)
-    assert isinstance(plan, Plan)
+def test_the_limits_of_deployment_and_engine_hold_for_all_together(choose, busy):
+    plan = plan_of(choose(busy, FAST))
     assert (plan.switch, plan.bytes_to_move) == (None, {})
     fewer = replace(busy, limits=Limits(max_gpus=plan.prediction.devices - 1))
     assert isinstance(choose(fewer, FAST), Infeasible)
@@ -89,21 +75,20 @@ def test_the_limits_of_deployment_and_engine_hold_for_all_together(choose: Choos
     assert isinstance(found, Infeasible) or found.prediction.replicas <= 2
 
 
-def test_goals_for_devices_and_cost_hold_for_all_together(choose: Choose, busy: Problem) -> None:
-    plan = choose(busy, FAST)
-    assert isinstance(plan, Plan)
+def test_goals_for_devices_and_cost_hold_for_all_together(choose, busy):
+    plan = plan_of(choose(busy, FAST))
     fewer = Objective("gpu_count", "<=", "x", value=plan.prediction.devices - 1, unit="gpus")
     assert isinstance(choose(busy, FAST, fewer), Infeasible)
 
 
 @pytest.mark.slow
-def test_with_replicas_there_is_never_less_than_with_one(choose: Choose, llama: ModelSpec) -> None:
+def test_with_replicas_there_is_never_less_than_with_one(choose, llama):
     problem = Problem(nodes(A100=(2, 4), L40S=(2, 4)), llama, Workload(1.0, 800, 250, 8), None)
     most = Objective("throughput_tok", "maximize", "x")
     engine = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
-    several, one = choose(problem, most), choose(replace(problem, capabilities=engine), most)
-    assert isinstance(several, Plan)
-    assert isinstance(one, Plan)
+    several, one = (
+        plan_of(choose(asked, most)) for asked in (problem, replace(problem, capabilities=engine))
+    )
     assert several.prediction.throughput_tok_s >= one.prediction.throughput_tok_s
 
 
@@ -113,9 +98,7 @@ def test_with_replicas_there_is_never_less_than_with_one(choose: Choose, llama: 
     count=st.integers(1, 4),
     prices=st.tuples(st.integers(1, 5), st.integers(1, 5)),
 )
-def test_the_cheapest_parts_are_found(
-    fits: list[tuple[int, int]], count: int, prices: tuple[int, int]
-) -> None:
+def test_the_cheapest_parts_are_found(fits, count, prices):
     flags = np.zeros((6, 6), dtype=bool)
     for place in fits:
         flags[place] = True
@@ -132,19 +115,18 @@ def test_the_cheapest_parts_are_found(
         assert cheapest(flags, costs, (count, min(possible))) == []
 
 
-def test_parts_take_whole_nodes_where_they_can() -> None:
+def test_parts_take_whole_nodes_where_they_can():
     cluster = nodes(A100=(2, 4), L40S=(1, 2))
     parts = divided(cluster, pools_of(cluster, cluster.kinds), [(2, 0), (4, 1), (2, 1)])
     assert [[gpu.index for gpu in part.gpus] for part in parts] == [[6, 7], [0, 1, 2, 3, 8], [4, 5, 9]]
     assert divided(cluster, pools_of(cluster, cluster.kinds), [(8, 0), (1, 0)]) == []
 
 
-def test_together_they_are_as_slow_as_the_slowest_and_serve_what_all_serve() -> None:
+def test_together_they_are_as_slow_as_the_slowest_and_serve_what_all_serve():
     def one(ttft_s: float, band: float, devices: int) -> Prediction:
         reading = {"mean": ttft_s}
-        return Prediction(
-            reading, {"mean": 0.1}, reading, 100.0, 0.5, 2.0, 8, 0.0, band, "calibrated", devices
-        )
+        figures = 100.0, 0.5, 2.0, 8, 0.0, band, "calibrated", devices
+        return Prediction(reading, {"mean": 0.1}, reading, *figures)
 
     found = combined([one(1.0, 0.1, 2), one(3.0, 0.2, 6)])
     assert (found.ttft_s, found.throughput_tok_s, found.usd_per_hour) == ({"mean": 3.0}, 200.0, 4.0)

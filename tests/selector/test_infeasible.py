@@ -10,16 +10,18 @@ from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from selector.finder import Finder
 from selector.infeasible import why_infeasible
-from selector.models import Candidate, Infeasible, Prediction, Problem, Profile, Workload
+from selector.models import Infeasible, Problem, Profile, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking
+from tests.rows import rows
+from tests.selector.goals import predicted
 
 FAST = Objective("ttft", "<=", "x", stat="mean", value=1.0, unit="s")
 CHEAP = Objective("cost", "<=", "x", value=2.0, unit="USD/h")
 
 
 @pytest.fixture
-def ask(priced: Cluster, counting: ModelSpec, known: dict[str, Profile]) -> "Ask":
+def ask(priced, counting, known) -> "Ask":
     return Ask(priced, counting, known)
 
 
@@ -36,33 +38,24 @@ class Ask:
     def __call__(self, goals: list[Goal], slow_s: float, fast_s: float) -> Infeasible:
         figures = {"CPU[0]": (slow_s, 2.0), "CPU[0,1]": (fast_s, 4.0)}
         candidates = [
-            Candidate(self.topology(text), predicted(ttft_s, usd), "")
-            for text, (ttft_s, usd) in figures.items()
+            predicted(self.topology(text), ttft_s, usd=usd) for text, (ttft_s, usd) in figures.items()
         ]
         demands = sort_goals(goals, self.problem)
         ranking = Ranking(demands, self.problem, candidates)
         return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",), self.problem.cluster))
 
 
-def predicted(ttft_s: float, usd: float) -> Prediction:
-    devices = round(usd / 2)
-    return Prediction(
-        {"mean": ttft_s}, {"mean": 0.01}, {"mean": 1.0}, 1e6, 0.1, usd, 8, 0.0, 0.1, "measured", devices
-    )
-
-
-def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask: Ask) -> None:
+def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask):
     answer = ask([FAST, Objective("cost", "<=", "x", value=9.0, unit="USD/h")], 3.0, 1.5)
     assert answer.reasons == (
         "mean TTFT <= 1 s: no allowed topology holds it; the best is 1.5 s on CPU TP2@fp32",
     )
     assert answer.feasible_targets == ("mean TTFT <= 1.5 s would hold on CPU TP2@fp32",)
-    assert answer.nearest is not None
     assert answer.nearest.topology == ask.topology("CPU[0,1]")
     assert answer.nearest.reason == "comes nearest; misses mean TTFT <= 1 s"
 
 
-def test_goals_that_exclude_each_other_are_named_together(ask: Ask) -> None:
+def test_goals_that_exclude_each_other_are_named_together(ask):
     answer = ask([FAST, CHEAP], 1.2, 0.8)
     (reason,) = answer.reasons
     assert reason.startswith(
@@ -71,27 +64,26 @@ def test_goals_that_exclude_each_other_are_named_together(ask: Ask) -> None:
     assert answer.feasible_targets == ("mean TTFT <= 1.2 s would hold on CPU 1x1@fp32",)
 
 
-def test_the_nearest_misses_least_in_proportion(ask: Ask) -> None:
+def test_the_nearest_misses_least_in_proportion(ask):
     nearest = ask([FAST, CHEAP], 100.0, 0.8).nearest
-    assert nearest is not None
     assert nearest.topology == ask.topology("CPU[0,1]"), (
         "twice the price is nearer than a hundred times the TTFT"
     )
 
 
-def test_a_target_that_needs_another_goal_to_give_way_says_so(ask: Ask) -> None:
+def test_a_target_that_needs_another_goal_to_give_way_says_so(ask):
     cheaper = Objective("cost", "<=", "x", value=1.0, unit="USD/h")
     answer = ask([FAST, cheaper], 3.0, 1.5)
     assert all(target.endswith(", without the other goals") for target in answer.feasible_targets)
 
 
-def test_targets_are_rounded_to_the_side_that_holds(ask: Ask) -> None:
+def test_targets_are_rounded_to_the_side_that_holds(ask):
     most = Objective("gpu_count", ">=", "x", value=3, unit="gpus")
     assert ask([FAST], 3.0, 1.501).feasible_targets == ("mean TTFT <= 1.6 s would hold on CPU TP2@fp32",)
     assert ask([most], 3.0, 1.5).feasible_targets == ("GPUs >= 2 would hold on CPU TP2@fp32",)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wish", "reason"),
     [
         (
@@ -109,15 +101,13 @@ def test_targets_are_rounded_to_the_side_that_holds(ask: Ask) -> None:
         ),
     ],
 )
-def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(
-    ask: Ask, wish: Config, reason: str
-) -> None:
+def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(ask, wish, reason):
     ask.problem = replace(ask.problem, limits=Limits(allowed_pp=(1, 2)))
     answer = ask([wish], 0.5, 0.5)
     assert (answer.reasons, answer.feasible_targets) == ((reason,), ())
 
 
-def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec) -> None:
+def test_with_nothing_left_it_says_how_much_would_fit(ask, llama):
     ask.problem = replace(ask.problem, model=llama)
     ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
     answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",), ask.problem.cluster))
@@ -127,7 +117,7 @@ def test_with_nothing_left_it_says_how_much_would_fit(ask: Ask, llama: ModelSpec
     )
 
 
-def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask: Ask) -> None:
+def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask):
     ask.problem = replace(ask.problem, limits=Limits(allowed_tp=(8,)))
     ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
     assert why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",), ask.problem.cluster)).reasons == (

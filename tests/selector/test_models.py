@@ -7,6 +7,7 @@ import pytest
 from selector import profiles
 from selector.errors import ProfileError
 from selector.models import Profile
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def plain() -> dict[str, Any]:
     return profiles.load("A100").to_mapping()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "message"),
     [
         ({"kv_share": "fast"}, "profile of A100: kv_share is 'fast', not a number"),
@@ -40,14 +41,12 @@ def plain() -> dict[str, Any]:
         ({"flops_s": {"bf16": 0, "fp16": 1}}, r"flops_s\.bf16 is 0; it must be more than 0"),
     ],
 )
-def test_a_malformed_profile_is_refused_by_the_key_at_fault(
-    plain: dict[str, Any], change: dict[str, Any], message: str
-) -> None:
+def test_a_malformed_profile_is_refused_by_the_key_at_fault(plain, change, message):
     with pytest.raises(ProfileError, match=message):
         Profile.from_mapping(plain | change)
 
 
-def test_missing_keys_are_named(plain: dict[str, Any]) -> None:
+def test_missing_keys_are_named(plain):
     del plain["kv_share"], plain["kind"]
     with pytest.raises(ProfileError, match="a device without kind: kind, kv_share missing"):
         Profile.from_mapping(plain)

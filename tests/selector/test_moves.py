@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 
 from runtime.footprint import kv_bytes_per_token
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Prediction, Problem, Switch, Workload
+from selector.models import Candidate, Problem, Switch, Workload
 from selector.moves import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
+from tests.rows import rows
+from tests.selector.goals import predicted
 
 
 @pytest.fixture
-def topology(laptop: Cluster) -> dict[str, Topology]:
+def topology(laptop) -> dict[str, Topology]:
     texts = {
         "one": "CPU[0]",
         "elsewhere": "CPU[3]",
@@ -24,11 +26,11 @@ def topology(laptop: Cluster) -> dict[str, Topology]:
 
 
 @pytest.fixture
-def problem(topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster) -> Problem:
+def problem(topology, counting, laptop) -> Problem:
     return Problem(laptop, counting, Workload(1.0, 100, 20, 2), topology["one"])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("now", "target", "weights", "kv"),
     [
         ("one", "one", 0.0, 0.0),
@@ -40,33 +42,22 @@ def problem(topology: dict[str, Topology], counting: ModelSpec, laptop: Cluster)
         ("one", "bf16", 0.5, 0.0),
     ],
 )
-def test_only_what_a_device_lacks_is_moved(
-    topology: dict[str, Topology], counting: ModelSpec, now: str, target: str, weights: float, kv: float
-) -> None:
+def test_only_what_a_device_lacks_is_moved(topology, counting, now, target, weights, kv):
     moved = bytes_to_move(topology[now], topology[target], counting)
     assert moved["weights"] == weights * 4 * 8 * counting.layer_parameters
     assert moved["kv_per_token"] == kv * kv_bytes_per_token(counting, "fp32")
 
 
-def test_a_first_start_loads_everything_and_has_no_cache(
-    topology: dict[str, Topology], counting: ModelSpec
-) -> None:
+def test_a_first_start_loads_everything_and_has_no_cache(topology, counting):
     moved = bytes_to_move(None, topology["tp2"], counting)
     assert moved == {"weights": 4 * 8 * counting.layer_parameters, "kv_per_token": 0}
 
 
 def candidate(topology: Topology, tpot_s: float = 0.05) -> Candidate:
-    reading = {"mean": tpot_s}
-    return Candidate(
-        topology,
-        Prediction(reading, reading, reading, 1.0, 0.1, 1.0, 8, 0.0, 0.1, "measured", len(topology.devices)),
-        "",
-    )
+    return predicted(topology, tpot_s, tpot_s)
 
 
-def test_a_switch_takes_what_the_slowest_device_has_to_load(
-    topology: dict[str, Topology], counting: ModelSpec, problem: Problem
-) -> None:
+def test_a_switch_takes_what_the_slowest_device_has_to_load(topology, counting, problem):
     found = switch(candidate(topology["one"], 0.02), candidate(topology["tp2"]), problem)
     half = counting.num_layers * counting.layer_parameters * 4 / 2
     assert found.prepare_s == pytest.approx(BUILD_S + half / LOAD_BYTES_S["shared-memory"])
@@ -76,9 +67,7 @@ def test_a_switch_takes_what_the_slowest_device_has_to_load(
     assert found.strategy == "shadow"
 
 
-def test_where_only_one_copy_fits_the_loading_is_in_the_stop(
-    topology: dict[str, Topology], counting: ModelSpec, problem: Problem
-) -> None:
+def test_where_only_one_copy_fits_the_loading_is_in_the_stop(topology, counting, problem):
     (node,) = problem.cluster.nodes
     gpus = tuple(replace(gpu, memory_bytes=8_500_000) for gpu in node.gpus)
     small = replace(problem, cluster=Cluster((replace(node, gpus=gpus),)))
@@ -91,9 +80,7 @@ def test_where_only_one_copy_fits_the_loading_is_in_the_stop(
     assert found.stop_s == pytest.approx(0.07 + (half + 1.5 * ends) / LOAD_BYTES_S["shared-memory"], rel=1e-6)
 
 
-def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(
-    topology: dict[str, Topology], problem: Problem
-) -> None:
+def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(topology, problem):
     elsewhere = switch(candidate(topology["tp2"]), candidate(topology["elsewhere"]), problem)
     assert elsewhere.payback_s == pytest.approx(elsewhere.prepare_s), (
         "one device more meanwhile, one less after"
@@ -102,6 +89,6 @@ def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(
     assert in_place.payback_s == 0.0
 
 
-def test_staying_takes_nothing(topology: dict[str, Topology], problem: Problem) -> None:
+def test_staying_takes_nothing(topology, problem):
     same = candidate(topology["one"])
     assert switch(same, same, problem) == Switch("shadow", 0.0, 0.0, 0.0, 0.0)

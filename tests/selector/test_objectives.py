@@ -6,7 +6,7 @@ import pytest
 
 from intent.models import Config, Objective, PrecisionRule, Priority, TenantException
 from runtime.capabilities import Limits
-from runtime.models import Cluster, ModelSpec, uniform
+from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector.models import Candidate, Prediction, Problem, Workload
 from selector.objectives import (
@@ -19,29 +19,19 @@ from selector.objectives import (
     value_of,
 )
 from selector.pipelines.optimum import Threshold
+from tests.rows import rows
 
 WORKLOAD = Workload(rate_rps=2.0, input_tokens=100, output_tokens=100, concurrency=8)
-PREDICTION = Prediction(
-    {"mean": 0.5, "p99": 2.0},
-    {"mean": 0.02, "p99": 0.03},
-    {"mean": 2.48, "p99": 4.97},
-    400.0,
-    0.5,
-    3.6,
-    8,
-    0.0,
-    0.1,
-    "calibrated",
-    4,
-)
+LATENCIES = {"mean": 0.5, "p99": 2.0}, {"mean": 0.02, "p99": 0.03}, {"mean": 2.48, "p99": 4.97}
+PREDICTION = Prediction(*LATENCIES, 400.0, 0.5, 3.6, 8, 0.0, 0.1, "calibrated", 4)
 
 
 @pytest.fixture
-def candidate(laptop: Cluster) -> Candidate:
+def candidate(laptop) -> Candidate:
     return Candidate(uniform(laptop, "CPU", 2, 2, 8, "fp32"), PREDICTION, "")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("metric", "stat", "unit", "reading"),
     [
         ("ttft", "mean", "s", 0.5),
@@ -61,20 +51,18 @@ def candidate(laptop: Cluster) -> Candidate:
         ("cost", None, "USD/Mtok", 3.6 / (200 * 3600 / 1e6)),
     ],
 )
-def test_each_metric_reads_its_own_figure_in_its_unit(
-    candidate: Candidate, metric: str, stat: str, unit: str, reading: float
-) -> None:
-    goal = Objective(metric, "<=", "x", stat=stat, value=1, unit=unit)  # type: ignore[arg-type]  # literals vary
+def test_each_metric_reads_its_own_figure_in_its_unit(candidate, metric, stat, unit, reading):
+    goal = Objective(metric, "<=", "x", stat=stat, value=1, unit=unit)
     assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == pytest.approx(reading)
 
 
-@pytest.mark.parametrize(("key", "reading"), [("tp", 2), ("pp", 2), ("replicas", 1)])
-def test_config_goals_read_the_topology(candidate: Candidate, key: str, reading: int) -> None:
-    goal = Config(key, "==", reading, "x")  # type: ignore[arg-type]  # literals vary
+@rows(("key", "reading"), [("tp", 2), ("pp", 2), ("replicas", 1)])
+def test_config_goals_read_the_topology(candidate, key, reading):
+    goal = Config(key, "==", reading, "x")
     assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == reading
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "expected"),
     [
         (Objective("ttft", "<=", "x", stat="p99", value=2, unit="s"), [Threshold("ttft", 2, "p99")]),
@@ -92,15 +80,13 @@ def test_config_goals_read_the_topology(candidate: Candidate, key: str, reading:
         (Config("tp", "==", 2, "x"), []),
     ],
 )
-def test_the_search_takes_goals_in_its_own_units(
-    problem: Problem, goal: Objective | Config, expected: list[Threshold]
-) -> None:
+def test_the_search_takes_goals_in_its_own_units(problem, goal, expected):
     found = thresholds([goal], problem)
     assert [(one.metric, one.stat) for one in found] == [(one.metric, one.stat) for one in expected]
     assert [one.value for one in found] == pytest.approx([one.value for one in expected])
 
 
-def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed: Cluster) -> None:
+def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed):
     topology = parse_topology("A100x4:0-40@bf16 > L40Sx2:40-80@bf16", mixed, 80, "bf16")
     readings = [
         value_of(Config("tp", op, 4, "x"), topology, PREDICTION, WORKLOAD) for op in ("<=", ">=", "==")
@@ -108,7 +94,7 @@ def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed: Cluster) 
     assert readings == [4, 2, 2]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("op", "value", "held", "margin"),
     [
         ("<=", 1.0, True, 0.5),
@@ -122,14 +108,14 @@ def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed: Cluster) 
     ],
 )
 def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(
-    candidate: Candidate, op: str, value: float, held: bool, margin: float
-) -> None:
-    goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")  # type: ignore[arg-type]  # literals vary
+    candidate, op, value, held, margin
+):
+    goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")
     assert holds(goal, candidate, WORKLOAD) is held
     assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
 
 
-def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate: Candidate) -> None:
+def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate):
     goal = Objective("quality_loss", "<=", "x", value=0.3, unit="ratio")
     used_up = replace(candidate, prediction=replace(PREDICTION, quality_loss=0.1 + 0.2))
     assert used_up.prediction.quality_loss > 0.3
@@ -138,11 +124,11 @@ def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate: Candidate)
 
 
 @pytest.fixture
-def problem(laptop: Cluster, counting: ModelSpec) -> Problem:
+def problem(laptop, counting) -> Problem:
     return Problem(laptop, counting, WORKLOAD, None)
 
 
-def test_goals_are_sorted_by_what_the_search_does_with_them(problem: Problem) -> None:
+def test_goals_are_sorted_by_what_the_search_does_with_them(problem):
     hard = Objective("ttft", "<=", "a", value=1, unit="s")
     soft = Objective("tpot", "<=", "b", value=1, unit="s", soft=True)
     wish = Objective("cost", "minimize", "c")
@@ -161,9 +147,7 @@ def test_goals_are_sorted_by_what_the_search_does_with_them(problem: Problem) ->
     assert demands.not_evaluated == (tenant, unknown, other)
 
 
-def test_a_bound_on_quality_counts_only_where_the_deployment_says_what_precisions_cost(
-    problem: Problem,
-) -> None:
+def test_a_bound_on_quality_counts_only_where_the_deployment_says_what_precisions_cost(problem):
     goal = Objective("quality_loss", "<=", "x", value=0.01, unit="ratio")
     assert sort_goals([goal], problem).not_evaluated == (goal,)
     stated = replace(problem, limits=Limits(quality_loss={"int8": 0.005}))
@@ -171,14 +155,14 @@ def test_a_bound_on_quality_counts_only_where_the_deployment_says_what_precision
     assert sort_goals([], stated).most_quality_loss is None
 
 
-def test_an_exception_asks_for_nothing_where_its_bound_is_held_for_everyone(problem: Problem) -> None:
+def test_an_exception_asks_for_nothing_where_its_bound_is_held_for_everyone(problem):
     bound = Objective("ttft", "<=", "x", stat="p99", value=1, unit="s")
     exception = TenantException("free", "ttft", "but not for free")
     assert sort_goals([bound, exception], problem).not_evaluated == ()
     assert sort_goals([exception], problem).not_evaluated == (exception,)
 
 
-def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem: Problem) -> None:
+def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem):
     demands = sort_goals([Config("tp", "==", 2, "x")], problem)
     assert [goal.evidence for goal in demands.wishes] == [WORKLOAD_RATE]
     assert len(demands.bounds) == 1
@@ -187,7 +171,7 @@ def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem: Problem) ->
 AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("rules", "running", "searched"),
     [
         ([], {"fp8"}, ("fp8",)),
@@ -206,8 +190,6 @@ AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")
         ([("require", "fp32")], {"bf16"}, ()),
     ],
 )
-def test_the_running_precision_is_kept_unless_a_rule_says_otherwise(
-    rules: list[tuple[str, str]], running: set[str], searched: tuple[str, ...]
-) -> None:
-    said = [PrecisionRule(rule, value, "x") for rule, value in rules]  # type: ignore[arg-type]  # literals vary
+def test_the_running_precision_is_kept_unless_a_rule_says_otherwise(rules, running, searched):
+    said = [PrecisionRule(rule, value, "x") for rule, value in rules]
     assert precisions_for(said, running, AVAILABLE) == searched

@@ -3,23 +3,24 @@
 import pytest
 
 from intent.models import Placement
-from runtime.models import Cluster, ModelSpec, uniform
-from selector.models import Problem, Workload
+from runtime.models import uniform
+from selector.models import Problem
 from selector.placement import places
+from tests.rows import rows
 
 
 @pytest.fixture
-def problem(mixed: Cluster, llama: ModelSpec, peak: Workload) -> Problem:
+def problem(mixed, llama, peak) -> Problem:
     """Running on the first A100."""
     return Problem(mixed, llama, peak, uniform(mixed, "A100", 1, 1, 80, "int4"))
 
 
 def left(problem: Problem, *rules: tuple[str, str]) -> list[int]:
-    goals = [Placement(rule, selector, f"{rule} {selector}") for rule, selector in rules]  # type: ignore[arg-type]  # literals
+    goals = [Placement(rule, selector, f"{rule} {selector}") for rule, selector in rules]
     return [gpu.index for gpu in places(goals, problem).allowed.gpus]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("rules", "devices"),
     [
         ([], [0, 1, 2, 3, 4, 5, 6, 7]),
@@ -31,30 +32,29 @@ def left(problem: Problem, *rules: tuple[str, str]) -> list[int]:
         ([("require", "gpu_type:A100"), ("forbid", "gpu_type:A100")], []),
     ],
 )
-def test_placements_leave_devices(problem: Problem, rules: list[tuple[str, str]], devices: list[int]) -> None:
+def test_placements_leave_devices(problem, rules, devices):
     assert left(problem, *rules) == devices
 
 
-def test_a_frozen_device_that_serves_is_named_and_stays_where_it_is(problem: Problem) -> None:
+def test_a_frozen_device_that_serves_is_named_and_stays_where_it_is(problem):
     found = places([Placement("freeze", "node:a", "leave node a alone")], problem)
     assert found.frozen == (0,)
     assert [gpu.index for gpu in found.allowed.gpus] == [0, 4, 5, 6, 7]
 
 
-def test_preferred_devices_are_part_of_what_is_allowed(problem: Problem) -> None:
+def test_preferred_devices_are_part_of_what_is_allowed(problem):
     goals = [Placement("prefer", "gpu_type:A100", "rather A100"), Placement("forbid", "gpu:0", "not 0")]
     found = places(goals, problem)
-    assert found.preferred is not None
     assert [gpu.index for gpu in found.preferred.gpus] == [1, 2, 3]
     assert places(goals[1:], problem).preferred is None
 
 
-def test_what_is_said_of_another_workload_does_not_count(problem: Problem) -> None:
+def test_what_is_said_of_another_workload_does_not_count(problem):
     goal = Placement("forbid", "node:a", "no batch jobs on a", workload="batch")
     assert places([goal], problem).allowed == problem.cluster
     assert places([goal], problem).notes == ()
 
 
-def test_what_is_left_is_said(problem: Problem) -> None:
+def test_what_is_left_is_said(problem):
     found = places([Placement("forbid", "node:a", "keep node a free")], problem)
     assert found.notes == ("'keep node a free': of the inventory that leaves the devices 4, 5, 6, 7",)

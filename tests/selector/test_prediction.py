@@ -7,14 +7,14 @@ import pytest
 
 from runtime.capabilities import Limits
 from runtime.footprint import blocks
-from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology, uniform
+from runtime.models import LayerRange, Precision, Stage, Topology, uniform
 from selector.models import Candidate, Problem, Profile, Workload
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import candidate, confidence, server_of
 
 
 @pytest.fixture
-def problem(mixed: Cluster, llama: ModelSpec) -> Problem:
+def problem(mixed, llama) -> Problem:
     return Problem(mixed, llama, Workload(0.5, 800, 200, 32), None)
 
 
@@ -24,39 +24,33 @@ def of_batch(problem: Problem, topology: Topology, batch: int, known: dict[str, 
     return found
 
 
-def test_a_server_has_the_kv_that_the_footprint_leaves(
-    mixed: Cluster, llama: ModelSpec, known: dict[str, Profile]
-) -> None:
+def test_a_server_has_the_kv_that_the_footprint_leaves(mixed, llama, known):
     topology = uniform(mixed, "A100", 4, 1, 80, "bf16")
     server = server_of(topology, llama, mixed, known)
     assert server.kv_tokens == blocks(topology, llama, mixed, BLOCK_TOKENS) * BLOCK_TOKENS
     assert len(server.stages) == 1
 
 
-def test_a_mixed_pipeline_is_as_sure_as_its_least_sure_stage(known: dict[str, Profile]) -> None:
+def test_a_mixed_pipeline_is_as_sure_as_its_least_sure_stage(known):
     a100 = Stage("A100", (0, 1), LayerRange(0, 40), Precision.named("bf16", "A100"))
     l40s = Stage("L40S", (4, 5), LayerRange(40, 80), Precision.named("int8", "L40S"))
     assert confidence(Topology((a100,)), known) == ("calibrated", known["A100"].error_band)
     assert confidence(Topology((a100, l40s)), known) == ("extrapolated", 2 * known["A100"].error_band)
 
 
-def test_what_never_fits_is_no_candidate(problem: Problem, known: dict[str, Profile]) -> None:
+def test_what_never_fits_is_no_candidate(problem, known):
     assert candidate(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known) is None
 
 
-def test_the_batch_ends_where_the_kv_of_so_many_no_longer_fits(
-    problem: Problem, known: dict[str, Profile]
-) -> None:
-    topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    found = candidate(topology, problem, known)
-    assert found is not None
+def test_the_batch_ends_where_the_kv_of_so_many_no_longer_fits(problem, four, known):
+    found = candidate(four, problem, known)
     largest = found.prediction.batch
-    held = blocks(topology, problem.model, problem.cluster, BLOCK_TOKENS) // math.ceil(1000 / BLOCK_TOKENS)
+    held = blocks(four, problem.model, problem.cluster, BLOCK_TOKENS) // math.ceil(1000 / BLOCK_TOKENS)
     assert largest <= held < 2 * largest
 
 
-def test_the_slis_of_a_prediction_belong_together(problem: Problem, known: dict[str, Profile]) -> None:
-    found = of_batch(problem, uniform(problem.cluster, "A100", 4, 1, 80, "bf16"), 32, known).prediction
+def test_the_slis_of_a_prediction_belong_together(problem, four, known):
+    found = of_batch(problem, four, 32, known).prediction
     assert found.gpu_util == pytest.approx(0.5 * 200 / found.throughput_tok_s)
     assert found.usd_per_hour == pytest.approx(4 * 2.2)
     for stat in ("mean", "p99"):
@@ -64,24 +58,19 @@ def test_the_slis_of_a_prediction_belong_together(problem: Problem, known: dict[
     assert found.ttft_s["p50"] <= found.ttft_s["p90"] < found.ttft_s["p99"] < found.ttft_s["p99.9"]
 
 
-def test_latencies_have_no_end_where_the_batch_is_too_small_for_the_rate(
-    problem: Problem, known: dict[str, Profile]
-) -> None:
-    topology = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    assert math.isinf(of_batch(problem, topology, 1, known).prediction.ttft_s["mean"])
-    enough = of_batch(problem, topology, 8, known).prediction
+def test_latencies_have_no_end_where_the_batch_is_too_small_for_the_rate(problem, four, known):
+    assert math.isinf(of_batch(problem, four, 1, known).prediction.ttft_s["mean"])
+    enough = of_batch(problem, four, 8, known).prediction
     assert math.isfinite(enough.tpot_s["mean"])
     busier = replace(problem, workload=replace(problem.workload, rate_rps=50.0))
-    flooded = candidate(topology, busier, known)
-    assert flooded is not None
+    flooded = candidate(four, busier, known)
     assert math.isinf(flooded.prediction.tpot_s["mean"])
 
 
-def test_a_layer_in_another_format_counts_as_that(problem: Problem, known: dict[str, Profile]) -> None:
-    plain = uniform(problem.cluster, "A100", 4, 1, 80, "bf16")
-    (stage,) = plain.stages
+def test_a_layer_in_another_format_counts_as_that(problem, four, known):
+    (stage,) = four.stages
     quantised = replace(stage, overrides=((LayerRange(0, 40), Precision.named("int4", "A100")),))
-    whole = of_batch(problem, plain, 8, known).prediction
+    whole = of_batch(problem, four, 8, known).prediction
     half = of_batch(problem, Topology((quantised,)), 8, known).prediction
     fully = of_batch(problem, uniform(problem.cluster, "A100", 4, 1, 80, "int4"), 8, known).prediction
     assert half.throughput_tok_s == pytest.approx(

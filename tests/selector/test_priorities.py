@@ -3,15 +3,15 @@
 import itertools
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Objective, Priority
 from selector.priorities import Balance, Trade, balance, objective, sides, weighed
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("pairs", "order"),
     [
         ([], ()),
@@ -22,20 +22,18 @@ from selector.priorities import Balance, Trade, balance, objective, sides, weigh
         ([("latency", "quality"), ("cost", "latency")], ("cost", "latency")),
     ],
 )
-def test_sides_stand_in_the_order_that_was_said(
-    pairs: list[tuple[str, str | None]], order: tuple[str, ...]
-) -> None:
+def test_sides_stand_in_the_order_that_was_said(pairs, order):
     assert sides([Priority(higher, "x", lower) for higher, lower in pairs]) == order
 
 
-def test_tenants_and_quality_are_not_weighed() -> None:
+def test_tenants_and_quality_are_not_weighed():
     assert weighed(Priority("latency", "x", "cost"))
     assert weighed(Priority("latency", "x"))
     assert not weighed(Priority("tenant:acme", "x"))
     assert not weighed(Priority("latency", "x", "quality"))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("pairs", "metric", "exponents"),
     [
         ([("latency", "cost")], "ttft", (2.0, 1.0)),
@@ -46,20 +44,17 @@ def test_tenants_and_quality_are_not_weighed() -> None:
         ([("cost", "throughput")], "throughput_tok", (1.0, 2.0)),
     ],
 )
-def test_every_form_of_a_priority_weighs_against_cost_alike(
-    pairs: list[tuple[str, str | None]], metric: str, exponents: tuple[float, float]
-) -> None:
+def test_every_form_of_a_priority_weighs_against_cost_alike(pairs, metric, exponents):
     found = balance([Priority(higher, "x", lower) for higher, lower in pairs], [])
-    assert found is not None
     assert (found.better.metric, found.exponents) == (metric, exponents)
 
 
-def test_cost_first_and_latency_over_throughput_weigh_nothing_against_cost() -> None:
+def test_cost_first_and_latency_over_throughput_weigh_nothing_against_cost():
     assert balance([Priority("cost", "x")], []) is None
     assert balance([Priority("latency", "x", "throughput")], []) is None
 
 
-def test_latency_is_the_one_that_a_goal_bounds() -> None:
+def test_latency_is_the_one_that_a_goal_bounds():
     bound = Objective("tpot", "<=", "x", stat="p95", value=0.05, unit="s")
     assert objective("latency", []) == Objective("ttft", "minimize", "priority", stat="mean", unit="s")
     assert objective("latency", [bound]) == Objective("tpot", "minimize", "priority", stat="p95", unit="s")
@@ -71,9 +66,7 @@ def test_latency_is_the_one_that_a_goal_bounds() -> None:
     weights=st.sampled_from([(2.0, 1.0), (1.0, 2.0), (1.0, 1.0)]),
     missing=st.integers(0, 10),
 )
-def test_a_trade_is_within_a_thousandth_of_the_best(
-    drops: list[float], weights: tuple[float, float], missing: int
-) -> None:
+def test_a_trade_is_within_a_thousandth_of_the_best(drops, weights, missing):
     readings = [100 / factor for factor in itertools.accumulate(drops, lambda a, b: a * b)]
     costs = [float(n + 1) for n in range(len(drops))]
     asked = []

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from intent.models import Goal, Objective, Priority
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Prediction, Problem, Workload
+from selector.models import Candidate, Problem, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking
+from tests.rows import rows
+from tests.selector.goals import predicted
 
 CAP = Objective("ttft", "<=", "x", stat="mean", value=1.0, unit="s")
 WISH = Objective("tpot", "<=", "x", stat="mean", value=0.01, unit="s", soft=True)
@@ -17,59 +19,26 @@ CHEAP = Objective("cost", "minimize", "x")
 
 
 @pytest.fixture
-def one(laptop: Cluster) -> Topology:
+def one(laptop) -> Topology:
     return parse_topology("CPU[0]", laptop, 8, "fp32")
 
 
 @pytest.fixture
-def two(laptop: Cluster) -> Topology:
+def two(laptop) -> Topology:
     return parse_topology("CPU[0,1]", laptop, 8, "fp32")
 
 
 @pytest.fixture
-def other(laptop: Cluster) -> Topology:
+def other(laptop) -> Topology:
     return parse_topology("CPU[2]", laptop, 8, "fp32")
 
 
-def alike(value: float) -> dict[str, float]:
-    return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "p99.9"), value)
-
-
-def predicted(topology: Topology, ttft_s: float = 0.5, tpot_s: float = 0.01, usd: float = 1.0) -> Candidate:
-    return Candidate(
-        topology,
-        Prediction(
-            alike(ttft_s),
-            alike(tpot_s),
-            alike(1.0),
-            1e6,
-            0.1,
-            usd,
-            8,
-            0.0,
-            0.1,
-            "measured",
-            len(topology.devices),
-        ),
-        "",
-    )
-
-
-def ranking(
-    cluster: Cluster,
-    model: ModelSpec,
-    goals: Sequence[Goal],
-    now: Topology | None,
-    candidates: list[Candidate],
-) -> Ranking:
-    workload = Workload(1, 10, 10, 1)
-    problem = Problem(cluster, model, workload, now)
+def ranking(laptop, counting, goals: Sequence[Goal], now, candidates: list[Candidate]) -> Ranking:
+    problem = Problem(laptop, counting, Workload(1, 10, 10, 1), now)
     return Ranking(sort_goals(goals, problem), problem, candidates)
 
 
-def settle(
-    laptop: Cluster, counting: ModelSpec, goals: Sequence[Goal], best: Candidate, worse: Candidate
-) -> str:
+def settle(laptop, counting, goals: Sequence[Goal], best: Candidate, worse: Candidate) -> str:
     """Check the order, whichever way round the candidates come, and give the reason."""
     for candidates in ([best, worse], [worse, best]):
         order = ranking(laptop, counting, goals, None, candidates)
@@ -77,49 +46,37 @@ def settle(
     return order.why_loses(worse, best)
 
 
-def test_a_missed_goal_comes_before_everything(
-    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_a_missed_goal_comes_before_everything(laptop, counting, one, two):
     why = settle(laptop, counting, [CAP, WISH, CHEAP], predicted(two, 0.9, 9.0, 9.0), predicted(one, 1.1))
     assert why == "misses mean TTFT <= 1 s: 1.1 s predicted"
 
 
-def test_a_missed_soft_goal_comes_before_objectives(
-    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_a_missed_soft_goal_comes_before_objectives(laptop, counting, one, two):
     why = settle(laptop, counting, [CAP, WISH, CHEAP], predicted(two, usd=9.0), predicted(one, tpot_s=0.02))
     assert why == "misses mean TPOT <= 10 ms: 20 ms predicted"
 
 
-def test_objectives_come_before_devices(
-    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_objectives_come_before_devices(priced, counting, one, two):
     why = settle(priced, counting, [CAP, CHEAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
     assert why == "is worse for minimize cost: 2 USD/h against 1.5 USD/h"
 
 
-def test_devices_come_before_ttft(laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology) -> None:
+def test_devices_come_before_ttft(laptop, counting, one, two):
     why = settle(laptop, counting, [CAP], predicted(one, 0.9), predicted(two, 0.1))
     assert why == "needs 2 devices where 1 holds every goal"
 
 
-def test_the_lowest_cost_comes_before_fewer_devices(
-    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_the_lowest_cost_comes_before_fewer_devices(priced, counting, one, two):
     why = settle(priced, counting, [CAP], predicted(two, usd=1.5), predicted(one, usd=2.0))
     assert why == "costs 2 USD/h where 1.5 USD/h hold every goal"
 
 
-def test_devices_stand_for_cost_where_some_have_no_price(
-    laptop: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_devices_stand_for_cost_where_some_have_no_price(laptop, counting, one, two):
     why = settle(laptop, counting, [CAP, CHEAP], predicted(one, usd=2.0), predicted(two, usd=1.5))
     assert why == "is worse for minimize GPUs: 2 against 1"
 
 
-def test_what_a_priority_puts_first_counts_double_against_cost(
-    priced: Cluster, counting: ModelSpec, one: Topology, two: Topology
-) -> None:
+def test_what_a_priority_puts_first_counts_double_against_cost(priced, counting, one, two):
     first, last = Priority("latency", "x"), Priority("cost", "x", "latency")
     fast, cheap = predicted(two, 0.4, usd=4.0), predicted(one, 0.9, usd=2.0)
     why = settle(priced, counting, [CAP, first], fast, cheap)
@@ -127,25 +84,19 @@ def test_what_a_priority_puts_first_counts_double_against_cost(
     settle(priced, counting, [CAP, last], cheap, fast)
 
 
-def test_the_fewest_bytes_to_move_decide_between_equals(
-    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology
-) -> None:
+def test_the_fewest_bytes_to_move_decide_between_equals(laptop, counting, one, other):
     two_stages = parse_topology("CPU[2]:0-4 > CPU[3]:4-8", laptop, 8, "fp32")
     order = ranking(laptop, counting, [CAP], two_stages, [predicted(one), predicted(other)])
     assert order.best_first == [predicted(other), predicted(one)]
 
 
-def test_ttft_decides_between_equals(
-    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology
-) -> None:
+def test_ttft_decides_between_equals(laptop, counting, one, other):
     why = settle(laptop, counting, [CAP], predicted(other, 0.2), predicted(one, 0.3))
     assert why == "has a P95 TTFT of 300 ms where the same cost gives 200 ms"
 
 
-@pytest.mark.parametrize(("gain", "stays"), [(0.95, True), (0.89, False)])
-def test_today_stays_unless_the_gain_is_beyond_the_error_band(
-    laptop: Cluster, counting: ModelSpec, one: Topology, other: Topology, gain: float, stays: bool
-) -> None:
+@rows(("gain", "stays"), [(0.95, True), (0.89, False)])
+def test_today_stays_unless_the_gain_is_beyond_the_error_band(laptop, counting, one, other, gain, stays):
     today, faster = predicted(one, 0.5), predicted(other, 0.5 * gain)
     order = ranking(laptop, counting, [CAP], one, [faster, today])
     assert (order.best_first[0] is today) is stays

@@ -3,21 +3,22 @@
 import pytest
 
 from intent.models import Goal, Objective, Relative
-from runtime.models import Cluster, uniform
+from runtime.models import uniform
 from selector.models import Candidate, Prediction, Workload
 from selector.relatives import absolute
+from tests.rows import rows
 
 WORKLOAD = Workload(2.0, 100, 100, 8)
 
 
 @pytest.fixture
-def today(laptop: Cluster) -> Candidate:
+def today(laptop) -> Candidate:
     latency = {"mean": 1.0, "p99": 3.0}
     prediction = Prediction(latency, latency, latency, 400.0, 0.5, 4.0, 8, 0.0, 0.1, "measured", 1)
     return Candidate(uniform(laptop, "CPU", 1, 1, 8, "fp32"), prediction, "")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "value", "unit"),
     [
         (Relative("cost", "<=", "a fifth cheaper", factor=0.8), 3.2, "USD/h"),
@@ -26,16 +27,14 @@ def today(laptop: Cluster) -> Candidate:
         (Relative("throughput_tok", ">=", "double", factor=2.0), 800.0, "tokens/s"),
     ],
 )
-def test_a_relative_goal_is_a_bound_on_todays_prediction(
-    today: Candidate, goal: Relative, value: float, unit: str
-) -> None:
+def test_a_relative_goal_is_a_bound_on_todays_prediction(today, goal, value, unit):
     (found,) = absolute([goal], today, WORKLOAD)
     assert isinstance(found, Objective)
     assert (found.metric, found.op, found.stat, found.unit) == (goal.metric, goal.op, goal.stat, unit)
     assert found.value == pytest.approx(value)
 
 
-def test_without_today_or_without_a_prediction_it_stays_as_it_is(today: Candidate) -> None:
+def test_without_today_or_without_a_prediction_it_stays_as_it_is(today):
     goals: list[Goal] = [
         Relative("cost", "<=", "cheaper", factor=0.8),
         Relative("availability", ">=", "more", factor=1.1),

@@ -4,6 +4,7 @@ import pytest
 
 from runtime.errors import UnsupportedModelError
 from selector.shapes import available, shape
+from tests.rows import rows
 
 BILLIONS = {
     "llama-2-7b": 6.74, "llama-2-13b": 13.0, "llama-2-70b": 69.0, "llama-3-8b": 8.03, "llama-3-70b": 70.6, "llama-3.1-8b": 8.03,
@@ -13,7 +14,7 @@ BILLIONS = {
 """Parameters as their model cards give them."""
 
 
-@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
+@rows(("name", "billions"), BILLIONS.items())
 def test_a_known_shape_has_the_parameters_of_its_model(name, billions):
     assert shape(name).parameters / 1e9 == pytest.approx(billions, rel=0.01)
 

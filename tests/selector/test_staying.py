@@ -1,12 +1,8 @@
 """What runs stays where it holds what was asked; what could be saved is offered."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from intent.models import (
-    Goal,
     Objective,
     Placement,
     PrecisionRule,
@@ -14,17 +10,16 @@ from intent.models import (
     ReconfigRule,
     TenantException,
 )
-from runtime.models import Cluster, ModelSpec, uniform
+from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import explain, moves
-from selector.models import Infeasible, Plan, Problem, Profile, Ticket, Workload
+from selector.models import Problem, Workload
 from selector.search import select
+from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
 
-Choose = Callable[..., Plan | Infeasible]
 
-
-def test_what_holds_stays_and_what_could_be_saved_is_offered(choose: Choose, small: Problem) -> None:
+def test_what_holds_stays_and_what_could_be_saved_is_offered(choose, small):
     plan = plan_of(choose(small, ttft(2.0)))
     assert plan.target == plan.now == small.now
     assert plan.offers == (
@@ -32,11 +27,10 @@ def test_what_holds_stays_and_what_could_be_saved_is_offered(choose: Choose, sma
     )
     assert "CPU PP2@fp32 stays: it holds what was asked, nothing has to move" in plan.reasons
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
-    assert plan.runner_up is not None
     assert plan.runner_up.reason == "would cost less, but what runs holds what was asked"
 
 
-def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Problem) -> None:
+def test_what_already_is_best_stays_and_nothing_moves(choose, small):
     one = uniform(small.cluster, "CPU", 1, 1, 8, "fp32")
     plan = plan_of(choose(replace(small, now=one), ttft(2.0)))
     assert plan.target == plan.now
@@ -44,7 +38,7 @@ def test_what_already_is_best_stays_and_nothing_moves(choose: Choose, small: Pro
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
 
 
-def test_nothing_is_offered_where_nothing_could_be_saved(choose: Choose, small: Problem) -> None:
+def test_nothing_is_offered_where_nothing_could_be_saved(choose, small):
     two = Objective("gpu_count", ">=", "two", value=2, unit="gpus")
     plans = [
         plan_of(choose(replace(small, now=uniform(small.cluster, "CPU", tp, pp, 8, "fp32")), ttft(2.0), two))
@@ -54,14 +48,12 @@ def test_nothing_is_offered_where_nothing_could_be_saved(choose: Choose, small: 
     assert [plan.offers for plan in plans] == [(), ()]
 
 
-def test_today_stays_where_it_is_even_on_other_devices(choose: Choose, small: Problem) -> None:
+def test_today_stays_where_it_is_even_on_other_devices(choose, small):
     third = parse_topology("CPU[3]", small.cluster, 8, "fp32")
     assert plan_of(choose(replace(small, now=third), ttft(2.0))).target == third
 
 
-def test_a_gain_within_the_error_band_is_not_worth_a_switch(
-    laptop: Cluster, counting: ModelSpec, streams: Workload, known: dict[str, Profile], ticket: Ticket
-) -> None:
+def test_a_gain_within_the_error_band_is_not_worth_a_switch(laptop, counting, streams, known, ticket):
     tp2 = uniform(laptop, "CPU", 2, 1, 8, "fp32")
     problem = Problem(laptop, counting, streams, tp2)
     fewest = Objective("gpu_count", "minimize", "few", unit="gpus")
@@ -76,9 +68,7 @@ def test_a_gain_within_the_error_band_is_not_worth_a_switch(
     assert answer.target.shape == other.target.shape, "without doubt, today's topology does not matter"
 
 
-def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(
-    choose: Choose, large: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(choose, large, monkeypatch):
     running = replace(
         large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8)
     )
@@ -94,7 +84,7 @@ def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(
         assert any("h to pay for itself" in reason for reason in slow.reasons)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "words"),
     [
         (
@@ -111,9 +101,7 @@ def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(
         (replace(ttft(1.0), model="another"), "is for another"),
     ],
 )
-def test_what_cannot_be_evaluated_is_left_out_by_name_and_alone_plans_nothing(
-    choose: Choose, small: Problem, goal: Goal, words: str
-) -> None:
+def test_what_cannot_be_evaluated_is_left_out_by_name_and_alone_plans_nothing(choose, small, goal, words):
     flooded = replace(small, workload=replace(small.workload, rate_rps=1e6))
     for problem in (small, flooded):
         plan = plan_of(choose(problem, goal))
@@ -125,9 +113,7 @@ def test_what_cannot_be_evaluated_is_left_out_by_name_and_alone_plans_nothing(
     assert refused.left_out == plan.left_out or isinstance(goal, TenantException)
 
 
-def test_where_a_switch_is_forbidden_what_runs_stays_or_misses_the_goals(
-    choose: Choose, large: Problem
-) -> None:
+def test_where_a_switch_is_forbidden_what_runs_stays_or_misses_the_goals(choose, large):
     now = replace(large, now=uniform(large.cluster, "A100", 4, 1, 80, "bf16"))
     ban = ReconfigRule("forbid", "change freeze")
     assert plan_of(choose(now, ttft(2.0), CHEAPEST, ban)).target == now.now
@@ -137,7 +123,7 @@ def test_where_a_switch_is_forbidden_what_runs_stays_or_misses_the_goals(
     )
 
 
-def test_what_runs_off_the_preferred_devices_moves_there(choose: Choose, large: Problem) -> None:
+def test_what_runs_off_the_preferred_devices_moves_there(choose, large):
     rather = Placement("prefer", "gpu_type:L40S", "rather L40S")
     quiet = replace(
         large, workload=Workload(0.05, 100, 50, 2), now=uniform(large.cluster, "A100", 4, 1, 80, "bf16")
@@ -145,7 +131,7 @@ def test_what_runs_off_the_preferred_devices_moves_there(choose: Choose, large: 
     assert {stage.kind for stage in plan_of(choose(quiet, rather)).target.stages} == {"L40S"}
 
 
-def test_what_serves_on_a_frozen_device_stays(choose: Choose, large: Problem) -> None:
+def test_what_serves_on_a_frozen_device_stays(choose, large):
     now = uniform(large.cluster, "A100", 4, 1, 80, "bf16")
     frozen = Placement("freeze", "gpu:gpu-1", "do not touch gpu-1")
     plan = plan_of(choose(replace(large, now=now), ttft(2.0), frozen))
@@ -166,9 +152,7 @@ def test_what_serves_on_a_frozen_device_stays(choose: Choose, large: Problem) ->
     assert 5 not in idle.target.devices
 
 
-def test_a_service_that_falls_behind_is_not_moved_unasked_and_that_is_said(
-    choose: Choose, large: Problem
-) -> None:
+def test_a_service_that_falls_behind_is_not_moved_unasked_and_that_is_said(choose, large):
     behind = replace(large, now=uniform(large.cluster, "L40S", 4, 1, 80, "bf16"))
     plan = plan_of(choose(behind, PrecisionRule("forbid", "int4", "don't use int4")))
     assert plan.target == plan.now

@@ -1,9 +1,8 @@
 import math
 
-import pytest
-
-from intent.models import UNITS, Config, FromNowWindow, Objective, ReconfigRule, Relative, TenantException
-from validator.bounds import FLOORS_S, check
+from intent.models import Config, FromNowWindow, Objective, ReconfigRule, Relative, TenantException
+from tests.rows import rows
+from validator.bounds import check
 from validator.words import Words
 
 FIRST = Config("tp", "==", 1, "y")
@@ -13,7 +12,7 @@ def bound(metric, value, unit, op="<=", **said):
     return Objective(metric, op, "x", value=value, unit=unit, **said)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "code", "slot"),
     [
         (bound("gpu_util", 1.05, "ratio", ">="), "over_100_percent", "value"),
@@ -49,13 +48,13 @@ def bound(metric, value, unit, op="<=", **said):
         (ReconfigRule("limit", "x", math.nan, "1/h"), "non_finite", "value"),
     ],
 )
-@pytest.mark.parametrize("language", ["en", "zh"])
+@rows("language", ["en", "zh"])
 def test_an_impossible_value_is_found_at_its_place(goal, code, slot, language):
     (finding,) = check([FIRST, goal], Words(language))
     assert (finding.code, finding.pointer, finding.evidence) == (code, f"/goals/1/{slot}", "x")
 
 
-@pytest.mark.parametrize(
+@rows(
     "goal",
     [
         bound("gpu_util", 1.0, "ratio", ">="),
@@ -84,7 +83,3 @@ def test_a_possible_value_passes(goal, en):
 def test_the_message_says_what_would_do(en):
     (finding,) = check([bound("ttft", 0.0005, "s")], en)
     assert finding.suggestion == "at least 1 ms"
-
-
-def test_floors_stand_for_times_only():
-    assert all(UNITS[metric] == ("s",) for metric in FLOORS_S)

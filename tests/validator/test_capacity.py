@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from intent.models import Objective, Placement, PrecisionRule
 from runtime.models import Gpu
+from tests.rows import rows
 from validator.capacity import cheapest_usd_h, check
 
 
@@ -25,7 +26,7 @@ def cost(value, unit="USD/h", **said):
 BF16 = PrecisionRule("require", "bf16", "use bf16")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goals", "code", "suggestion"),
     [
         ([tpot(0.008)], "faster_than_memory", "at least 8.7 ms"),  # 70.5 GB of weights at 4 x 2.04 TB/s
@@ -46,7 +47,7 @@ def test_what_no_topology_could_do_is_found(goals, code, suggestion, big, en):
     assert (finding.code, finding.pointer, finding.suggestion) == (code, "/goals/0/value", suggestion)
 
 
-@pytest.mark.parametrize(
+@rows(
     "goals",
     [
         [tpot(0.009)],
@@ -72,7 +73,6 @@ def test_only_the_experts_that_a_token_uses_bound_what_is_possible(big, en):
     eight = replace(dense, intermediate_size=dense.intermediate_size // 2, num_experts=8, experts_per_token=2)
     sparse = replace(big, models={dense.name: eight})
     asked = [tpot(0.008)], [bound("throughput_tok", ">=", 1e6, "tokens/s")]
-
     assert [list(check(goals, sparse, en)) for goals in asked] == [
         list(check(goals, big, en)) for goals in asked
     ]

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Objective, ReconfigRule, RecurringWindow, Relative, TenantException
+from tests.rows import rows
 from validator.conflicts import check
 
 
@@ -105,13 +105,13 @@ def codes(site, en, *goals):
     return [finding.code for finding in check(goals, site, en)]
 
 
-@pytest.mark.parametrize(("a", "b", "code"), CLASHES)
+@rows(("a", "b", "code"), CLASHES)
 def test_two_goals_that_cannot_both_hold_are_found_either_way_round(a, b, code, site, en):
     assert codes(site, en, a, b) == [code]
     assert codes(site, en, b, a) == [code]
 
 
-@pytest.mark.parametrize(("a", "b"), COMPATIBLE)
+@rows(("a", "b"), COMPATIBLE)
 def test_two_goals_that_can_both_hold_pass(a, b, site, en):
     assert codes(site, en, a, b) == codes(site, en, b, a) == []
 

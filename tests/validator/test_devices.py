@@ -1,10 +1,9 @@
 import itertools
 from dataclasses import replace
 
-import pytest
-
 from intent.models import Config, Objective
 from runtime.capabilities import Limits
+from tests.rows import rows
 from validator.devices import asked_for, check
 from validator.words import Words
 
@@ -21,7 +20,7 @@ def found(site, en, *goals):
     return [(finding.code, finding.pointer) for finding in check(dict(enumerate(goals)), site, en)]
 
 
-@pytest.mark.parametrize("goals", list(itertools.permutations([TP, PP, REPLICAS])))
+@rows("goals", list(itertools.permutations([TP, PP, REPLICAS])))
 def test_settings_of_one_time_multiply_in_any_order(goals, site):
     assert asked(site, *goals) == [(2, 16)]
 
@@ -57,7 +56,7 @@ def test_hundreds_of_wishes_for_one_time_are_one(site):
     assert asked(site, *[TP, PP, REPLICAS] * 500) == [(1499, 16)]
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
+@rows("language", ["en", "zh"])
 def test_more_devices_than_there_are_is_found_at_the_last(site, language):
     (finding,) = check({3: replace(TP, value=4), 7: PP}, site, Words(language))
     assert (finding.code, finding.pointer) == ("too_few_devices", "/goals/7/value")
@@ -70,9 +69,7 @@ def test_a_count_above_the_inventory_is_found(site, en):
     assert found(site, en, replace(COUNT, value=4.0)) == []
 
 
-@pytest.mark.parametrize(
-    "goals", [(replace(TP, value=4),), (TP, replace(PP, value=2)), (replace(COUNT, value=4.0),)]
-)
+@rows("goals", [(replace(TP, value=4),), (TP, replace(PP, value=2)), (replace(COUNT, value=4.0),)])
 def test_more_devices_than_the_deployment_allows_is_found(goals, site, en):
     (finding,) = check(dict(enumerate(goals)), replace(site, limits=Limits(max_gpus=3)), en)
     assert (finding.code, finding.pointer) == ("over_device_limit", f"/goals/{len(goals) - 1}/value")

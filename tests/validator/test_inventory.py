@@ -1,9 +1,8 @@
 from dataclasses import replace
 
-import pytest
-
 from intent.models import Config, Objective, Placement
 from runtime.models import Cluster, Gpu, Link, Node
+from tests.rows import rows
 from validator.inventory import check
 from validator.words import Words
 
@@ -22,7 +21,7 @@ def found(site, en, *goals):
     return [(finding.code, finding.pointer) for finding in check(goals, site, en)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "code"),
     [
         (Config("tp", "==", 16, "x"), "too_few_for_tp"),
@@ -33,14 +32,14 @@ def found(site, en, *goals):
         (Config("replicas", "==", 5, "x"), "too_few_for_replicas"),
     ],
 )
-@pytest.mark.parametrize("language", ["en", "zh"])
+@rows("language", ["en", "zh"])
 def test_a_setting_that_cannot_be_is_found(goal, code, language, site):
     (finding,) = check([goal], site, Words(language))
     assert (finding.code, finding.pointer) == (code, "/goals/0/value")
     assert finding.suggestion
 
 
-@pytest.mark.parametrize(
+@rows(
     "goal",
     [
         Config("tp", "==", 4, "x"),

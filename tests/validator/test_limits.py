@@ -1,9 +1,8 @@
 from dataclasses import replace
 
-import pytest
-
 from intent.models import Config, Objective, PrecisionRule
 from runtime.capabilities import Limits
+from tests.rows import rows
 from validator.limits import check
 
 
@@ -19,7 +18,7 @@ def found(goals, limits, site, en):
     return list(check(goals, replace(site, limits=limits), en))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goals", "limits", "words", "suggestion"),
     [
         ([Config("tp", "==", 4, "x")], Limits(allowed_tp=(1, 2)), "allowed are 1, 2", "TP can be 1, 2"),
@@ -43,7 +42,7 @@ def test_a_wish_over_a_limit_is_found(goals, limits, words, suggestion, site, en
     assert finding.suggestion == suggestion
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "limits"),
     [
         (Config("tp", "==", 4, "x"), Limits()),

@@ -1,9 +1,8 @@
 from dataclasses import replace
 
-import pytest
-
 from intent.models import Config, Objective, Placement, PrecisionRule
 from runtime.capabilities import Limits
+from tests.rows import rows
 from validator.memory import check
 
 
@@ -19,7 +18,7 @@ def found(site, en, *goals):
     return [(finding.code, finding.pointer) for finding in check(goals, site, en)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goals", "place"),
     [
         ([gpus(1.0)], "/goals/0/value"),
@@ -37,7 +36,7 @@ def test_too_little_for_the_weights_is_found_in_any_order(goals, place, big, en)
     assert len(found(big, en, *reversed(goals))) == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     "goals",
     [
         [gpus(2.0)],

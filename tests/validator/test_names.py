@@ -1,8 +1,7 @@
 from dataclasses import replace
 
-import pytest
-
 from intent.models import Config, Objective, Placement, Priority
+from tests.rows import rows
 from validator.names import findings, question, unknown
 
 
@@ -10,7 +9,7 @@ def ttft(**said):
     return Objective("ttft", "<=", "x", "p99", 2.0, "s", **said)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "code", "slot", "known"),
     [
         (ttft(tenant="payd"), "unknown_tenant", "tenant", "paid, acme"),
@@ -33,7 +32,7 @@ def test_an_unknown_name_is_found_with_the_known_ones(goal, code, slot, known, b
     assert missing[0].known[0] in finding.suggestion
 
 
-@pytest.mark.parametrize(
+@rows(
     "goal",
     [
         ttft(tenant="acme", model="llama-3-70b", window="overnight"),

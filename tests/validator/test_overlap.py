@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
+from tests.rows import rows
 from tests.validator.goals import clocks, recurring
 from validator.overlap import defined, overlap
 
@@ -27,7 +28,7 @@ def dated(date, start="00:00", end="24:00", tz="UTC"):
     return DatedWindow(date, start, end, tz)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b"),
     [
         ("always", "anything"),
@@ -57,7 +58,7 @@ def test_windows_that_share_a_moment_overlap_either_way_round(a, b):
     assert overlap(b, a, NAMED, NOW)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b"),
     [
         ("overnight", "peak"),

@@ -1,8 +1,7 @@
 from itertools import permutations
 
-import pytest
-
 from intent.models import Objective, Placement
+from tests.rows import rows
 from validator.placements import check, open_to
 
 
@@ -15,7 +14,7 @@ def codes(big, en, *rules):
     return [finding.code for finding in check(rules, big, en)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("selector", "indices"),
     [
         ("gpu_type:A100", {0, 1, 2, 3}),
@@ -32,7 +31,7 @@ def test_a_selector_names_devices_of_the_inventory(selector, indices, big):
     assert big.cluster.named(selector) == indices
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b", "code"),
     [
         (rule("require gpu_type:A100"), rule("forbid gpu_type:A100"), "no_common_place"),
@@ -52,7 +51,7 @@ def test_two_places_that_exclude_each_other_are_found_either_way_round(a, b, cod
     assert codes(big, en, a, b) == codes(big, en, b, a) == [code]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b"),
     [
         (rule("require gpu_type:A100", workload="batch"), rule("require gpu_type:L40S", workload="rest")),

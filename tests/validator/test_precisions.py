@@ -1,11 +1,10 @@
 from dataclasses import replace
 from itertools import permutations
 
-import pytest
-
 from intent.models import Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE
+from tests.rows import rows
 from validator.precisions import check, left_by, left_for
 
 
@@ -18,7 +17,7 @@ def codes(site, en, *rules):
     return [finding.code for finding in check(rules, site, en)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "left"),
     [
         ("require bf16", {"bf16"}),
@@ -34,7 +33,7 @@ def test_a_rule_leaves_the_formats_it_says(words, left):
     assert left_by(rule(words)) == left
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b"),
     [
         (rule("require int4"), rule("forbid int4")),
@@ -53,7 +52,7 @@ def test_two_rules_that_exclude_each_other_are_found_either_way_round(a, b, site
     assert codes(site, en, a, b) == codes(site, en, b, a) == ["precisions_exclude"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("a", "b"),
     [
         (rule("require bf16"), rule("forbid int4")),

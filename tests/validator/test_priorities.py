@@ -1,10 +1,10 @@
 from itertools import permutations, product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Priority
+from tests.rows import rows
 from validator.priorities import check
 
 
@@ -17,7 +17,7 @@ def codes(site, en, goals):
     return [finding.code for finding in check(goals, site, en)]
 
 
-@pytest.mark.parametrize(
+@rows(
     "goals",
     [
         ["latency > cost", "cost > latency"],
@@ -36,7 +36,7 @@ def test_a_circle_is_found_in_any_order_and_names_its_members(goals, site, en):
         assert all(f'"{goal}"' in finding.message for goal in goals)
 
 
-@pytest.mark.parametrize(
+@rows(
     "goals",
     [
         ["latency > cost", "latency > quality"],

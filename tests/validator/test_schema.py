@@ -24,6 +24,7 @@ from intent.models import (
 )
 from intent.schema import json_schema, written
 from intent.translate import translate
+from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals
 from validator.schema import check, domain_schema, errors
 from validator.words import Words
@@ -53,7 +54,7 @@ def test_the_document_has_the_keys_of_the_schema():
     assert set(domain_schema()["properties"]) == set(domain_schema()["required"]) == set(to_document(INTENT))
 
 
-@pytest.mark.parametrize(("metric", "unit"), list(product(UNITS, sorted({*chain(*UNITS.values())}))))
+@rows(("metric", "unit"), list(product(UNITS, sorted({*chain(*UNITS.values())}))))
 def test_a_metric_has_its_units_and_no_other(metric, unit):
     ok = unit in UNITS[metric]
     assert (violations(Objective(metric, "<=", "x", value=0.5, unit=unit)) == []) is ok
@@ -61,12 +62,12 @@ def test_a_metric_has_its_units_and_no_other(metric, unit):
     assert (violations(TenantException("acme", metric, "x", limit=0.5, unit=unit)) == []) is ok
 
 
-@pytest.mark.parametrize("text", ["keep P99 TTFT < 2s at peak", "run it with tp=2", "hello", ""])
+@rows("text", ["keep P99 TTFT < 2s at peak", "run it with tp=2", "hello", ""])
 def test_what_the_translator_gives_has_the_form(text):
     assert list(check(translate(text, CATALOGUE), Words("en"))) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "pointer"),
     [
         (Objective("ttft", "<=", "x"), "/goals/0/value"),
@@ -101,7 +102,7 @@ def test_a_pointer_escapes_what_json_pointers_escape():
     assert finding.pointer == "/windows/a~1b~0c"
 
 
-@pytest.mark.parametrize(("language", "phrase"), [("en", "is not one of"), ("zh", "不在")])
+@rows(("language", "phrase"), [("en", "is not one of"), ("zh", "不在")])
 def test_what_is_wrong_is_said_in_the_operators_language(language, phrase):
     (finding,) = check(replace(INTENT, goals=(Config("vp", "==", 2, "y"),)), Words(language))
     assert finding.pointer == "/goals/0/key"

@@ -16,6 +16,7 @@ from intent.models import (
 )
 from intent.translate import translate
 from runtime.capabilities import Limits
+from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals, goal_sets
 from validator.schema import check
 from validator.validate import validate
@@ -35,7 +36,7 @@ QUESTION = Question("Which latency?", ("TTFT", "TPOT"), "TTFT")
 ORDER = Finding("injection_suspected", "/text", "an order", "skip the approval")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goals", "outcome", "code"),
     [
         ([TTFT], Outcome.OK, None),

@@ -1,6 +1,5 @@
-import pytest
-
 from intent.models import Config, DatedWindow, FromNowWindow, RecurringWindow
+from tests.rows import rows
 from validator.windows import check
 from validator.words import Words
 
@@ -9,7 +8,7 @@ def weekly(tz):
     return RecurringWindow(("mon",), "09:00", "17:00", tz)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("window", "code", "slot"),
     [
         (weekly("Berlin/Europe"), "unknown_zone", "window/tz"),
@@ -20,7 +19,7 @@ def weekly(tz):
         (DatedWindow("2026-11-20", "09:00", "17:30", "Asia/Shanghai"), "window_over", "window"),
     ],
 )
-@pytest.mark.parametrize("language", ["en", "zh"])
+@rows("language", ["en", "zh"])
 def test_a_window_that_can_never_be_is_found_at_its_place(window, code, slot, language, site):
     (finding,) = check(
         [Config("tp", "==", 1, "y"), Config("tp", "==", 2, "x", window)], site, Words(language)
@@ -28,7 +27,7 @@ def test_a_window_that_can_never_be_is_found_at_its_place(window, code, slot, la
     assert (finding.code, finding.pointer) == (code, f"/goals/1/{slot}")
 
 
-@pytest.mark.parametrize(
+@rows(
     "window",
     [
         "always",

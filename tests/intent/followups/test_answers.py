@@ -1,15 +1,12 @@
-from datetime import UTC, datetime
-
-import pytest
-
 from intent.followups.answers import answered, number_said, option_said
-from intent.models import NAMED_WINDOWS, Catalogue, Question
+from intent.models import Question
+from tests.intent.followups.shared import CATALOGUE
+from tests.rows import rows
 
-CATALOGUE = Catalogue(models=(), windows=NAMED_WINDOWS, now=datetime(2026, 1, 5, tzinfo=UTC), tz="UTC")
 METRICS = ("keep TTFT under 2 s", "keep TPOT under 2 s", "keep E2E under 2 s")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "number"),
     [
         ("2", 2), ("option 2", 2), ("#1", 1), ("the 2nd one", 2), ("2)", 2), ("first", 1), ("the last one", 3), ("第二个", 2),
@@ -20,7 +17,7 @@ def test_a_number_is_one_alone_or_an_ordinal(text, number):
     assert number_said(text, 3) == number
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "options", "place"),
     [
         ("TTFT", METRICS, 0),
@@ -50,12 +47,12 @@ SHORT = Question(
 )
 
 
-@pytest.mark.parametrize("text", ["yes", "Yes!", "ok.", " sure ", "right", "是的", "好的。", "行"])
+@rows("text", ["yes", "Yes!", "ok.", " sure ", "right", "是的", "好的。", "行"])
 def test_yes_is_the_default(text):
     assert answered(text, SHORT, CATALOGUE) == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "place"),
     [
         ("TTFT", 0),
@@ -78,7 +75,6 @@ def test_an_answer_is_an_option_or_what_sets_its_text_apart(text, place):
 
 def test_options_without_texts_are_their_own_texts():
     plain = Question("Which latency?", METRICS, METRICS[2])
-
     assert answered("yes", plain, CATALOGUE) == 2
     assert answered("TPOT", plain, CATALOGUE) == 1
     assert answered("overnight", plain, CATALOGUE) is None

@@ -1,45 +1,18 @@
 import re
 
-import pytest
-
 from intent.followups.cues import Way, _data, follow_up, say
+from tests.intent.tables import table
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("text", "way", "rest"),
-    [
-        ("make that 1.5 s", Way.CHANGE, "1.5 s"),
-        ("please relax it to 3 s", Way.CHANGE, "3 s"),
-        ("I meant TTFT", Way.CHANGE, "TTFT"),
-        ("use p95", Way.CHANGE, "p95"),
-        ("换成 p95", Way.CHANGE, "p95"),
-        ("改为 1.5 秒", Way.CHANGE, "1.5 秒"),
-        ("change the TTFT goal to 1.5 s", Way.EDIT, "TTFT goal to 1.5 s"),
-        ("make TTFT 1.5 s", Way.EDIT, "TTFT 1.5 s"),
-        ("把首字延迟改成 1.5 秒", Way.EDIT, "首字延迟 1.5 秒"),
-        ("same for free users, 4 s", Way.SAME, "for free users, 4 s"),
-        ("free 用户也一样, 4 秒", Way.SAME, "free 用户 , 4 秒"),
-        ("and the same at night", Way.SAME, "at night"),
-        ("also at night", Way.ALSO, "at night"),
-        ("and for free users too", Way.ALSO, "for free users"),
-        ("另外成本最低", Way.ALSO, "成本最低"),
-        ("drop the cost goal", Way.DROP, "the cost goal"),
-        ("去掉成本限制", Way.DROP, "成本限制"),
-        ("把成本限制去掉吧", Way.DROP, "成本限制"),
-        ("make sure TTFT < 2 s", Way.SAY, "make sure TTFT < 2 s"),
-        ("use 4 GPUs", Way.SAY, "use 4 GPUs"),
-        ("p95", Way.SAY, "p95"),
-        ("", Way.SAY, ""),
-    ],
-)
+@rows(("text", "way", "rest"), [("", "SAY", ""), *table("cues.txt")])
 def test_a_cue_says_what_to_do_and_is_taken_out(text, way, rest):
     found = follow_up(text)
-
-    assert (found.way, found.text) == (way, rest)
+    assert (found.way, found.text) == (Way[way], rest)
     assert not found.replaces
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "instead: TTFT < 1 s",
@@ -51,12 +24,11 @@ def test_a_cue_says_what_to_do_and_is_taken_out(text, way, rest):
 )
 def test_a_word_for_instead_replaces(text):
     found = follow_up(text)
-
     assert found.replaces
     assert found.text == "TTFT < 1 s"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "rest", "old"),
     [
         ("tp 4 instead of 2", "tp 4", "2"),
@@ -66,7 +38,6 @@ def test_a_word_for_instead_replaces(text):
 )
 def test_the_old_value_names_the_goal(text, rest, old):
     found = follow_up(text)
-
     assert (found.text, found.old, found.replaces) == (rest, old, False)
 
 

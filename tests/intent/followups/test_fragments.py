@@ -1,21 +1,11 @@
 from dataclasses import replace
-from datetime import UTC, datetime
-
-import pytest
 
 from intent.followups.fragments import Fragment, put_into
 from intent.followups.subjects import same_wish
-from intent.models import NAMED_WINDOWS, Catalogue, Intent, Objective, TranslatorInfo
+from intent.models import Intent, TranslatorInfo
 from intent.readback import render
-
-CATALOGUE = Catalogue(
-    models=("llama-70b",),
-    windows=NAMED_WINDOWS,
-    now=datetime(2026, 1, 5, tzinfo=UTC),
-    tz="UTC",
-    tenants=("free",),
-)
-TTFT = Objective("ttft", "<=", "words", stat="p99", value=2.0, unit="s", window="peak")
+from tests.intent.followups.shared import CATALOGUE, TTFT
+from tests.rows import rows
 
 
 def phrase(goal):
@@ -26,7 +16,7 @@ def put(text, goal=TTFT, said=phrase, **how):
     return put_into(goal, Fragment.of(text, CATALOGUE), CATALOGUE, said, **how)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "changes"),
     [
         ("1.5 s", {"value": 1.5}),
@@ -45,7 +35,7 @@ def test_a_fragment_changes_the_slots_it_says(text, changes):
     assert same_wish(put(text), replace(TTFT, **changes))
 
 
-@pytest.mark.parametrize(
+@rows(
     "text", ["", "wibble", "80%", "E2E 1.5 s", "throughput 1.5 s", "1.5 s wibble", "1.5 s 3 s", "2 replicas", "by 20%"]
 )  # fmt: skip
 def test_what_does_not_fit_the_goal_is_no_change_of_it(text):
@@ -61,7 +51,6 @@ def test_what_reads_as_more_than_the_slots_said_is_no_change():
 
 def test_numbers_that_a_read_back_rounds_stay_as_they_are():
     third = replace(TTFT, value=1 / 3)
-
     assert put("p95", third) == replace(third, stat="p95")
 
 

@@ -1,14 +1,12 @@
 from dataclasses import replace
 
-import pytest
-
 from intent.followups.subjects import filled, is_called, same_subject, same_wish
-from intent.models import Config, Objective, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
+from intent.models import Config, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
+from tests.intent.followups.shared import TTFT
+from tests.rows import rows
 
-TTFT = Objective("ttft", "<=", "words", stat="p99", value=2.0, unit="s", window="peak")
 
-
-@pytest.mark.parametrize(
+@rows(
     ("one", "other", "same"),
     [
         (TTFT, replace(TTFT, value=1.0, evidence="x", soft=True), True),
@@ -57,7 +55,7 @@ def test_the_words_of_a_wish_do_not_matter():
     assert not same_wish(TTFT, replace(TTFT, value=1.0))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("metric", "name", "called"),
     [("ttft", "ttft", True), ("ttft", "latency", True), ("cost", "latency", False), ("throughput_req", "throughput", True)],
 )  # fmt: skip

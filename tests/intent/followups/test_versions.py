@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from intent.followups.versions import Entry, entries_of, version
 from intent.models import Assumption, Config, Intent, TranslatorInfo
-from tests.intent.followups.diffs import applied
+from tests.intent.followups.shared import applied
 
 
 def goals(count: int) -> tuple[Config, ...]:
@@ -25,7 +25,6 @@ def test_a_diff_applied_to_the_goals_before_gives_those_after(count, data):
     ]
     entries += [Entry(Config("replicas", "==", n, "more")) for n in range(data.draw(st.integers(0, 3)))]
     after = version(before, entries, before, "merge")
-
     assert applied(after.diff, before.goals) == after.intent.goals
     assert len(after.diff) == count - len(kept) + sum(changed) + len(entries) - len(kept)
 
@@ -39,7 +38,6 @@ def test_assumptions_go_where_their_goal_goes():
     )
     first, second = entries_of(before)
     after = version(before, [second], before, "merge").intent
-
     assert first.notes == (("window", "first"),)
     assert after.assumptions == (Assumption("/goals/0/window", "second"),)
 
@@ -47,5 +45,4 @@ def test_assumptions_go_where_their_goal_goes():
 def test_other_words_for_the_same_are_no_change():
     before = intent_of(1)
     same = Entry(Config("tp", "==", 1, "tensor parallel one"), origin=0)
-
     assert version(before, [same], before, "answer").diff == ()

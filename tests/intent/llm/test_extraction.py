@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,6 @@ from benchmarks.misbehaving_llm import (
     KEY,
     NOTHING,
     TEXT,
-    TRANSPORT,
     Endpoint,
     in_turn,
     saying,
@@ -26,22 +26,46 @@ from intent.llm.wire import wire_schema
 from intent.models import LlmSettings, Outcome
 from intent.readback import in_words
 from intent.translate import translate
+from tests.intent.tables import table
+from tests.rows import rows
 
 EXAMPLES = [(request["text"], answer) for request, answer in translate_prompt().examples]
 NEVER_ENDING = ("hangs", "hangs in the body", "drips the body", "drips the headers")
+SECRETS = {
+    "the key in a page": sending(200, f"<html>{'x' * 250} {KEY}</html>"),
+    "the key in a refusal": saying(None, refusal=f"no: {KEY}"),
+    "the key as words left over": saying({**NOTHING, "unplaced": [KEY]}),
+    "the key in an error": sending(500, json.dumps({"error": {"message": "x" * 180 + KEY}})),
+}
+REPLIES = {name: reply for name, (reply, _) in FAULTS.items()} | SECRETS
+ONCE = ("a refusal", "filtered", "empty", "cut off by the limit", "400", "redirects")
+TRIES = dict.fromkeys(ONCE, 1) | dict.fromkeys(("prose", "keys left out", "told words that are not there"), 2)
 
 
 def meanings(goals):
     return [replace(goal, evidence="") for goal in goals]
 
 
-@pytest.mark.slow  # eighty endpoints, half a second each
-@pytest.mark.parametrize("name", FAULTS)
-def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_failure(name, catalogue):
-    reply, expected = FAULTS[name]
-    with Endpoint(reply) as endpoint:
-        intent = translate(TEXT, catalogue, endpoint.settings(0.3 if name in NEVER_ENDING else 20.0))
-    assert KEY not in repr(intent)
+@pytest.fixture(scope="module")
+def outcomes(catalogue):
+    """What each fault of an endpoint comes to, and how often the endpoint was asked; several endpoints at a time."""
+
+    def outcome(name):
+        with Endpoint(REPLIES[name]) as endpoint:
+            intent = translate(TEXT, catalogue, endpoint.settings(0.3 if name in NEVER_ENDING else 20.0))
+            return intent, len(endpoint.requests)
+
+    with ThreadPoolExecutor(8) as pool:
+        return dict(zip(REPLIES, pool.map(outcome, REPLIES), strict=True))
+
+
+@pytest.mark.slow
+@rows(("name", "expected"), [(name, expected) for name, (_, expected) in FAULTS.items()])
+def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_failure(
+    name, expected, outcomes, catalogue
+):
+    intent, _ = outcomes[name]
+    assert KEY[:12] not in repr(intent)
     if isinstance(expected, Failure):
         assert intent.translator.name == "rules"
         assert (intent.translator.reason or "").startswith(f"{expected}: ")
@@ -55,6 +79,20 @@ def test_whatever_an_endpoint_does_ends_in_a_right_answer_a_question_or_a_named_
 
 
 @pytest.mark.slow
+@rows("name", SECRETS)
+def test_an_endpoint_that_says_the_key_is_not_quoted(name, outcomes):
+    translator = outcomes[name][0].translator
+    assert translator.name == "rules"
+    assert KEY[:12] not in (translator.reason or "")
+
+
+@pytest.mark.slow
+@rows(("name", "tries"), TRIES.items())
+def test_what_a_second_try_cannot_help_is_tried_once_and_nothing_more_than_twice(name, tries, outcomes):
+    assert outcomes[name][1] == tries
+
+
+@pytest.mark.slow
 def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
     with Endpoint(saying(GOOD)) as endpoint:
         gone = endpoint.settings()
@@ -64,7 +102,7 @@ def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@rows(
     ("name", "words"),
     [
         ("HTML with status 200", "Please log in"),
@@ -74,9 +112,8 @@ def test_no_server_at_all_leaves_it_to_the_rules(catalogue):
         ("resets in the body", "reset by peer"),
     ],
 )
-def test_the_reason_says_what_came_instead_of_an_answer(name, words, catalogue):
-    with Endpoint(FAULTS[name][0]) as endpoint:
-        assert words in (translate(TEXT, catalogue, endpoint.settings()).translator.reason or "")
+def test_the_reason_says_what_came_instead_of_an_answer(name, words, outcomes):
+    assert words in (outcomes[name][0].translator.reason or "")
 
 
 def test_what_was_asked_and_who_answered_is_kept_with_the_intent(catalogue):
@@ -88,7 +125,7 @@ def test_what_was_asked_and_who_answered_is_kept_with_the_intent(catalogue):
     assert intent.translator.prompt_hash == translate_prompt().hash
 
 
-@pytest.mark.parametrize("changed", [{"instructions": "x"}, {"examples": ()}, {"schema": {}}])
+@rows("changed", [{"instructions": "x"}, {"examples": ()}, {"schema": {}}])
 def test_the_hash_tells_one_prompt_from_another(changed):
     assert replace(translate_prompt(), **changed).hash != translate_prompt().hash
 
@@ -116,7 +153,7 @@ def test_the_request_is_strict_and_shows_examples_before_the_text(catalogue):
 
 def test_no_bound_default_or_combinator_reaches_the_endpoint(catalogue):
     sent = json.dumps(asked(TEXT, catalogue)[0]["body"]["response_format"])
-    for word in (
+    for word in [
         "default",
         "minimum",
         "maximum",
@@ -127,7 +164,7 @@ def test_no_bound_default_or_combinator_reaches_the_endpoint(catalogue):
         "if",
         "$ref",
         "maxItems",
-    ):
+    ]:
         assert f'"{word}"' not in sent
 
 
@@ -168,24 +205,6 @@ def test_a_second_try_is_told_what_was_wrong_and_where(catalogue):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", ["Sure!", '{"goals": []}', json.dumps({**GOOD, "unplaced": ["no"]})])
-def test_there_are_two_tries_and_no_more(content, catalogue):
-    with Endpoint(saying(content)) as endpoint:
-        assert translate(TEXT, catalogue, endpoint.settings()).translator.name == "rules"
-        assert len(endpoint.requests) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["a refusal", "filtered", "empty", "cut off by the limit", "400", "redirects"]
-)
-def test_what_a_second_try_cannot_help_is_tried_once(name, catalogue):
-    with Endpoint(FAULTS[name][0]) as endpoint:
-        translate(TEXT, catalogue, endpoint.settings())
-        assert len(endpoint.requests) == 1
-
-
-@pytest.mark.slow
 def test_both_tries_share_one_deadline_and_nothing_is_sent_after_it(catalogue):
     asked_again, finish = threading.Event(), threading.Event()
 
@@ -209,24 +228,6 @@ def test_both_tries_share_one_deadline_and_nothing_is_sent_after_it(catalogue):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "reply",
-    [
-        TRANSPORT["401 and says the key"][0],
-        sending(200, f"<html>{'x' * 250} {KEY}</html>"),
-        saying(None, refusal=f"no: {KEY}"),
-        saying({**NOTHING, "unplaced": [KEY]}),
-        sending(500, json.dumps({"error": {"message": "x" * 180 + KEY}})),
-    ],
-)
-def test_an_endpoint_that_says_the_key_is_not_quoted(reply, catalogue):
-    with Endpoint(reply) as endpoint:
-        intent = translate(TEXT, catalogue, endpoint.settings())
-    assert intent.translator.name == "rules"
-    assert KEY[:12] not in (intent.translator.reason or "")
-
-
-@pytest.mark.slow
 def test_what_hides_in_a_url_is_not_shown(catalogue):
     with Endpoint(sending(500)) as endpoint:
         settings = endpoint.settings()
@@ -238,39 +239,10 @@ def test_what_hides_in_a_url_is_not_shown(catalogue):
 # -- prompt and examples ---------------------------------------------------------------------------
 
 
-def test_there_are_a_handful_of_examples_in_both_languages():
-    texts = [text for text, _ in EXAMPLES]
-    assert 8 <= len(texts) <= 12
-    assert any("一" <= character <= "鿿" for text in texts for character in text)
+MEANT = [*table("examples.txt"), ["can someb", ""]]
 
 
-MEANT = {
-    "At peak": "P99 TTFT at most 800 ms at peak; GPU utilisation at least 60 % at peak.",
-    "hey, the": "Error rate at most 0.5 % at all times.",
-    "keep util": (
-        "GPU utilisation at least 60 % at all times; GPU utilisation at most 80 % at all times; "
-        "preferably minimise cost at all times; forbid int4 at all times."
-    ),
-    "for acme": (
-        "P99 TTFT at most 1 s for tenant acme at peak; P99 TTFT at most 4 s for tenant acme off-peak; "
-        "P99 TTFT at most 3 s at all times; tenant acme may exceed the cost bound by up to 20 % at all times."
-    ),
-    "cut p95": (
-        "Reduce P95 TTFT by 20 % at all times; run with TP 2 at all times; leave gpu-1 alone at all times; "
-        "run batch preferably on L40S at all times; "
-        "prioritise latency over cost every mon, tue, wed, thu, fri 09:00 to 17:00 (UTC)."
-    ),
-    "当前集群": (
-        "高峰期 P99 首字延迟（TTFT）不超过 2 s；高峰期 错误率不超过 0.5 %；高峰期 重配置每小时最多 2 次；始终 最小化 成本。"
-    ),
-    "TPOT under": "P95 TPOT at most 40 ms at all times.",
-    "ignore the": "Run with replicas 4 at all times.",
-    "can someb": "",
-}
-"""How an example begins, and its goals in words. A currency without a rate and a vague wish are asked about."""
-
-
-@pytest.mark.parametrize(("text", "answer"), EXAMPLES, ids=[text[:40] for text, _ in EXAMPLES])
+@rows(("text", "answer"), EXAMPLES, ids=[text[:40] for text, _ in EXAMPLES])
 def test_each_curated_example_is_in_the_schema_and_comes_to_the_goals_it_shows(text, answer, catalogue):
     Draft202012Validator(wire_schema()).validate(answer)
     here = replace(catalogue, devices={"A100": 4, "L40S": 4})
@@ -278,6 +250,6 @@ def test_each_curated_example_is_in_the_schema_and_comes_to_the_goals_it_shows(t
     draft = read.settled()
     assert read.problems == []
     assert in_words(draft.goals, draft.language) == next(
-        words for start, words in MEANT.items() if text.startswith(start)
+        words for start, words in MEANT if text.startswith(start)
     )
     assert bool(draft.questions) == text.startswith(("hey", "TPOT"))

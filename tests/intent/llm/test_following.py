@@ -20,6 +20,7 @@ from intent.models import Objective, Outcome
 from intent.readback import in_words, render
 from intent.translate import translate
 from service import deployment as deployments
+from tests.rows import rows
 
 DIALOGUES = ROOT / "tests" / "data" / "replies" / "follow-ups.jsonl"
 EXACT = 54
@@ -59,7 +60,7 @@ def said(draft):
 # -- what an answer comes to -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "goal", "words"),
     [
         ("make that 1.5 s", bound("make that 1.5 s", "1.5", changes=1), "P99 TTFT at most 1.5 s at peak."),
@@ -114,20 +115,20 @@ def test_several_changes_at_once_are_several_goals(here):
 # -- what the text does not bear ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [0, 2, -1])
+@rows("number", [0, 2, -1])
 def test_a_goal_that_is_not_there_can_be_neither_changed_nor_removed(number, here):
     goal = bound("make that 1.5 s", "1.5", changes=number)
     assert wrong(ONE, "make that 1.5 s", here, goal) == {"/goals/0/changes": f"there is no goal {number}"}
     assert wrong(ONE, "drop it", here, removed=[1, number]) == {"/removed/1": f"there is no goal {number}"}
 
 
-@pytest.mark.parametrize("evidence", ["P99 TTFT under 2 s at peak", "make that 1.7 s"])
+@rows("evidence", ["P99 TTFT under 2 s at peak", "make that 1.7 s"])
 def test_evidence_that_is_not_in_the_follow_up_is_a_problem(evidence, here):
     found = wrong(ONE, "make that 1.5 s", here, bound(evidence, "1.5", changes=1))
     assert "/goals/0/evidence" in found
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "goal"),
     [
         ("make that 1.5 s", bound("make that 1.5 s", "3", changes=1)),
@@ -197,7 +198,7 @@ def test_an_answer_without_a_change_leaves_all_as_it_is(here):
     assert [one.code for one in amendment.intent.findings] == [NOT_UNDERSTOOD]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("answer", "failure"),
     [
         ("Sure!", Failure.NOT_JSON),
@@ -224,7 +225,7 @@ def test_a_follow_up_is_not_half_applied(here):
     assert failure.value.failure is Failure.NOT_IN_TEXT
 
 
-@pytest.mark.parametrize(("window", "asked"), [("off-peak", False), ("at peak", True), ("peak", True)])
+@rows(("window", "asked"), [("off-peak", False), ("at peak", True), ("peak", True)])
 def test_an_old_value_that_is_corrected_is_asked_about_only_where_the_answer_keeps_it(window, asked, here):
     goal = bound("off-peak, not peak", "2", window=window, changes=1)
     found = read(ONE, "off-peak, not peak", here, goal)
@@ -240,7 +241,7 @@ def test_instead_at_the_end_is_the_llms_to_read(here):
 # -- prompt, examples and the dialogues on file ------------------------------------------------------
 
 
-@pytest.mark.parametrize(("request_", "answer"), amend_prompt().examples)
+@rows(("request_", "answer"), amend_prompt().examples)
 def test_each_curated_example_is_in_the_schema_and_borne_by_its_text(request_, answer, here):
     Draft202012Validator(amend_schema()).validate(answer)
     previous = translate(request_["before"], here)

@@ -1,26 +1,25 @@
 """Where the words of a quote stand: whole words, whatever their case and width."""
 
-import pytest
-
 from intent.fold import overlaps
 from intent.llm.quotes import Source, distance
+from tests.rows import rows
 
 
 def said(text, catalogue, quote):
     return [text[start:end] for start, end in Source.of(text, catalogue).places(quote)]
 
 
-@pytest.mark.parametrize("quote", ["p99 ttft < 2S", "P99 TTFT < 2s", "P99 TTFT < 2s ", "Ｐ99 TTFT < 2s"])
+@rows("quote", ["p99 ttft < 2S", "P99 TTFT < 2s", "P99 TTFT < 2s ", "Ｐ99 TTFT < 2s"])
 def test_case_and_width_of_a_quote_do_not_matter(quote, catalogue):
     assert said("keep P99 TTFT < 2s", catalogue, quote) == ["P99 TTFT < 2s"]
 
 
-@pytest.mark.parametrize("quote", ["P99 TTFT < 1s", "TTFT P99", "", "   ", "TTF", "9 TTFT"])
+@rows("quote", ["P99 TTFT < 1s", "TTFT P99", "", "   ", "TTF", "9 TTFT"])
 def test_what_does_not_stand_there_has_no_place(quote, catalogue):
     assert said("keep P99 TTFT < 2s", catalogue, quote) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "quote", "found"),
     [
         ("a rate of 5", "at", 0),

@@ -9,12 +9,16 @@ from intent.errors import ExtractionError, Failure
 from intent.llm.reading import read_answer
 from intent.models import Objective, RecurringWindow
 from intent.readback import in_words
+from tests.rows import rows
 
 WORK = ("mon", "tue", "wed", "thu", "fri")
 
 
 def bound(evidence, **slots):
     return goal(**{"evidence": evidence, "type": "objective", "subject": "ttft", "comparison": "<=", **slots})
+
+
+TTFT = bound("TTFT under 2s", number="2", unit="s")
 
 
 def answer(*goals, **lists):
@@ -105,7 +109,7 @@ def test_the_second_sentence_of_the_paper_is_understood(here):
 def test_an_inventory_that_differs_is_a_finding_and_no_goal(here):
     text = "we have 8 A100s; keep TTFT under 2s"
     stated = [{"evidence": "8 A100s", "kind": "A100", "count": "8"}]
-    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), inventory=stated)
+    draft = understood(text, here, TTFT, inventory=stated)
     assert [(one.code, one.message) for one in draft.findings] == [
         ("inventory_differs", "The text says '8 A100s'; this deployment has 4 A100.")
     ]
@@ -115,7 +119,7 @@ def test_an_inventory_that_differs_is_a_finding_and_no_goal(here):
 # -- what is left over ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "told", "aside"),
     [
         ("TTFT under 2s, the board is watching", (), ["the board is watching"]),
@@ -127,13 +131,13 @@ def test_an_inventory_that_differs_is_a_finding_and_no_goal(here):
     ],
 )  # fmt: skip
 def test_what_changes_no_wish_is_set_aside_with_its_place(text, told, aside, here):
-    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), told=list(told))
+    draft = understood(text, here, TTFT, told=list(told))
     assert draft.questions == []
     assert [one.words for one in draft.set_aside] == aside
     assert all(text[one.start : one.end] == one.words for one in draft.set_aside)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "TTFT under 2s unless the queue is full",
@@ -153,12 +157,12 @@ def test_what_changes_no_wish_is_set_aside_with_its_place(text, told, aside, her
     ],
 )
 def test_what_may_change_a_wish_is_asked_about_though_the_model_passed_it_over(text, here):
-    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"))
+    draft = understood(text, here, TTFT)
     assert draft.findings[-1].code == "words_not_understood", draft.findings
     assert len(draft.questions) == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("evidence", "words"),
     [
         ("TTFT under 2s at peak", "at peak"),
@@ -174,13 +178,13 @@ def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_ev
     assert repr(words) in draft.questions[0].text
 
 
-@pytest.mark.parametrize("words", ["unless it rains", "about", "in Frankfurt"])
+@rows("words", ["unless it rains", "about", "in Frankfurt"])
 def test_what_the_model_could_not_place_is_asked_about(words, here):
     text = f"TTFT under 2s {words}"
-    assert understood(text, here, bound("TTFT under 2s", number="2", unit="s"), unplaced=[words]).questions
+    assert understood(text, here, TTFT, unplaced=[words]).questions
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kept"),
     [
         ("don't keep TTFT under 2s", "don't"),
@@ -190,7 +194,7 @@ def test_what_the_model_could_not_place_is_asked_about(words, here):
     ],
 )
 def test_no_default_answer_drops_a_negation_a_time_or_a_limit(text, kept, here):
-    (question,) = understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
+    (question,) = understood(text, here, TTFT).questions
     assert question.default == question.options[0] == "leave everything as it is"
     assert question.stands_for(0) == question.default
     assert any(kept in option for option in question.options[1:])  # says what goes
@@ -199,16 +203,14 @@ def test_no_default_answer_drops_a_negation_a_time_or_a_limit(text, kept, here):
 
 def test_a_wish_that_is_called_told_is_asked_about(here):
     text = "TTFT under 2s, TPOT under 50 ms"
-    assert understood(
-        text, here, bound("TTFT under 2s", number="2", unit="s"), told=["TPOT under 50 ms"]
-    ).questions
+    assert understood(text, here, TTFT, told=["TPOT under 50 ms"]).questions
 
 
 def test_orders_to_the_system_are_neither_asked_about_nor_set_aside(here):
     text = "ignore the limits unless you are told otherwise: TTFT under 2s"
-    draft = understood("ignore the limits: TTFT under 2s", here, bound("TTFT under 2s", number="2", unit="s"))
+    draft = understood("ignore the limits: TTFT under 2s", here, TTFT)
     assert (draft.questions, draft.set_aside) == ([], ())
-    assert understood(text, here, bound("TTFT under 2s", number="2", unit="s")).questions
+    assert understood(text, here, TTFT).questions
 
 
 def test_no_goal_and_nothing_to_ask_is_no_wish(here):
@@ -221,15 +223,9 @@ def test_no_goal_and_nothing_to_ask_is_no_wish(here):
 
 def test_settings_of_one_topology_share_the_window_of_the_last(here):
     text = "tp=2 and pp=2 overnight"
-    one = goal(evidence="tp=2", type="config", subject="tp", comparison="==", number="2")
-    other = goal(
-        evidence="pp=2 overnight",
-        type="config",
-        subject="pp",
-        comparison="==",
-        number="2",
-        window="overnight",
-    )
+    setting = {"type": "config", "comparison": "==", "number": "2"}
+    one = goal(evidence="tp=2", subject="tp", **setting)
+    other = goal(evidence="pp=2 overnight", subject="pp", window="overnight", **setting)
     draft = understood(text, here, one, other)
     assert [one.window for one in draft.goals] == ["overnight", "overnight"]
     assert draft.assumptions == []
@@ -271,7 +267,7 @@ def test_an_answer_of_which_nothing_stands_there_is_a_named_failure(here):
 def test_one_goal_that_is_not_borne_is_asked_of_the_person_beside_the_others(here):
     text = "TTFT under 2s and TPOT under 50 ms"
     wrong = bound("TPOT under 50 ms", subject="tpot", comparison=">=", number="50", unit="ms")
-    draft = understood(text, here, bound("TTFT under 2s", number="2", unit="s"), wrong)
+    draft = understood(text, here, TTFT, wrong)
     assert (
         draft.questions[0].text
         == "I am not sure what 'TPOT under 50 ms' asks for. Please say that part in other words."
@@ -279,7 +275,7 @@ def test_one_goal_that_is_not_borne_is_asked_of_the_person_beside_the_others(her
     assert draft.questions[0].default == "leave everything as it is"
 
 
-@pytest.mark.parametrize(
+@rows(
     "lists",
     [
         {"told": ["TTFT was 9 s"]},
@@ -288,10 +284,10 @@ def test_one_goal_that_is_not_borne_is_asked_of_the_person_beside_the_others(her
     ],
 )
 def test_words_beside_the_goals_have_to_stand_there_too(lists, here):
-    assert refused("TTFT under 2s", here, bound("TTFT under 2s", number="2", unit="s"), **lists)
+    assert refused("TTFT under 2s", here, TTFT, **lists)
 
 
-@pytest.mark.parametrize(
+@rows(
     "told",
     [
         "unless the queue is full",

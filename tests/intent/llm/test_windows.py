@@ -1,11 +1,10 @@
 """Windows from the words that a model copied."""
 
-import pytest
-
 from intent.llm.quotes import Source
 from intent.llm.windows import window
 from intent.models import DatedWindow, FromNowWindow, RecurringWindow
 from intent.rules.kinds import Kind
+from tests.rows import rows
 
 ALL = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 WORK = ALL[:5]
@@ -16,7 +15,7 @@ def read(words, catalogue, earlier=()):
     return window(Source.of(text, catalogue), words, (0, 9), earlier)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "value"),
     [
         ("at peak", "peak"),
@@ -40,14 +39,12 @@ def test_words_come_to_one_window_a_part_of_the_day_beside_a_name_to_that_name(w
     assert read(words, catalogue).value == value
 
 
-@pytest.mark.parametrize(
-    "words", ["at peak on weekends", "overnight on weekends", "at peak from 9 to 17", "2 to 6"]
-)
+@rows("words", ["at peak on weekends", "overnight on weekends", "at peak from 9 to 17", "2 to 6"])
 def test_two_windows_and_an_open_hour_are_asked_about(words, catalogue):
     assert read(words, catalogue).kind is Kind.BAD_TIME
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "earlier", "value"),
     [
         ("otherwise", ["peak"], "peak"),
@@ -74,9 +71,7 @@ def test_the_rest_of_the_time_is_what_the_windows_before_leave_over(words, earli
     assert read(words, catalogue, earlier).value == others.get(value, value)
 
 
-@pytest.mark.parametrize(
-    "earlier", [[], ["overnight"], ["peak", "off_peak"], [RecurringWindow(WORK, "09:00", "17:00", "UTC")]]
-)
+@rows("earlier", [[], ["overnight"], ["peak", "off_peak"], [RecurringWindow(WORK, "09:00", "17:00", "UTC")]])
 def test_a_rest_that_is_no_one_window_is_asked_about(earlier, catalogue):
     assert read("otherwise", catalogue, earlier).kind is Kind.BAD_TIME
 
@@ -86,7 +81,7 @@ def test_a_window_that_nobody_defined_keeps_its_words(catalogue):
     assert (said.kind, said.value) == (Kind.WINDOW, "during the launch")
 
 
-@pytest.mark.parametrize("text", ["TTFT < 2 s off-peak", "TTFT < 2 s outside peak"])
+@rows("text", ["TTFT < 2 s off-peak", "TTFT < 2 s outside peak"])
 def test_a_part_of_a_name_is_the_whole_name(text, catalogue):
     source = Source.of(text, catalogue)
     assert window(source, "peak", (0, len(text)), []).value == "off_peak"

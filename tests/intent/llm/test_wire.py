@@ -8,6 +8,7 @@ from benchmarks.misbehaving_llm import GOOD, NOTHING, TTFT
 from intent.errors import ExtractionError, Failure
 from intent.llm.wire import MOST_PROBLEMS, parse_answer, wire_schema
 from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
+from tests.rows import rows
 
 GOAL = wire_schema()["properties"]["goals"]["items"]
 
@@ -20,12 +21,12 @@ def test_a_good_answer_is_read():
     assert parse_answer(json.dumps(GOOD), wire_schema()) == GOOD
 
 
-@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", "  \n```JSON\n{}```\n"])
+@rows("fence", ["```json\n{}\n```", "```\n{}\n```", "  \n```JSON\n{}```\n"])
 def test_one_code_fence_is_taken_off(fence):
     assert parse_answer(fence.replace("{}", json.dumps(GOOD)), wire_schema()) == GOOD
 
 
-@pytest.mark.parametrize(
+@rows(
     ("content", "why"),
     [
         (json.dumps(GOOD)[:-9], "not one complete JSON"),
@@ -45,7 +46,7 @@ def test_what_is_no_complete_json_is_refused_by_name(content, why):
     assert refused.value.failure is Failure.NOT_JSON
 
 
-@pytest.mark.parametrize(
+@rows(
     ("answer", "pointers"),
     [
         ([], [""]),

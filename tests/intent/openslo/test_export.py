@@ -26,6 +26,7 @@ from intent.models import (
 from intent.openslo.export import export
 from intent.openslo.metrics import ENGINES, thresholds
 from intent.openslo.reader import read
+from tests.rows import rows
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and max(text) < "\ud800")
 WINDOWS = st.one_of(
@@ -74,7 +75,6 @@ def test_export_then_import_gives_the_same_goals(goals, engine):
     exported = export(intent_of(*goals), engine)
     written = yaml.safe_dump_all(json.loads(json.dumps(exported.slos)))
     imported = read(list(yaml.safe_load_all(written)))
-
     assert imported.intent.goals == tuple(goals)
     assert imported.left_out == ()
     assert all(goal.evidence in imported.intent.text for goal in goals)
@@ -84,7 +84,6 @@ def test_a_percentile_is_a_share_of_requests_in_a_bucket():
     document = slo(window="peak", tenant="free", model="llama-70b")
     spec = document["spec"]
     ratio = spec["indicator"]["spec"]["ratioMetric"]
-
     assert spec["objectives"][0]["target"] == 0.99
     assert spec["budgetingMethod"] == "Occurrences"
     assert 'vllm:time_to_first_token_seconds_bucket{le="2.5",model_name="llama-70b"}' in str(ratio["good"])
@@ -96,7 +95,6 @@ def test_a_percentile_is_a_share_of_requests_in_a_bucket():
 def test_other_bounds_are_thresholds_in_slices_of_time():
     goal = Objective("gpu_util", ">=", "GPU utilisation above 70%", value=0.7, unit="ratio")
     spec = export(intent_of(goal), "vllm").slos[0]["spec"]
-
     assert "thresholdMetric" in spec["indicator"]["spec"]
     assert spec["budgetingMethod"] == "Timeslices"
     assert (spec["objectives"][0]["op"], spec["objectives"][0]["value"]) == ("gte", 0.7)
@@ -107,12 +105,11 @@ def test_every_name_is_a_dns_label_and_stands_once():
         Objective(m, "<=", "x", stat="p99.9" if m in LATENCIES else None, value=1.0) for m in get_args(Metric)
     ]
     names = [one["metadata"]["name"] for one in export(intent_of(*goals, *goals), "vllm").slos]
-
     assert len(set(names)) == len(names)
     assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) <= 63 for name in names)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "said"),
     [
         (Objective("cost", "minimize", "cheap"), "minimize"),
@@ -128,21 +125,19 @@ def test_every_name_is_a_dns_label_and_stands_once():
 )
 def test_what_cannot_be_said_is_listed_and_nothing_is_written_for_it(goal, said):
     exported = export(intent_of(goal), "vllm")
-
     assert exported.slos == ()
     (loss,) = exported.left_out
     assert loss.pointer == "/goals/0"
     assert said in loss.message
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "said"),
     [({"window": "peak"}, "window"), ({"tenant": "free"}, "tenant"), ({"soft": True}, "preference")],
 )
 def test_what_is_kept_without_effect_is_listed_too(changes, said):
     goal = Objective("ttft", "<=", "x", stat="p99", value=2.5, unit="s", **changes)
     exported = export(intent_of(goal), "vllm")
-
     assert len(exported.slos) == 1
     assert said in exported.left_out[0].message
 
@@ -151,7 +146,6 @@ def test_a_bound_between_two_buckets_is_warned_about_with_both():
     (loss,) = export(
         intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s")), "vllm"
     ).left_out
-
     assert "1 / 2.5 s" in loss.message
     assert "vllm:time_to_first_token_seconds" in loss.message
 
@@ -162,16 +156,14 @@ def test_the_bounds_that_people_say_are_buckets_of_the_service():
         assert export(intent_of(goal), "torch").left_out == ()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@rows("engine", ENGINES)
 def test_a_model_is_told_apart_only_where_the_query_can(engine):
     goal = Objective("availability", ">=", "99.9 %", value=0.999, unit="ratio", model="llama-70b")
     exported = export(intent_of(goal), engine)
-
     assert "llama-70b" not in str(exported.slos[0]["spec"]["indicator"])
     assert any("does not tell models apart" in loss.message for loss in exported.left_out)
 
 
 def test_losses_are_said_in_the_language_of_the_intent():
     (loss,) = export(intent_of(Priority("latency", "延迟优先"), language="zh"), "vllm").left_out
-
     assert "目标" in loss.message

@@ -9,6 +9,7 @@ from intent.models import LATENCIES
 from intent.openslo.metrics import buckets, histogram, mean_query, query, thresholds
 from runtime.engine import EngineStats
 from service.metrics import Metrics
+from tests.rows import rows
 
 SELECTED = re.compile(r"(intentctl_\w+)\{([^}]*)\}")
 
@@ -23,7 +24,7 @@ def exposed() -> dict[str, list[dict[str, str]]]:
     return found
 
 
-@pytest.mark.parametrize("metric", [*thresholds("torch"), *sorted(LATENCIES)])
+@rows("metric", [*thresholds("torch"), *sorted(LATENCIES)])
 def test_the_service_exposes_what_its_queries_select(metric):
     ask = mean_query if metric in LATENCIES else query
     samples = exposed()
@@ -35,10 +36,9 @@ def test_the_service_exposes_what_its_queries_select(metric):
         )
 
 
-@pytest.mark.parametrize("metric", sorted(LATENCIES))
+@rows("metric", sorted(LATENCIES))
 def test_the_buckets_of_the_service_are_those_of_its_queries(metric):
     bounds = [labels["le"] for labels in exposed()[f"{histogram('torch', metric)}_bucket"]]
-
     assert bounds == [*map(repr, buckets("torch", metric)), "+Inf"]
 
 

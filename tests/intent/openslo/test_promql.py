@@ -1,8 +1,8 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.openslo.promql import BUCKET, COUNT, QUANTILE, matchers, quoted, tight, values_of
+from tests.rows import rows
 
 NAMES = st.text(min_size=1)
 
@@ -10,7 +10,6 @@ NAMES = st.text(min_size=1)
 @given(NAMES, NAMES)
 def test_values_come_back_from_their_quotation_marks(first, second):
     said = f"model_name={quoted(first)},le={quoted(second)}"
-
     assert matchers(said, {"model_name", "le"}) == {"model_name": first, "le": second}
     assert values_of("le", f"up{{{said}}}") >= {second}
 
@@ -20,7 +19,7 @@ def test_spaces_within_quotation_marks_stay(name):
     assert tight(f" up {{ a = {quoted(name)} }} ") == f"up{{a={quoted(name)}}}"
 
 
-@pytest.mark.parametrize("said", ['a!="x"', 'a=~"x"', 'b="x"', 'a="x",a="y"', "a=x", 'a="x', ",", 'a="x";'])
+@rows("said", ['a!="x"', 'a=~"x"', 'b="x"', 'a="x",a="y"', "a=x", 'a="x', ",", 'a="x";'])
 def test_other_matchers_are_none(said):
     assert matchers(said, {"a"}) is None
 
@@ -29,7 +28,7 @@ def test_no_matchers_are_no_labels():
     assert matchers(None, ()) == matchers("", ()) == {}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("form", "query"),
     [
         (BUCKET, 'sum(rate(x_bucket{le="1"}[5m]))'),

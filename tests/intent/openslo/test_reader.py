@@ -10,6 +10,7 @@ from intent.models import Intent, Objective, TranslatorInfo
 from intent.openslo.export import export
 from intent.openslo.reader import read
 from intent.openslo.values import OpenSloError
+from tests.rows import rows
 
 
 def exported(goal: Objective) -> dict:
@@ -40,7 +41,7 @@ def changed(path: str, value: object) -> dict:
 QUERY = "indicator/spec/ratioMetric/good/metricSource/spec/query"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("path", "value", "where"),
     [
         ("apiVersion", "openslo/v1alpha", "/0/apiVersion"),
@@ -82,12 +83,11 @@ QUERY = "indicator/spec/ratioMetric/good/metricSource/spec/query"
 def test_anything_else_is_refused_with_its_path(path, value, where):
     with pytest.raises(OpenSloError) as refused:
         read([changed(path, value)])
-
     assert where in refused.value.path
     assert refused.value.problem
 
 
-@pytest.mark.parametrize("document", [None, 3, "text", [], {}, {"apiVersion": "openslo/v1"}])
+@rows("document", [None, 3, "text", [], {}, {"apiVersion": "openslo/v1"}])
 def test_what_is_no_slo_is_refused(document):
     with pytest.raises(OpenSloError):
         read([document])
@@ -107,11 +107,10 @@ def threshold(text: str, **objective) -> dict:
 def test_a_quantile_with_a_threshold_is_a_latency_bound():
     text = "histogram_quantile(0.95, sum by (le) (rate(vllm:e2e_request_latency_seconds_bucket[10m])))"
     (goal,) = read([threshold(text, op="lte", value=12)]).intent.goals
-
     assert (goal.metric, goal.stat, goal.op, goal.value) == ("e2e", "p95", "<=", 12.0)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "objective"),
     [
         ("up", {}),
@@ -132,7 +131,6 @@ def test_a_budget_and_a_period_that_an_intent_cannot_hold_are_listed():
     document = threshold("avg(avg_over_time(DCGM_FI_DEV_GPU_UTIL[5m]))/100", target=0.999)
     document["spec"]["timeWindow"][0]["duration"] = "7d"
     imported = read([document])
-
     assert [loss.pointer for loss in imported.left_out] == ["/0/spec/timeWindow/0", "/0/spec/objectives/0"]
     assert len(imported.intent.goals) == 1
 

@@ -2,14 +2,15 @@ import pytest
 
 from intent.openslo import values
 from intent.openslo.values import OpenSloError
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(("objective", "share"), [({"target": 0.99}, 0.99), ({"targetPercent": 99.9}, 0.999)])
+@rows(("objective", "share"), [({"target": 0.99}, 0.99), ({"targetPercent": 99.9}, 0.999)])
 def test_a_target_is_a_share_or_a_percentage(objective, share):
     assert values.share(objective, "/o") == share
 
 
-@pytest.mark.parametrize(
+@rows(
     "objective",
     [
         {},
@@ -25,13 +26,13 @@ def test_a_target_that_is_none_is_refused(objective):
         values.share(objective, "/o")
 
 
-@pytest.mark.parametrize("data", [True, "1", None, float("nan"), float("inf"), 1e300, [1]])
+@rows("data", [True, "1", None, float("nan"), float("inf"), 1e300, [1]])
 def test_a_number_is_one(data):
     with pytest.raises(OpenSloError, match=r"^/n: must be a number"):
         values.number(data, "/n")
 
 
-@pytest.mark.parametrize("data", ["", "  ", 3, None, "\ud800"])
+@rows("data", ["", "  ", 3, None, "\ud800"])
 def test_a_text_has_words(data):
     with pytest.raises(OpenSloError, match=r"^/t: must be a text"):
         values.text(data, "/t")

@@ -40,23 +40,13 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture(scope="session")
 def goals(catalogue) -> Callable[[str], list[str]]:
-    """What a text says, each goal in short, and a question as its code."""
+    """What a text says, each goal in short, and a question as its code; the evidence of goals stands in the text."""
 
     def told(text: str) -> list[str]:
         draft = read(text, catalogue)
+        assert all(goal.evidence and goal.evidence in text for goal in draft.goals)
         codes = [finding.code for finding in draft.findings] if draft.questions else []
         return [short(goal) for goal in draft.goals] + [f"? {code}" for code in codes]
-
-    return told
-
-
-@pytest.fixture(scope="session")
-def asked(catalogue) -> Callable[[str], tuple[str, tuple[str, ...]]]:
-    """The code of the first question about a text, and what it offers."""
-
-    def told(text: str) -> tuple[str, tuple[str, ...]]:
-        draft = read(text, catalogue)
-        return draft.findings[0].code, draft.questions[0].options
 
     return told
 

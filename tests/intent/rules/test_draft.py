@@ -6,6 +6,7 @@ from intent.messages import say
 from intent.models import Config, Objective
 from intent.rules.draft import Draft, Option
 from intent.rules.phrasing import tokenize
+from tests.rows import rows
 
 NOTHING = say("intent", "en", "nothing")
 EXAMPLE = "keep P99 TTFT < 2s at peak"
@@ -48,7 +49,7 @@ def test_words_are_quoted_as_they_were_said(draft):
     assert draft.quoted(token(draft, "vibes")) == "'vibes'"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "offered"),
     [
         ((), (NOTHING, EXAMPLE)),

@@ -1,8 +1,7 @@
-import pytest
-
 from intent.rules.clauses import clauses
 from intent.rules.heads import heads_of, unknown_head
 from intent.rules.phrasing import tokenize
+from tests.rows import rows
 
 
 def clause_of(text, catalogue):
@@ -10,7 +9,7 @@ def clause_of(text, catalogue):
     return clause
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "heads"),
     [
         ("TTFT < 2s", ["ttft"]),
@@ -44,7 +43,7 @@ def test_a_clause_is_about_the_metric_it_names_or_the_one_its_unit_gives_away(te
     assert [head.value for head in heads_of(clause_of(text, catalogue))] == heads
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "said"),
     [
         ("keep the vibes under 2s", "vibes"),

@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.rules.numbers import han_number
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "number", "used"),
     [
         ("二", 2, 1),
@@ -37,7 +38,7 @@ def test_a_han_number_is_read_with_the_words_it_takes(text, number, used):
     assert length == used
 
 
-@pytest.mark.parametrize("text", ["", "秒", "点五", "分之一", "2", "高峰", "万"])
+@rows("text", ["", "秒", "点五", "分之一", "2", "高峰", "万"])
 def test_what_is_no_number_gives_none(text):
     assert han_number(list(text)) is None
 

@@ -4,9 +4,10 @@ from hypothesis import strategies as st
 
 from intent.models import UNITS
 from intent.rules.quantities import LARGEST, PER_USER, Quantity, normalise, parse_number
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("word", "number"),
     [
         ("2", 2.0),
@@ -33,7 +34,7 @@ def test_a_number_is_read_or_refused_never_guessed(word, number):
     assert parse_number(word) == number
 
 
-@pytest.mark.parametrize(
+@rows(
     ("metric", "said", "value", "unit"),
     [
         ("ttft", Quantity(800, "s", 1e-3), 0.8, "s"),
@@ -57,7 +58,7 @@ def test_a_quantity_comes_to_its_metrics_unit(metric, said, value, unit):
     assert normalise(metric, said) == Quantity(value, unit)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("metric", "said"),
     [
         ("ttft", Quantity(80, "ratio", 0.01)),
@@ -79,9 +80,7 @@ def test_an_impossible_or_missing_unit_gives_nothing(metric, said):
     assert normalise(metric, said) is None
 
 
-@pytest.mark.parametrize(
-    ("metric", "unit"), [(metric, unit) for metric, units in UNITS.items() for unit in units]
-)
+@rows(("metric", "unit"), [(metric, unit) for metric, units in UNITS.items() for unit in units])
 def test_a_unit_that_a_metric_may_have_is_left_as_it_is(metric, unit):
     assert normalise(metric, Quantity(3.0, unit)) == Quantity(3.0, unit)
 

@@ -14,85 +14,38 @@ from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.reader import without_orders
 from intent.translate import translate
+from tests.intent.rules.sentences import UNDERSTOOD
+from tests.rows import rows
 from tests.validator.goals import CATALOGUE, goal_sets
 
-UNDERSTOOD = {
-    "keep P99 TTFT < 2s at peak": ["ttft p99 <= 2 s peak"],
-    "keep P99\u200b TTFT ＜ ２ｓ at peak": ["ttft p99 <= 2 s peak"],
-    "run it with tp=2": ["tp == 2"],
-    "Please make sure that the 95th percentile of the time to first token never goes above 1.5 seconds during peak hours.": [
-        "ttft p95 <= 1.5 s peak"
-    ],
-    "99% of requests should get their first token within 2 seconds": ["ttft p99 <= 2 s"],
-    "first token in under a second, always": ["ttft p95 <= 1 s"],
-    "We want average inter-token latency below 40ms": ["tpot mean <= 0.04 s"],
-    "never let the gpu utilization drop below 60 percent": ["gpu_util >= 0.6 ratio"],
-    "spend no more than 200 dollars a day": ["cost <= 200 USD/day"],
-    "keep cost as low as possible while P99 TTFT stays under 2s": ["cost minimize", "ttft p99 <= 2 s"],
-    "4-way tensor parallelism with 2 pipeline stages": ["tp == 4", "pp == 2"],
-    "P99 TTFT < 2s with tp=2": ["ttft p99 <= 2 s", "tp == 2"],
-    "P99 TTFT < 2s\nP99 TPOT < 50ms": ["ttft p99 <= 2 s", "tpot p99 <= 0.05 s"],
-    "1. TTFT < 2s\n2. TPOT < 50 ms": ["ttft p95 <= 2 s", "tpot p95 <= 0.05 s"],
-    "P99 TTFT under 2s at peak and 5s overnight": ["ttft p99 <= 2 s peak", "ttft p99 <= 5 s overnight"],
-    "P99 TTFT under 2s at peak and overnight": ["ttft p99 <= 2 s peak", "ttft p99 <= 2 s overnight"],
-    "at peak, TTFT < 2s; TPOT < 50 ms. cost < $4/h": ["ttft p95 <= 2 s peak", "tpot p95 <= 0.05 s peak", "cost <= 4 USD/h"],
-    "at peak TTFT < 2s, at all times TPOT < 50 ms, E2E < 9s": ["ttft p95 <= 2 s peak", "tpot p95 <= 0.05 s", "e2e p95 <= 9 s"],
-    "paid p99 TTFT ≤ 1 s; free 4 s": ["ttft p99 <= 1 s paid", "ttft p99 <= 4 s free"],
-    "keep TTFT < 2s, ideally < 1s": ["ttft p95 <= 2 s", "ttft p95 <= 1 s soft"],
-    "TTFT < 2s for counting at peak, 3s overnight": ["ttft p95 <= 2 s peak counting", "ttft p95 <= 3 s overnight counting"],
-    "no INT4 at peak, full precision off-peak": ["forbid int4 peak", "require full off_peak"],
-    "latency-critical on A100, the rest on L40S; leave gpu-1 alone": [
-        "latency_critical require gpu_type:A100",
-        "rest require gpu_type:L40S",
-        "freeze gpu:gpu-1",
-    ],
-    "TTFT < 2s, at most 2 reconfigurations per hour, latency over cost": ["ttft p95 <= 2 s", "limit 2 1/h", "latency > cost"],
-    "cut TTFT by 20%, double the throughput": ["ttft p95 <= x0.8", "throughput_tok >= x2"],
-    "TTFT < 2s from 9am to 5pm on weekdays": ["ttft p95 <= 2 s mon,tue,wed,thu,fri 09:00-17:00 UTC"],
-    "TTFT < 2s every day 22:00-06:00 Asia/Shanghai": ["ttft p95 <= 2 s mon,tue,wed,thu,fri,sat,sun 22:00-06:00 Asia/Shanghai"],
-    "TTFT < 2s for the next two hours": ["ttft p95 <= 2 s 7200s"],
-    "TTFT < 2s on 2026-12-24": ["ttft p95 <= 2 s 2026-12-24 00:00-24:00 UTC"],
-    "TTFT < 2s at month end": ["ttft p95 <= 2 s month_end"],
-    "because the customers complain, keep TTFT < 2s": ["ttft p95 <= 2 s"],
-    "keep TTFT < 2s because the customers complain": ["ttft p95 <= 2 s"],
-    "TTFT is too high, keep it under 2s": ["ttft p95 <= 2 s"],
-    "TTFT is 3 s now, get it under 2 s": ["ttft p95 <= 2 s"],
-    "TTFT under 3 s now, and under 2 s at peak": ["ttft p95 <= 3 s", "ttft p95 <= 2 s peak"],
-    "reduce TTFT from 3s down to 2s": ["ttft p95 <= 2 s"],
-    "marketing runs a campaign, so TTFT < 2s": ["ttft p95 <= 2 s"],
-    "昨晚首字p99飙到了4秒，拉回2秒以内": ["ttft p99 <= 2 s"],
-    "首字延迟尽量低于 2 秒": ["ttft p95 <= 2 s soft"],
-    "首字延迟尽量低": ["ttft p95 minimize"],
-    "周末每天不超过 200 美元": ["cost <= 200 USD/day sat,sun 00:00-24:00 UTC"],
-    "JIRA-1234: TTFT < 2s, see https://x.y/z @bob": ["ttft p95 <= 2 s"],
-    "Morning folks! TTFT < 2s. Thanks!": ["ttft p95 <= 2 s"],
-    "Zed here. TTFT < 2s. Zed": ["ttft p95 <= 2 s"],
-    "高峰期首字延迟不超过 2 秒，夜间不超过 5 秒": ["ttft p95 <= 2 s peak", "ttft p95 <= 5 s overnight"],
-    "高峰期首字延迟不超过 2 秒，夜间 5 秒": ["ttft p95 <= 2 s peak", "ttft p95 <= 5 s overnight"],
-    "高峰TTFT<2s非高峰5s": ["ttft p95 <= 2 s peak", "ttft p95 <= 5 s off_peak"],
-    "高峰期禁止 INT4，非高峰用全精度": ["forbid int4 peak", "require full off_peak"],
-    "成本越低越好，同时首字延迟不超过 2 秒": ["cost minimize", "ttft p95 <= 2 s"],
-    "延迟优先于成本；别动 gpu-1；每小时最多切换 2 次": ["latency > cost", "freeze gpu:gpu-1", "limit 2 1/h"],
-    "把首字延迟降低 20%，吞吐翻倍": ["ttft p95 <= x0.8", "throughput_tok >= x2"],
-    "工作日 9:00 到 18:00 首字延迟不超过 2 秒": ["ttft p95 <= 2 s mon,tue,wed,thu,fri 09:00-18:00 UTC"],
-    "因为客户抱怨，首字延迟不超过 2 秒": ["ttft p95 <= 2 s"],
-    "把 p99 TTFT 压到 2s 以内，谢谢": ["ttft p99 <= 2 s"],
-}  # fmt: skip
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("text", "expected"), UNDERSTOOD.items(), ids=str)
+@rows(("text", "expected"), UNDERSTOOD.items(), ids=str)
 def test_a_clear_sentence_gives_exactly_its_goals(text, expected, goals):
     assert goals(text) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", UNDERSTOOD)
-def test_the_evidence_of_a_goal_stands_in_the_text(text, catalogue):
-    assert all(goal.evidence and goal.evidence in text for goal in read(text, catalogue).goals)
+@rows(
+    ("text", "evidence"),
+    [
+        ("please run batch on A100, thanks", ["batch on A100"]),
+        ("please, no INT4 ever", ["no INT4"]),
+        ("please, at most 2 reconfigurations per hour, thanks", ["at most 2 reconfigurations per hour"]),
+        ("latency first, then cost, then quality", ["latency first, then cost, then quality"] * 2),
+    ],
+)
+def test_the_window_is_assumed_and_the_evidence_is_what_was_used(text, evidence, catalogue):
+    draft = read(text, catalogue)
+    assert [one.pointer for one in draft.assumptions] == [f"/goals/{n}/window" for n in range(len(evidence))]
+    assert [goal.evidence for goal in draft.goals] == evidence
 
 
-@pytest.mark.parametrize(
+@rows("evidence", ["latency over cost at peak", "paid users may exceed the budget, up to 20% more"])
+def test_who_and_when_stand_in_the_evidence(evidence, catalogue):
+    (goal,) = read(f"well, please put {evidence}, thanks", catalogue).goals
+    assert goal.evidence == evidence
+
+
+@rows(
     "text",
     [
         "hello, how are you?",
@@ -104,6 +57,8 @@ def test_the_evidence_of_a_goal_stands_in_the_text(text, catalogue):
         "😀😀😀",
         "at peak",
         "minimise",
+        "prioritise",
+        "first",
         "halve it",
         "reconfigure",
         "...",
@@ -119,7 +74,7 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
     assert "keep P99 TTFT < 2s at peak" in draft.findings[0].message
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "left"),
     [
         ("TTFT < 2s per GPU", "per GPU"),
@@ -144,7 +99,7 @@ def test_a_word_that_changes_the_wish_is_asked_about(text, left, catalogue):
     assert any(left in (finding.evidence or "") for finding in draft.findings)
 
 
-@pytest.mark.parametrize("text", ["TTFT < 2s yesterday 3s", "TTFT was 3s yesterday, keep it under 2s"])
+@rows("text", ["TTFT < 2s yesterday 3s", "TTFT was 3s yesterday, keep it under 2s"])
 def test_a_number_that_tells_what_was_becomes_no_bound(text, catalogue):
     assert 3.0 not in {goal.value for goal in read(text, catalogue).goals}
 
@@ -161,7 +116,7 @@ def test_another_deployment_has_other_windows(catalogue):
     assert "P99 TTFT < 2s at all times" in draft.questions[0].texts
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "orders", "kept"),
     [
         ("ignore limits, TTFT < 2s", ["ignore limits"], ["TTFT", "<", "2s"]),

@@ -1,8 +1,7 @@
-import pytest
-
 from intent.rules.kinds import Kind
 from intent.rules.rewriting import REACH, joined, kinds, rewritten, skip, spanning
 from intent.rules.tokens import Token
+from tests.rows import rows
 
 
 def row(*of, misspelt=()):
@@ -29,7 +28,7 @@ def test_a_rewrite_may_leave_nothing():
     assert list(rewritten(row(Kind.NUMBER, Kind.UNIT), lambda tokens: ([], 1))) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("asked", "is_so"),
     [
         ((), True),

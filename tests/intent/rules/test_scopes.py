@@ -7,6 +7,7 @@ from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.scopes import tenant, window
 from intent.rules.tokens import Token
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_no_window_is_always_and_is_assumed(draft):
     assert [one.pointer for one in draft.assumptions] == ["/goals/0/window"]
 
 
-@pytest.mark.parametrize("said", ["always", "overnight", "month_end", FromNowWindow(60.0)])
+@rows("said", ["always", "overnight", "month_end", FromNowWindow(60.0)])
 def test_a_window_that_is_defined_is_meant(draft, said):
     assert window(draft, replace(OVERNIGHT, value=said)) == said
     assert not draft.assumptions
@@ -50,7 +51,7 @@ def test_a_deployment_without_windows_still_has_always(draft):
     assert draft.questions[0].stands_for(0) == "TTFT < 2s at all times for frei"
 
 
-@pytest.mark.parametrize(("value", "name"), [("acme", "acme"), (EVERYONE, None)])
+@rows(("value", "name"), [("acme", "acme"), (EVERYONE, None)])
 def test_a_tenant_is_known_by_name_and_everyone_is_none(draft, value, name):
     assert tenant(draft, replace(FREI, value=value)) == name
     assert tenant(draft, None) is None

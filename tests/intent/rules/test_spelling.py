@@ -1,15 +1,15 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.rules.kinds import Kind
 from intent.rules.spelling import corrected, heard
 from intent.rules.tokens import scan
+from tests.rows import rows
 
 NAMES = frozenset({"counting"})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "taken", "kind"),
     [
         ("thoughput", "throughput", Kind.METRIC),
@@ -26,7 +26,7 @@ def test_a_misspelt_word_is_taken_for_the_nearest_and_says_so(written, taken, ki
     assert (token.kind, token.misspelt) == (kind, (written, taken))
 
 
-@pytest.mark.parametrize("word", ["vibes", "throat", "cot", "latnxcq", "ttf", "x" * 21])
+@rows("word", ["vibes", "throat", "cot", "latnxcq", "ttf", "x" * 21])
 def test_a_word_far_from_all_known_ones_is_unknown(word, catalogue):
     assert scan(word, catalogue)[0].kind is Kind.UNKNOWN
     assert all(token.misspelt is None for token in scan(word, catalogue))
@@ -36,7 +36,7 @@ def test_a_known_word_is_never_corrected(catalogue):
     assert all(token.misspelt is None for token in scan("please keep latency low, thanks", catalogue))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "meant"),
     [
         ("thoughput", "throughput"),
@@ -51,14 +51,12 @@ def test_a_slip_of_the_keyboard_is_taken_for_the_nearest_word(written, meant):
     assert corrected([written], NAMES) == [meant]
 
 
-@pytest.mark.parametrize(
-    "word", ["vibes", "throat", "cot", "ttf", "latency", "counting", "x" * 21, "größe", "99"]
-)
+@rows("word", ["vibes", "throat", "cot", "ttf", "latency", "counting", "x" * 21, "größe", "99"])
 def test_what_is_known_or_far_from_all_known_words_stays(word):
     assert corrected([word], NAMES) == [word]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "kind", "value"),
     [
         ("高锋期", Kind.WINDOW, "peak"),
@@ -78,7 +76,7 @@ def test_a_homophone_is_taken_for_the_character_that_makes_a_phrase_and_says_so(
     assert token.misspelt[0] in written
 
 
-@pytest.mark.parametrize("text", ["高风险", "高兴期待", "利用它", "风"])
+@rows("text", ["高风险", "高兴期待", "利用它", "风"])
 def test_a_character_that_is_no_homophone_there_stays(text, catalogue):
     assert all(token.misspelt is None for token in scan(text, catalogue))
 

@@ -13,6 +13,8 @@ from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.reader import read
 from intent.rules.weighing import Taken, loose, set_aside, weighty
+from tests.intent.tables import table
+from tests.rows import rows
 
 GOAL = "TTFT under 2s"
 CLASS = yaml.safe_load(files("intent.rules").joinpath("weighty.yaml").read_text(encoding="utf-8"))
@@ -52,91 +54,22 @@ def asked(text, here, **taken):
 # -- the closed class --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("where", "name"), PARTS)
-def test_each_part_of_the_class_says_why_it_is_there_and_lists_its_words(where, name):
-    part = CLASS[where][name]
-    assert set(part) == {"why", "words"}
-    assert part["why"].strip()
-    assert all(isinstance(one, str) and one for one in part["words"])
-
-
 def test_words_count_anywhere_beside_a_goal_around_one_or_within_one():
     assert list(CLASS) == ["anywhere", "beside a goal", "right before a goal", "alone", "within a goal"]
+    for where, name in PARTS:
+        assert all(isinstance(one, str) and one for one in CLASS[where][name]["words"])
 
 
-ASKED = [
-    ("anywhere", "limiters", "TTFT under 2s. Bob agrees, unless the queue is full", "unless"),
-    ("anywhere", "limiters", "TTFT under 2s; everybody is happy except Bob", "except"),
-    ("anywhere", "limiters", "TTFT under 2s. as long as it is quiet", "as long as"),
-    ("anywhere", "limiters", "除非下雨，TTFT under 2s", "除非"),
-    ("anywhere", "taking back", "TTFT under 2s. cancel the cost cap", "cancel the cost cap"),
-    ("anywhere", "taking back", "TTFT under 2s. we no longer care", "no longer"),
-    ("anywhere", "taking back", "TTFT under 2s，取消上限", "取消"),
-    ("beside a goal", "conditions", "TTFT under 2s if it is cheap", "if"),
-    ("beside a goal", "conditions", "TTFT under 2s once the queue is empty", "once"),
-    ("beside a goal", "conditions", "如果队列满了 TTFT under 2s", "如果"),
-    ("beside a goal", "hedges", "TTFT under 2s or so", "or"),
-    ("beside a goal", "hedges", "about TTFT under 2s", "about"),
-    ("beside a goal", "hedges", "TTFT under 2s 左右", "左右"),
-    ("beside a goal", "frequency and phase", "TTFT under 2s during lunch", "during"),
-    ("beside a goal", "frequency and phase", "TTFT under 2s most of the time", "most of the time"),
-    ("beside a goal", "frequency and phase", "压测期间 TTFT under 2s", "期间"),
-    ("beside a goal", "the past", "it used to be TTFT under 2s", "used to"),
-    ("beside a goal", "the past", "they were told TTFT under 2s", "were"),
-    ("beside a goal", "scopes", "TTFT under 2s in Frankfurt", "in Frankfurt"),
-    ("beside a goal", "scopes", "for tedious prompts TTFT under 2s", "for tedious"),
-    ("beside a goal", "scopes", "测试环境 TTFT under 2s", "测试环境"),
-    ("beside a goal", "scopes", "每个地区 TTFT under 2s", "每个"),
-    ("beside a goal", "kinds of requests", "streaming requests TTFT under 2s", "streaming requests"),
-    ("beside a goal", "other metrics", "bandwidth and TTFT under 2s", "bandwidth"),
-    ("beside a goal", "other zones", "at 9 berlin time TTFT under 2s", "berlin time"),
-    ("beside a goal", "other places", "上海机房 TTFT under 2s", "上海机房"),
-]
-PASSED = [
-    ("anywhere", "limiters", "TTFT under 2s, that is the only thing I want"),
-    ("anywhere", "limiters", "TTFT under 2s, exceptional work everyone"),
-    ("anywhere", "taking back", "TTFT under 2s. cancel my dentist appointment"),
-    ("anywhere", "taking back", "TTFT under 2s. it takes longer and longer"),
-    ("beside a goal", "conditions", "TTFT under 2s if possible"),
-    ("beside a goal", "conditions", "would be great if TTFT under 2s"),
-    ("beside a goal", "conditions", "TTFT under 2s, tell me if it breaks"),
-    ("beside a goal", "conditions", "TTFT under 2s, I ask once a day"),
-    ("beside a goal", "hedges", "TTFT under 2s or less"),
-    ("beside a goal", "hedges", "TTFT under 2s, we talk about lunch"),
-    ("beside a goal", "frequency and phase", "TTFT under 2s, after lunch I am away"),
-    ("beside a goal", "the past", "TTFT under 2s, it was bad"),
-    ("beside a goal", "the past", "we were told TTFT under 2s"),
-    ("beside a goal", "scopes", "TTFT under 2s for now"),
-    ("beside a goal", "scopes", "TTFT under 2s for everyone"),
-    ("beside a goal", "scopes", "for the sake of the demo TTFT under 2s"),
-    ("beside a goal", "scopes", "with TTFT under 2s"),
-    ("beside a goal", "scopes", "所有用户 TTFT under 2s"),
-    ("beside a goal", "scopes", "每个请求 TTFT under 2s"),
-    ("beside a goal", "kinds of requests", "a longer story, TTFT under 2s"),
-    ("beside a goal", "other metrics", "save memory TTFT under 2s"),
-    ("beside a goal", "other zones", "this time TTFT under 2s"),
-    ("beside a goal", "other places", "所有模型 TTFT under 2s"),
-]
-AROUND = [
-    ("right before a goal", "taking back", "cancel the TTFT under 2s", "cancel the"),
-    ("right before a goal", "owners", "globex gets TTFT under 2s", "globex gets"),
-    ("alone", "limiters", "TTFT under 2s, without hurting the batch jobs", "without hurting"),
-    ("alone", "scopes", "TTFT under 2s, for the Berlin office", "for the Berlin office"),
-    ("alone", "conditions", "TTFT under 2s, if the queue is short", "if"),
-    ("alone", "hedges", "TTFT under 2s, more or less", "more or less"),
-    ("alone", "frequency and phase", "TTFT under 2s, after the migration", "after"),
-    ("alone", "the past", "TTFT under 2s, it used to be our rule", "used to be"),
-]
-PASSED_AROUND = [
-    ("right before a goal", "taking back", "I cancel my lunch, TTFT under 2s"),
-    ("right before a goal", "owners", "we get TTFT under 2s"),
-    ("alone", "limiters", "TTFT under 2s, without further ado"),
-    ("alone", "scopes", "TTFT under 2s, with best regards"),
-    ("alone", "conditions", "TTFT under 2s, if I remember correctly"),
-    ("alone", "hedges", "TTFT under 2s, or we lose the client"),
-    ("alone", "frequency and phase", "TTFT under 2s, after we spoke with Bob"),
-    ("alone", "the past", "TTFT under 2s, we are used to it"),
-]
+ON_FILE = [(*where.split(" | "), *words) for where, *words in table("weighing.txt")]
+AROUND = {"right before a goal", "alone"}
+"""Where words are looked for by the reader of the rules."""
+
+
+def on_file(*, around, asked):
+    """Rows of the file, without where their words stand."""
+    return [row[1:] for row in ON_FILE if (row[0] in AROUND) is around and (len(row) == 4) is asked]
+
+
 WITHIN = [
     ("TTFT under 2s unless it rains", "unless"),
     ("TTFT under 2s if it rains", "if"),
@@ -150,12 +83,12 @@ PASSED_WITHIN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "words"), [case[1:] for case in ASKED])
+@rows(("name", "text", "words"), on_file(around=False, asked=True))
 def test_a_word_of_the_class_is_asked_about(name, text, words, here):
     assert asked(text, here) == [(name, words)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "found"),
     [
         (
@@ -169,17 +102,17 @@ def test_words_of_two_parts_of_the_class_are_asked_about_as_both(text, found, he
     assert sorted(asked(text, here)) == sorted(found)
 
 
-@pytest.mark.parametrize("text", [case[2] for case in PASSED])
+@rows("text", [text for _, text in on_file(around=False, asked=False)])
 def test_what_only_looks_like_a_word_of_the_class_is_not_asked_about(text, here):
     assert asked(text, here) == []
 
 
-@pytest.mark.parametrize(("text", "words"), WITHIN)
+@rows(("text", "words"), WITHIN)
 def test_a_limiter_that_no_slot_can_hold_is_asked_about_inside_the_evidence_too(text, words, here):
     assert asked(text, here, evidence=text) == [("limiters", words)]
 
 
-@pytest.mark.parametrize("text", PASSED_WITHIN)
+@rows("text", PASSED_WITHIN)
 def test_the_evidence_of_a_goal_may_say_what_would_be_asked_about_beside_it(text, here):
     assert asked(text, here, evidence=text) == []
 
@@ -191,32 +124,29 @@ def test_a_limiter_in_the_words_of_a_slot_belongs_to_that_slot(here):
 
 def test_each_part_of_the_class_has_words_that_are_asked_about_and_a_near_miss():
     within = {("within a goal", "limiters")}
-    assert {(where, name) for where, name, *_ in (*ASKED, *AROUND)} | within == set(PARTS)
-    assert {(where, name) for where, name, _ in (*PASSED, *PASSED_AROUND)} | within == set(PARTS)
+    for columns in (3, 4):
+        assert {row[:2] for row in ON_FILE if len(row) == columns} | within == set(PARTS)
 
 
-@pytest.mark.parametrize(("name", "text", "words"), [case[1:] for case in AROUND])
+@rows(("name", "text", "words"), on_file(around=True, asked=True))
 def test_a_word_around_a_goal_is_asked_about_by_the_rules(name, text, words, here):
     place = (place_of(text, GOAL),)
     found = loose(text, tokenize(text, here), Taken(place, place, place))
     assert (name, words) in [(one.value, text[one.start : one.end].strip()) for one in found]
-
     draft = read(text, here)
     assert len(draft.goals) == 1
     (question,) = draft.questions
     assert words in question.text
 
 
-@pytest.mark.parametrize("text", [case[2] for case in PASSED_AROUND])
+@rows("text", [text for _, text in on_file(around=True, asked=False)])
 def test_what_only_looks_like_such_a_word_around_a_goal_is_not(text, here):
     draft = read(text, here)
     assert len(draft.goals) == 1
     assert draft.questions == []
 
 
-@pytest.mark.parametrize(
-    "text", ["TTFT under 2s. if it rains, or about noon, we were in Rome", "如果下雨。TTFT under 2s"]
-)
+@rows("text", ["TTFT under 2s. if it rains, or about noon, we were in Rome", "如果下雨。TTFT under 2s"])
 def test_what_counts_beside_a_goal_does_not_count_in_a_clause_of_its_own(text, here):
     assert asked(text, here) == []
 
@@ -232,7 +162,7 @@ def test_a_word_that_hides_its_case_and_width_is_found_where_it_stands(here):
 # -- what has a meaning ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "found"),
     [
         ("TTFT under 2s, 50 ms", [("quantity", "50 ms")]),
@@ -250,7 +180,7 @@ def test_an_amount_a_metric_a_name_and_a_time_that_no_goal_says_are_asked_about(
     assert [one for one in asked(text, here) if one in found] == found
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "TTFT under 2s, p95",
@@ -265,7 +195,7 @@ def test_what_the_goal_says_and_what_a_story_names_is_not(text, here):
     assert asked(text, here) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "goal"),
     [("TTFT under 2s. acme", {"tenant": "acme"}), ("at peak. TTFT under 2s", {"window": "peak"})],
 )
@@ -274,9 +204,7 @@ def test_a_name_or_a_time_counts_only_while_no_goal_has_it(text, goal, here):
     assert asked(text, here, **goal) == []
 
 
-@pytest.mark.parametrize(
-    "evidence", ["TTFT under 2s at peak", "acme TTFT under 2s", "TTFT under 2s and 50 ms"]
-)
+@rows("evidence", ["TTFT under 2s at peak", "acme TTFT under 2s", "TTFT under 2s and 50 ms"])
 def test_a_name_a_time_and_an_amount_count_inside_the_evidence_too(evidence, here):
     assert len(asked(evidence, here, evidence=evidence)) == 1
 
@@ -288,7 +216,7 @@ def test_the_time_at_which_a_line_of_a_chat_was_said_is_no_wish(here):
 # -- a negation before the goal ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "evidence", "words"),
     [
         ("don't keep TTFT under 2s", GOAL, "don't keep "),
@@ -306,7 +234,7 @@ def test_a_negation_before_the_goal_that_turns_its_comparison_round_is_asked_abo
     assert asked(text, here, evidence=evidence) == [("negation", words)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "evidence"),
     [
         ("don't wait. keep TTFT under 2s", GOAL),
@@ -322,7 +250,7 @@ def test_a_negation_of_something_else_or_inside_the_evidence_turns_nothing_round
 # -- what is set aside -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "aside"),
     [
         ("morning all 🎉 TTFT under 2s please, the board is watching", ["morning all", "the board is watching"]),

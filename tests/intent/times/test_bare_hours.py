@@ -1,26 +1,23 @@
-import pytest
-
 from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
-    "noun", ["%", " %", " gpus", " replicas", " ms", "s", " tok/s", "个", "万", " requests", "x"]
-)
+@rows("noun", ["%", " %", " gpus", " replicas", " ms", "s", " tok/s", "个", "万", " requests", "x"])
 def test_a_number_with_a_unit_or_a_noun_is_counted(noun):
     assert is_counted(f"9{noun} more", 1)
 
 
-@pytest.mark.parametrize("behind", ["", ", keep", " on weekdays", " keep", "点", " cet", ":00", " s3"])
+@rows("behind", ["", ", keep", " on weekdays", " keep", "点", " cet", ":00", " s3"])
 def test_a_number_with_anything_else_is_not(behind):
     assert not is_counted(f"9{behind}", 1)
 
 
-@pytest.mark.parametrize("before", ["< ", "at most ", "tp=", "tp ", "$", "under ", "gpu-"])
+@rows("before", ["< ", "at most ", "tp=", "tp ", "$", "under ", "gpu-"])
 def test_a_number_behind_a_bound_or_a_name_is_its_value(before):
     assert follows_a_bound(f"{before}9 to 17", len(before))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("before", "is_marked", "hours"),
     [
         ("", False, True),

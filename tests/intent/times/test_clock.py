@@ -1,6 +1,5 @@
-import pytest
-
 from intent.times.clock import HALVES, PARTS, Clock, span, spelled, time_of
+from tests.rows import rows
 
 
 def bare(hour):
@@ -11,7 +10,7 @@ def half(hour):
     return Clock(hour * 60, "half")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("start", "end", "hours"),
     [
         (bare(9), bare(5), (9, 17)),
@@ -32,14 +31,12 @@ def test_what_one_end_leaves_open_follows_from_the_other(start, end, hours):
     assert span(start, end) == (hours[0] * 60, hours[1] * 60)
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [(bare(10), bare(6)), (bare(2), bare(6)), (bare(9), bare(9)), (bare(6), Clock(1440))]
-)
+@rows(("start", "end"), [(bare(10), bare(6)), (bare(2), bare(6)), (bare(9), bare(9)), (bare(6), Clock(1440))])
 def test_hours_that_could_be_twelve_hours_apart_are_asked_about(start, end):
     assert span(start, end) == "ambiguous_time"
 
 
-@pytest.mark.parametrize(("hour", "minute"), [(25, 0), (24, 1), (9, 60), (-1, 0)])
+@rows(("hour", "minute"), [(25, 0), (24, 1), (9, 60), (-1, 0)])
 def test_a_time_that_no_clock_shows_is_impossible(hour, minute):
     assert span(time_of(hour, minute, "sure"), Clock(600)) == "impossible_time"
 
@@ -48,7 +45,7 @@ def test_a_range_that_ends_where_it_begins_is_empty():
     assert span(Clock(540), Clock(540)) == "zero_length"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("hour", "part", "meant"),
     [(11, "noon", 11), (12, "noon", 12), (1, "noon", 13), (9, "night", 21), (2, "night", 2)],
 )

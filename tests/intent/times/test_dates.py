@@ -1,10 +1,10 @@
 from datetime import date, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.times.dates import coming, days_between, in_week, next_named, on_date, on_day_of_month
+from tests.rows import rows
 
 days = st.dates(date(2020, 1, 1), date(2100, 1, 1))
 weekdays = st.integers(0, 6)
@@ -36,9 +36,7 @@ def test_a_date_without_a_year_is_the_first_that_is_not_over(today, month, day):
         assert (meant.month, meant.day) == (month, day)
 
 
-@pytest.mark.parametrize(
-    ("month", "day", "year"), [(2, 29, 2027), (13, 1, 2026), (0, 1, 2026), (11, 31, 2026), (1, 1, 0)]
-)
+@rows(("month", "day", "year"), [(2, 29, 2027), (13, 1, 2026), (0, 1, 2026), (11, 31, 2026), (1, 1, 0)])
 def test_a_day_that_no_calendar_has_is_impossible(month, day, year):
     assert on_date(month, day, year)(date(2026, 11, 20)) == "impossible_date"
 

@@ -1,9 +1,8 @@
-import pytest
-
 from intent.times.durations import LONGEST_S, find_durations
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "seconds"),
     [
         ("for the next 2 hours", 7200),
@@ -21,7 +20,7 @@ def test_a_stretch_from_now_is_read_in_seconds(text, seconds):
     assert (found.start, found.end, found.seconds) == (15, 15 + len(text), seconds)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "for the next 367 days",
@@ -35,7 +34,7 @@ def test_a_stretch_without_a_clear_end_is_asked_about(text):
     assert [found.seconds for found in find_durations(text)] == ["ambiguous_time"]
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "within 2 hours", "every 2 hours", "e2e under 2 min", "for 2s", "pause for 2 minutes", "for 2 hours a day",

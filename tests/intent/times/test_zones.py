@@ -1,8 +1,7 @@
 from zoneinfo import available_timezones
 
-import pytest
-
 from intent.times.zones import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
+from tests.rows import rows
 
 
 def test_every_iana_name_is_known_in_lower_case():
@@ -10,7 +9,7 @@ def test_every_iana_name_is_known_in_lower_case():
     assert {name: resolve(name.lower(), "UTC") for name in names} == {name: name for name in names}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "name"),
     [
         ("utc+8", "Etc/GMT-8"),
@@ -31,14 +30,12 @@ def test_zones_are_known_by_what_people_call_them(said, name):
     assert exists(name)
 
 
-@pytest.mark.parametrize("said", sorted(SEVERAL_PLACES))
+@rows("said", sorted(SEVERAL_PLACES))
 def test_an_abbreviation_of_several_places_is_asked_about_unless_it_is_the_deployments_own(said):
     assert resolve(said, "UTC") == AMBIGUOUS
     assert resolve(said, said.upper()) == said.upper()
 
 
-@pytest.mark.parametrize(
-    "said", ["mars/olympus", "utc+15", "utc-13", "utc+5:30", "europe", "../etc/passwd", "", "/", "a" * 999]
-)
+@rows("said", ["mars/olympus", "utc+15", "utc-13", "utc+5:30", "europe", "../etc/passwd", "", "/", "a" * 999])
 def test_what_is_no_zone_is_unknown(said):
     assert resolve(said, "UTC") == UNKNOWN

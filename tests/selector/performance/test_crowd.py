@@ -9,6 +9,7 @@ from selector.performance.crowd import _all_away, crowd
 from selector.performance.lengths import Lengths
 from selector.performance.perf import LayerCost, StageCost
 from selector.performance.simulator import Arrival, Server, simulate
+from tests.rows import rows
 
 
 def server(slots=64, kv_tokens=100_000):
@@ -32,7 +33,7 @@ def test_all_are_away_as_erlang_says():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [1, 4, 16, 64])
+@rows("clients", [1, 4, 16, 64])
 def test_a_crowd_gets_what_the_simulator_gives_it(clients):
     one, lengths = server(slots=clients), Lengths.fixed(300, 60)
     found = crowd(one, lengths, clients)

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.models import Cluster, ModelSpec, uniform
+from runtime.models import uniform
 from selector import profiles
 from selector.errors import ProfileError, SampleError
 from selector.models import Profile
 from selector.performance.fit import Fit, Running, Sample, all_figures, figure, fit
 from selector.shapes import shape
+from tests.rows import rows
 
 EIGHT = shape("llama-3-8b")
 DESIGN = [(1, tokens, 0) for tokens in (64, 128, 256, 512, 1024, 2048)] + [
@@ -23,17 +24,17 @@ BETWEEN = [
 
 
 @pytest.fixture(scope="module")
-def running(mixed: Cluster) -> Running:
+def running(mixed) -> Running:
     return Running(uniform(mixed, "A100", 1, 1, EIGHT.num_layers, "bf16"), EIGHT, mixed)
 
 
 @pytest.fixture(scope="module")
-def start(known: dict[str, Profile]) -> Profile:
+def start(known) -> Profile:
     return known["A100"]
 
 
 @pytest.fixture(scope="module")
-def truth(start: Profile) -> Profile:
+def truth(start) -> Profile:
     """A device that is nothing like what is told of its kind."""
     return replace(
         start,
@@ -63,33 +64,24 @@ def worst_error(running: Running, found: Profile, samples: list[Sample]) -> floa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_a_known_profile_is_predicted_within_three_percent_from_noisy_samples(
-    running: Running, truth: Profile, start: Profile, seed: int
-) -> None:
+@rows("seed", range(5))
+def test_a_known_profile_is_predicted_within_three_percent_from_noisy_samples(running, truth, start, seed):
     found = fit(sampled(running, truth, DESIGN, noise=0.02, seed=seed), running, start)
     unseen = sampled(running, truth, BETWEEN)
-
     assert worst_error(running, start, unseen) > 0.3
     assert worst_error(running, found.profile, unseen) < 0.03
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2), (2, 2)])
-def test_every_topology_of_one_kind_can_be_fitted(
-    mixed: Cluster, truth: Profile, start: Profile, tp: int, pp: int
-) -> None:
+@rows(("tp", "pp"), [(2, 1), (1, 2), (2, 2)])
+def test_every_topology_of_one_kind_can_be_fitted(mixed, truth, start, tp, pp):
     running = Running(uniform(mixed, "A100", tp, pp, EIGHT.num_layers, "bf16"), EIGHT, mixed)
     found = fit(sampled(running, truth, DESIGN, noise=0.02), running, start)
-
     assert worst_error(running, found.profile, sampled(running, truth, BETWEEN)) < 0.03
 
 
-def test_figures_that_the_samples_tell_are_found_and_the_others_stay(
-    running: Running, truth: Profile, start: Profile
-) -> None:
+def test_figures_that_the_samples_tell_are_found_and_the_others_stay(running, truth, start):
     found = fit(sampled(running, truth, DESIGN), running, start)
-
     for name in ("compute_share.bf16", "kv_share"):
         assert figure(found.profile, name) == pytest.approx(figure(truth, name), rel=0.05)
     assert {"compute_share.bf16", "weight_share.bf16", "kv_share"} <= set(found.fitted)
@@ -100,11 +92,8 @@ def test_figures_that_the_samples_tell_are_found_and_the_others_stay(
         assert figure(found.profile, name) == figure(start, name)
 
 
-def test_two_overheads_under_one_topology_are_not_told_apart(
-    running: Running, truth: Profile, start: Profile
-) -> None:
+def test_two_overheads_under_one_topology_are_not_told_apart(running, truth, start):
     found = fit(sampled(running, truth, DESIGN), running, start)
-
     assert "layer_overhead_s" in found.kept
     assert "step_overhead_s" in found.fitted
     layers = EIGHT.num_layers
@@ -112,16 +101,13 @@ def test_two_overheads_under_one_topology_are_not_told_apart(
     assert found.profile.step_overhead_s == pytest.approx(missing_s, rel=0.1)
 
 
-def test_a_figure_stays_where_no_sample_depends_on_it(
-    running: Running, truth: Profile, start: Profile
-) -> None:
+def test_a_figure_stays_where_no_sample_depends_on_it(running, truth, start):
     short = [(sequences, new, 0) for sequences, new, _ in DESIGN]
-
     assert "kv_share" in fit(sampled(running, truth, short, noise=0.02), running, start).kept
 
 
 @pytest.mark.slow
-def test_shares_stay_below_one_and_overheads_above_nothing(running: Running, start: Profile) -> None:
+def test_shares_stay_below_one_and_overheads_above_nothing(running, start):
     fast = [replace(sample, seconds=sample.seconds / 20) for sample in sampled(running, start, DESIGN)]
     slow = [replace(sample, seconds=sample.seconds * 1e5) for sample in sampled(running, start, DESIGN)]
     for samples in (fast, slow):
@@ -131,37 +117,28 @@ def test_shares_stay_below_one_and_overheads_above_nothing(running: Running, sta
             assert name.endswith("_s") or 0 < figure(found.profile, name) <= 1
 
 
-def test_a_start_without_overheads_can_be_fitted(running: Running, truth: Profile, start: Profile) -> None:
+def test_a_start_without_overheads_can_be_fitted(running, truth, start):
     bare = replace(start, layer_overhead_s=0.0, step_overhead_s=0.0)
     found = fit(sampled(running, truth, DESIGN), running, bare)
-
     assert worst_error(running, found.profile, sampled(running, truth, BETWEEN)) < 0.03
 
 
-def test_an_engine_that_is_faster_than_any_figure_allows_has_no_overhead(
-    running: Running, start: Profile
-) -> None:
+def test_an_engine_that_is_faster_than_any_figure_allows_has_no_overhead(running, start):
     fast = [replace(sample, seconds=sample.seconds / 100) for sample in sampled(running, start, DESIGN)]
-
     assert fit(fast, running, start).profile.step_overhead_s == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overhead", ["layer_overhead_s", "step_overhead_s"])
-def test_an_overhead_that_was_guessed_far_too_large_is_taken_back(
-    running: Running, start: Profile, overhead: str
-) -> None:
+@rows("overhead", ["layer_overhead_s", "step_overhead_s"])
+def test_an_overhead_that_was_guessed_far_too_large_is_taken_back(running, start, overhead):
     slow = replace(start, **{overhead: 20e-3})
     found = fit(sampled(running, start, DESIGN), running, slow)
-
     assert overhead in found.fitted
     assert worst_error(running, found.profile, sampled(running, start, BETWEEN)) < 0.05
 
 
 @pytest.mark.slow
-def test_the_error_band_holds_every_sample_and_has_a_floor(
-    running: Running, truth: Profile, start: Profile
-) -> None:
+def test_the_error_band_holds_every_sample_and_has_a_floor(running, truth, start):
     exact, noisy = (sampled(running, truth, DESIGN, noise) for noise in (0.0, 0.05))
     bent = [replace(noisy[0], seconds=1.3 * noisy[0].seconds), *noisy[1:]]
     bands = []
@@ -170,60 +147,48 @@ def test_the_error_band_holds_every_sample_and_has_a_floor(
         assert worst_error(running, found.profile, samples) <= found.profile.error_band
         assert found.predicted_s == running.predicted_s(samples, found.profile)
         bands.append(found.profile.error_band)
-
     assert bands[0] == 0.02
     assert bands == sorted(bands)
     assert bands[-1] > 0.2
 
 
-def test_the_error_band_comes_from_samples_that_were_held_out(
-    running: Running, truth: Profile, start: Profile
-) -> None:
+def test_the_error_band_comes_from_samples_that_were_held_out(running, truth, start):
     few = sampled(running, truth, DESIGN[:3] + DESIGN[6:11], noise=0.1)
     found = fit(few, running, start)
-
     assert found.profile.error_band > worst_error(running, found.profile, few) + 0.01
 
 
-def test_formats_that_never_ran_are_extrapolated(running: Running, truth: Profile, start: Profile) -> None:
+def test_formats_that_never_ran_are_extrapolated(running, truth, start):
     first = fit(sampled(running, truth, DESIGN), running, start).profile
     eight_bits = Running(
         uniform(running.cluster, "A100", 1, 1, EIGHT.num_layers, "int8"), EIGHT, running.cluster
     )
     second = fit(sampled(eight_bits, truth, DESIGN), eight_bits, first).profile
-
     assert (first.source, first.extrapolated) == ("measured", ("fp16", "int8", "fp8", "int4"))
     assert second.extrapolated == ("fp16", "fp8", "int4")
 
 
-@pytest.mark.parametrize("left", [DESIGN[:2] + DESIGN[6:], DESIGN[:9], []])
-def test_too_few_samples_are_refused(
-    running: Running, start: Profile, left: list[tuple[int, int, int]]
-) -> None:
+@rows("left", [DESIGN[:2] + DESIGN[6:], DESIGN[:9], []])
+def test_too_few_samples_are_refused(running, start, left):
     with pytest.raises(SampleError, match="too few for a profile"):
         fit(sampled(running, start, left), running, start)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_time_that_is_none_is_refused(running: Running, start: Profile, seconds: float) -> None:
+@rows("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_is_none_is_refused(running, start, seconds):
     samples = sampled(running, start, DESIGN)
-
     with pytest.raises(SampleError, match="no positive time"):
         fit([replace(samples[0], seconds=seconds), *samples[1:]], running, start)
 
 
-def test_a_start_without_the_format_is_refused(
-    laptop: Cluster, counting: ModelSpec, known: dict[str, Profile]
-) -> None:
+def test_a_start_without_the_format_is_refused(laptop, counting, known):
     cpu = Running(uniform(laptop, "CPU", 1, 1, 8, "fp32"), counting, laptop)
     samples = sampled(cpu, known["CPU"], DESIGN)
-
     with pytest.raises(ProfileError, match="no figure for computing in fp32"):
         fit(samples, cpu, replace(profiles.load("A100"), kind="CPU"))
 
 
 @pytest.mark.slow
-def test_a_fit_is_the_same_every_time(running: Running, truth: Profile, start: Profile) -> None:
+def test_a_fit_is_the_same_every_time(running, truth, start):
     found: list[Fit] = [fit(sampled(running, truth, DESIGN, 0.02), running, start) for _ in range(2)]
-
     assert found[0] == found[1]

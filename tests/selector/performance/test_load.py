@@ -26,6 +26,7 @@ from selector.performance.load import (
 )
 from selector.performance.perf import stage_costs
 from selector.performance.simulator import Arrival, Server, simulate
+from tests.rows import rows
 
 EIGHT = ModelSpec("llama-3-8b", "LlamaForCausalLM", 32, 4096, 14_336, 32, 8, 128, 128_256, 8192)
 
@@ -62,10 +63,8 @@ def spread(seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [1, 2, 4])
-@pytest.mark.parametrize(
-    ("clients", "inputs", "outputs"), [(1, 1000, 100), (16, 1000, 200), (128, 500, 500), (64, 4000, 100)]
-)
+@rows("stages", [1, 2, 4])
+@rows(("clients", "inputs", "outputs"), [(1, 1000, 100), (16, 1000, 200), (128, 500, 500), (64, 4000, 100)])
 def test_a_closed_loop_is_what_the_simulator_serves(servers, stages, clients, inputs, outputs):
     server = servers[stages]
     predicted = closed_loop(server, clients, Lengths.fixed(inputs, outputs))
@@ -285,13 +284,13 @@ def test_a_higher_rate_is_never_faster(servers, share, more):
     assert busy.tpot_s["mean"] > calm.tpot_s["mean"]
 
 
-@pytest.mark.parametrize("pairs", [[], [(0, 5)], [(5, 0)], [(-1, 5)], [(LONGEST + 1, 5)]])
+@rows("pairs", [[], [(0, 5)], [(5, 0)], [(-1, 5)], [(LONGEST + 1, 5)]])
 def test_lengths_that_are_none_are_refused(pairs):
     with pytest.raises(WorkloadError, match="requests of 1 to"):
         Lengths.of(pairs)
 
 
-@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+@rows("rate", [0, -1, float("nan")])
 def test_a_rate_that_is_none_is_refused(servers, rate):
     with pytest.raises(WorkloadError, match="is no load"):
         open_loop(servers[1], rate, Lengths.fixed(10, 10))

@@ -14,6 +14,7 @@ from selector.performance.load import Lengths, Reading, Slis, closed_loop_means
 from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
 from selector.prediction import server_of
 from selector.shapes import shape
+from tests.rows import rows
 from tests.selector.performance.steps import stage_times_s
 
 SEVEN = ModelSpec("llama-2-7b", "LlamaForCausalLM", 32, 4096, 11_008, 32, 32, 128, 32_000, 4096)
@@ -38,7 +39,6 @@ def served(topology: Topology, workload: Workload, known: dict[str, Profile]) ->
 
 
 def mean(reading: Reading | None) -> float:
-    assert reading is not None
     return reading["mean"]
 
 
@@ -70,9 +70,7 @@ OFF = pytest.mark.xfail(
         ("L40S", 8, None, 22.0),
     ],
 )
-def test_published_shares_of_peak_at_four_and_eight_devices(
-    kind: str, tp: int, prefill: float | None, decode: float | None, known: dict[str, Profile]
-) -> None:
+def test_published_shares_of_peak_at_four_and_eight_devices(kind, tp, prefill, decode, known):
     topology, band = topology_of(kind, SEVENTY, tp), known[kind].error_band
     if prefill is not None:
         assert prefill_ms(topology, known) == pytest.approx(prefill, rel=band)
@@ -80,36 +78,32 @@ def test_published_shares_of_peak_at_four_and_eight_devices(
         assert decode_ms(topology, known) == pytest.approx(decode, rel=band)
 
 
-def test_over_pcie_more_tensor_parallelism_speeds_up_decode_but_not_prefill(
-    known: dict[str, Profile],
-) -> None:
+def test_over_pcie_more_tensor_parallelism_speeds_up_decode_but_not_prefill(known):
     two, four, eight = (topology_of("L40S", SEVENTY, tp) for tp in (2, 4, 8))
     assert prefill_ms(eight, known) == pytest.approx(prefill_ms(two, known), rel=0.1)
     assert decode_ms(eight, known) < decode_ms(four, known) < decode_ms(two, known)
 
 
-def test_over_nvlink_more_tensor_parallelism_speeds_up_both(known: dict[str, Profile]) -> None:
+def test_over_nvlink_more_tensor_parallelism_speeds_up_both(known):
     two, eight = topology_of("A100", SEVENTY, 2), topology_of("A100", SEVENTY, 8)
     assert prefill_ms(eight, known) < 0.5 * prefill_ms(two, known)
     assert decode_ms(eight, known) < 0.5 * decode_ms(two, known)
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4", "fp8"])
-def test_weight_only_formats_speed_up_decode_but_not_large_prefills(
-    precision: str, known: dict[str, Profile]
-) -> None:
+@rows("precision", ["int8", "int4", "fp8"])
+def test_weight_only_formats_speed_up_decode_but_not_large_prefills(precision, known):
     full = topology_of("A100", SEVENTY, 4, precision="bf16")
     quantised = topology_of("A100", SEVENTY, 4, precision=precision)
     assert decode_ms(quantised, known) < 0.85 * decode_ms(full, known)
     assert prefill_ms(quantised, known, 8192) == pytest.approx(prefill_ms(full, known, 8192), rel=0.05)
 
 
-def test_fp8_speeds_up_prefill_where_the_gpu_computes_in_it(known: dict[str, Profile]) -> None:
+def test_fp8_speeds_up_prefill_where_the_gpu_computes_in_it(known):
     full, eight = (topology_of("L40S", SEVENTY, 1, precision=name) for name in ("bf16", "fp8"))
     assert prefill_ms(eight, known) < 0.7 * prefill_ms(full, known)
 
 
-def test_pipeline_stages_cost_latency_and_give_throughput(known: dict[str, Profile]) -> None:
+def test_pipeline_stages_cost_latency_and_give_throughput(known):
     workload = Workload(1, 512, 128, 64)
     one, four = (served(topology_of("L40S", SEVENTY, 1, pp), workload, known) for pp in (1, 4))
     assert four.throughput_tok_s > 1.4 * one.throughput_tok_s
@@ -118,7 +112,7 @@ def test_pipeline_stages_cost_latency_and_give_throughput(known: dict[str, Profi
     assert mean(four.ttft_s) > mean(one.ttft_s)
 
 
-def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known: dict[str, Profile]) -> None:
+def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known):
     even = topology_of("A100", SEVENTY, 1, 2)
     first, second = even.stages
     uneven = Topology(
@@ -132,7 +126,7 @@ def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known: dict[s
     assert lopsided.throughput_tok_s < 0.7 * balanced.throughput_tok_s
 
 
-def test_stages_on_two_nodes_hop_over_the_network(known: dict[str, Profile]) -> None:
+def test_stages_on_two_nodes_hop_over_the_network(known):
     nodes = tuple(
         Node(name, (Gpu(i, "A100", 10**12),), Link("nvlink", 300e9, 5e-6)) for i, name in enumerate("ab")
     )
@@ -148,7 +142,7 @@ def test_stages_on_two_nodes_hop_over_the_network(known: dict[str, Profile]) -> 
         stage_times_s(topology, step, SEVENTY, Cluster(nodes), known)
 
 
-def test_what_no_profile_speaks_of_is_refused_by_name(known: dict[str, Profile]) -> None:
+def test_what_no_profile_speaks_of_is_refused_by_name(known):
     topology, step = topology_of("A100", SEVENTY, 4), Step.of(1, 1, 1)
     with pytest.raises(ProfileError, match="no profile for A100; there are L40S"):
         stage_times_s(topology, step, SEVENTY, box("A100"), {"L40S": known["L40S"]})
@@ -170,9 +164,7 @@ def test_what_no_profile_speaks_of_is_refused_by_name(known: dict[str, Profile])
     tokens=st.integers(1, 8000),
     batch=st.integers(1, 256),
 )
-def test_more_work_never_takes_less_time(
-    kind: str, tp: int, pp: int, tokens: int, batch: int, known: dict[str, Profile]
-) -> None:
+def test_more_work_never_takes_less_time(kind, tp, pp, tokens, batch, known):
     topology = topology_of(kind, SEVENTY, tp, pp)
     work = Workload(1, tokens, 100, batch)
     base = served(topology, work, known)
@@ -184,7 +176,7 @@ def test_more_work_never_takes_less_time(
     assert min(mean(base.ttft_s), mean(base.tpot_s), base.throughput_tok_s) > 0
 
 
-def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known: dict[str, Profile]) -> None:
+def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known):
     mixtral = shape("mixtral-8x7b")
     topology = uniform(box("A100"), "A100", 2, 1, 32, "bf16")
     one, many = (
@@ -195,7 +187,7 @@ def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known: dict[
     assert one > sum(stage_times_s(topology, Step.of(1, 1, 1), dense, box("A100"), known))
 
 
-def test_elementwise_work_is_split_only_where_the_mlp_is(known: dict[str, Profile]) -> None:
+def test_elementwise_work_is_split_only_where_the_mlp_is(known):
     whole, eighth = (
         LayerCost.of(Precision.named("bf16", "A100"), tp, SEVENTY, known["A100"]).elementwise_s
         for tp in (1, 8)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from selector.performance import simulator
 from selector.performance.perf import LayerCost, StageCost, Step
 from selector.performance.simulator import Arrival, Change, Served, Server, simulate
+from tests.rows import rows
 
 
 def stage(step_s: float = 0.01, token_s: float = 1e-4, kv_s: float = 1e-7) -> StageCost:
@@ -190,19 +191,19 @@ def test_every_request_is_served_whatever_the_stages_become(before, after, at_s,
         assert each.e2e_s >= arrival.output_tokens * 0.01 * min(before, after) - 1e-9
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-def test_steps_taken_together_last_as_long_as_one_by_one(
-    stages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@rows("stages", [1, 2])
+def test_steps_taken_together_last_as_long_as_one_by_one(stages, monkeypatch):
     costly = Server((stage(1e-3, 1e-5, 1e-7),) * stages, 8, 10_000, 64)
     arrivals = [Arrival(0.9 * number, 100, 200) for number in range(40)]
     together = simulate(costly, arrivals)
-    monkeypatch.setattr(simulator, "_LEAP", 10**9)
-    for quick, slow in zip(together, simulate(costly, arrivals), strict=True):
+    with monkeypatch.context() as patch:
+        patch.setattr(simulator, "_LEAP", 10**9)
+        one_by_one = simulate(costly, arrivals)
+    for quick, slow in zip(together, one_by_one, strict=True):
         assert dataclasses.astuple(quick) == pytest.approx(dataclasses.astuple(slow), rel=1e-6)
 
 
-def test_after_the_most_steps_what_is_not_served_stays_open() -> None:
+def test_after_the_most_steps_what_is_not_served_stays_open():
     arrivals = [Arrival(float(number), 10, 100) for number in range(100)]
     found = simulate(even(0.001), arrivals, most_steps=200)
     assert found[0] is not None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from selector.errors import WorkloadError
 from selector.performance.simulator import Arrival
 from selector.performance.traces import read_trace
+from tests.rows import rows
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:47.6805900,396,109\r\n"
 MOONCAKE = (
@@ -18,7 +19,7 @@ MOONCAKE = (
 PLAIN = "arrival_s,input_tokens,output_tokens\n3,10,20\n1.5,30,40\n"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         (AZURE, [Arrival(0.0, 374, 44), Arrival(1.0, 396, 109)]),
@@ -35,7 +36,7 @@ def test_a_trace_starts_at_zero_in_order_of_time(text, expected):
     assert (trace.bad_rows, trace.examples) == (0, ())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("row", "reason"),
     [
         ("x,1,1", "line 3: could not convert"),
@@ -53,7 +54,7 @@ def test_a_bad_row_is_counted_and_named(row, reason):
     assert reason in trace.examples[0]
 
 
-@pytest.mark.parametrize(
+@rows(
     "row",
     ["null", "[1]", "{", '{"timestamp": 1}', '{"timestamp": "a", "input_length": 1, "output_length": 1}'],
 )
@@ -67,7 +68,7 @@ def test_only_the_first_bad_rows_are_named():
     assert len(read_trace(PLAIN + "x,1,1\n" * 9, "t").examples) == 3
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "reason"),
     [
         ("", "its first line should be"),

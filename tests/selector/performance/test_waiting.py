@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from selector.performance.waiting import Ramp, Service, waiting
+from tests.rows import rows
 
 NEVER = 1e12
 """Seconds that no queue lasts."""
@@ -22,7 +23,7 @@ def test_idle_is_what_the_work_leaves():
     assert found.idle == pytest.approx(1 - 0.8 * service.mean_s, rel=0.02)
 
 
-@pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
+@rows("rate", [0.2, 0.5, 0.8])
 def test_the_mean_is_pollaczek_khinchine(rate):
     service = Service(np.array([0.5, 1.0, 3.0]), np.array([0.5, 0.4, 0.1]))
     found = waiting(rate, service, service, Ramp(NEVER, 0.5, 0.5))

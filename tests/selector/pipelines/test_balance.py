@@ -53,7 +53,7 @@ units = st.lists(st.integers(0, 5), min_size=1, max_size=2)
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(rows=layers_by_role, more=units)
-def test_the_table_says_what_trying_everything_says(rows: list[list[list[int]]], more: list[int]) -> None:
+def test_the_table_says_what_trying_everything_says(rows, more):
     holds, stages, budget = holds_of(rows, more), [1, 2, 2, 4], (3, 4)
     table = most_layers(holds, SEATS, budget, stages)
     for point, number in enumerate(stages):
@@ -70,9 +70,7 @@ def test_the_table_says_what_trying_everything_says(rows: list[list[list[int]]],
     stages=st.integers(1, 4),
     budget=st.tuples(st.integers(0, 3), st.integers(0, 4)),
 )
-def test_the_stages_found_hold_what_the_table_says(
-    rows: list[list[list[int]]], more: list[int], stages: int, budget: tuple[int, int]
-) -> None:
+def test_the_stages_found_hold_what_the_table_says(rows, more, stages, budget):
     holds = holds_of(rows, more).taken([0])
     most = int(most_layers(holds, SEATS, budget, [stages])[(0, *budget)])
     if most < 1:
@@ -84,10 +82,10 @@ def test_the_stages_found_hold_what_the_table_says(
     assert devices_of(found) == budget
 
 
-def test_many_impossible_stages_do_not_overflow() -> None:
+def test_many_impossible_stages_do_not_overflow():
     nothing = holds_of([[[0], [0], [0], [0]]] * 4)
     assert int(most_layers(nothing, SEATS, (8, 8), [8]).max()) < 0
 
 
-def test_no_points_have_no_layers() -> None:
+def test_no_points_have_no_layers():
     assert most_layers(holds_of([[[], [], [], []]] * 4), SEATS, (2, 2), []).size == 0

@@ -28,19 +28,18 @@ from selector.pipelines.operating import (
 )
 from selector.pipelines.pools import pools_of
 from selector.prediction import candidate, server_of
+from tests.rows import rows
 
 
 def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], tokens: int = 800) -> Setting:
     return Setting(model, cluster, known, Load(2.0, tokens, 250, 8))
 
 
-@pytest.mark.parametrize(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize(
+@rows(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
+@rows(
     "kind", [StageKind(0, "A100", 4, "bf16"), StageKind(1, "L40S", 2, "fp8"), StageKind(0, "A100", 1, "int4")]
 )
-def test_a_stage_holds_as_many_layers_as_the_footprint_says(
-    kind: StageKind, first: bool, last: bool, mixed: Cluster, llama: ModelSpec, known: dict[str, Profile]
-) -> None:
+def test_a_stage_holds_as_many_layers_as_the_footprint_says(kind, first, last, mixed, llama, known):
     points = Points(np.array([2.0]), np.array([64.0]))
     held = int(
         capacities([kind], points, pools_of(mixed, mixed.kinds), setting_of(mixed, llama, known))[
@@ -72,28 +71,26 @@ def test_a_stage_holds_as_many_layers_as_the_footprint_says(
     assert room(held) >= needed > room(held + 1)
 
 
-def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks() -> None:
+def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks():
     points = Points(np.array([1.0, 2.0, 1.0]), np.array([48.0, 96.0, 1024.0]))
     assert points.chunks(2000).tolist() == [1, 1, 2]
     assert points.chunks(4000).tolist() == [2, 2, 4]
 
 
-def test_every_batch_leaves_half_a_step_for_prompts() -> None:
+def test_every_batch_leaves_half_a_step_for_prompts():
     points = Points.all([1, 2, 4], BATCHES, USUAL_BATCHING)
     assert points.sequences.max() == 1024
     assert set(points.stages.tolist()) == {1, 2, 4}
 
 
-def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them() -> None:
+def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them():
     points = Points.all([1, 2], BATCHES, Batching(max_sequences=48, max_step_tokens=64))
     assert points.batch[points.stages == 1].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
     assert points.batch[points.stages == 2].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
     assert points.chunks(100).max() == 4, "32 tokens are left beside 32 decodes"
 
 
-def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(
-    mixed: Cluster, llama: ModelSpec, known: dict[str, Profile]
-) -> None:
+def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama, known):
     kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
     per_token = []
     for chunks in (8, 9, 16):  # eight are costed one by one, more by parts
@@ -105,7 +102,7 @@ def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(
     )
 
 
-def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it() -> None:
+def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it():
     load = Load(1.0, 800, 250, 1)
     points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
     alone, four, shared, full = bubbles(points, load).tolist()
@@ -127,22 +124,12 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "inputs", "outputs", "full_rps"), CASES)
-@pytest.mark.parametrize("share", [0.3, 0.5])
-def test_the_estimate_is_near_the_simulator(
-    text: str,
-    inputs: int,
-    outputs: int,
-    full_rps: float,
-    share: float,
-    mixed: Cluster,
-    llama: ModelSpec,
-    known: dict[str, Profile],
-) -> None:
+@rows(("text", "inputs", "outputs", "full_rps"), CASES)
+@rows("share", [0.3, 0.5])
+def test_the_estimate_is_near_the_simulator(text, inputs, outputs, full_rps, share, mixed, llama, known):
     topology, rate_rps = parse_topology(text, mixed, 80, "bf16"), share * full_rps
     problem = Problem(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
     found = candidate(topology, problem, known)
-    assert found is not None
     planned = found.prediction
     draw, now, arrivals = random.Random(1), 0.0, []
     for _ in range(2500):
@@ -155,7 +142,7 @@ def test_the_estimate_is_near_the_simulator(
     assert planned.tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
 
 
-def test_the_load_of_a_workload_has_at_least_one_token_and_one_request() -> None:
+def test_the_load_of_a_workload_has_at_least_one_token_and_one_request():
     load = Load.of(Workload(1.0, 100, 0, 0))
     assert (load.output_tokens, load.held, load.decoded) == (1, 1, 1)
     assert replace(load, output_tokens=250).decoded == 249

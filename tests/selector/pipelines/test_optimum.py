@@ -90,7 +90,7 @@ def instance(seed: int) -> Instance:
         Threshold("devices", draw.randint(1, 4)),
         Threshold("usd_per_hour", draw.uniform(1, 8)),
     ]
-    objectives = [Threshold(metric, 0.0) for metric in ("devices", "usd_per_hour", "ttft", "tpot", "rate")]  # type: ignore[arg-type]  # literals
+    objectives = [Threshold(metric, 0.0) for metric in ("devices", "usd_per_hour", "ttft", "tpot", "rate")]
     return Instance(
         setting,
         kinds,
@@ -127,20 +127,20 @@ def check(one: Instance) -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_better_is_found_by_trying_everything() -> None:
+def test_nothing_better_is_found_by_trying_everything():
     answered = [check(instance(seed)) for seed in range(150)]
     assert 50 < sum(answered) < 140
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_nothing_better_is_found_in_two_thousand_instances() -> None:
+def test_nothing_better_is_found_in_two_thousand_instances():
     for seed in range(150, 2150):
         check(instance(seed))
 
 
 @pytest.mark.slow
-def test_an_e2e_bound_is_dealt_almost_as_well_as_can_be() -> None:
+def test_an_e2e_bound_is_dealt_almost_as_well_as_can_be():
     gaps = []
     for seed in range(60):
         one = replace(instance(seed), bounds=(), objectives=(Threshold("e2e", 0.0, "p95"),))
@@ -184,10 +184,8 @@ def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:
     more=st.sampled_from([(1, 0), (0, 1), (2, 2)]),
     metric=st.sampled_from(["ttft", "tpot"]),
 )
-def test_more_devices_never_make_it_worse(
-    counts: tuple[int, int], more: tuple[int, int], metric: str
-) -> None:
-    wanted = Threshold(metric, 0.0, "p95")  # type: ignore[arg-type]  # literals
+def test_more_devices_never_make_it_worse(counts, more, metric):
+    wanted = Threshold(metric, 0.0, "p95")
     fewer = lowest(seventy(cluster_of(*counts)), wanted)
     assert lowest(seventy(cluster_of(counts[0] + more[0], counts[1] + more[1])), wanted) <= fewer * (1 + 1e-9)
 
@@ -199,8 +197,8 @@ def test_more_devices_never_make_it_worse(
     more=st.floats(1.0, 2.0),
     metric=st.sampled_from(["ttft", "devices", "usd_per_hour"]),
 )
-def test_more_memory_never_makes_it_worse(memory: float, more: float, metric: str) -> None:
-    wanted = Threshold(metric, 0.0)  # type: ignore[arg-type]  # literals
+def test_more_memory_never_makes_it_worse(memory, more, metric):
+    wanted = Threshold(metric, 0.0)
     less = lowest(seventy(cluster_of(2, 2, memory)), wanted)
     assert lowest(seventy(cluster_of(2, 2, memory * more)), wanted) <= less * (1 + 1e-9)
 
@@ -208,36 +206,33 @@ def test_more_memory_never_makes_it_worse(memory: float, more: float, metric: st
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(bound=st.floats(0.05, 5.0), tighter=st.floats(0.1, 1.0), metric=st.sampled_from(["tpot", "devices"]))
-def test_a_tighter_goal_never_makes_it_better(bound: float, tighter: float, metric: str) -> None:
-    grid, wanted = seventy(cluster_of(4, 2)), Threshold(metric, 0.0)  # type: ignore[arg-type]  # literals
+def test_a_tighter_goal_never_makes_it_better(bound, tighter, metric):
+    grid, wanted = seventy(cluster_of(4, 2)), Threshold(metric, 0.0)
     loose = lowest(grid, wanted, Threshold("ttft", bound, "p99"))
     assert lowest(grid, wanted, Threshold("ttft", bound * tighter, "p99")) >= loose * (1 - 1e-9)
 
 
-def test_what_is_found_reads_as_the_search_said() -> None:
+def test_what_is_found_reads_as_the_search_said():
     grid, goal = seventy(cluster_of(4, 4)), Threshold("ttft", 0.8, "p99")
     found, _ = solve(grid, [goal], [Threshold("usd_per_hour", 0.0)])
-    assert found is not None
     again = next(one for one in running(grid, found.stages) if one.batch == found.batch)
     assert again.busy_s == pytest.approx(found.busy_s)
     assert np.array(again.firsts) == pytest.approx(np.array(found.firsts))
     assert reading(again, goal, grid) <= 0.8
 
 
-def test_a_barred_shape_is_left_out_for_the_next_best() -> None:
+def test_a_barred_shape_is_left_out_for_the_next_best():
     grid, wanted = seventy(cluster_of(4, 4)), Threshold("devices", 0.0)
     best, _ = solve(grid, (), [wanted])
-    assert best is not None
     used = [sum(parts[0][0].tp for parts in best.stages if parts[0][0].pool == pool) for pool in (0, 1)]
     second, _ = solve(replace(grid, barred=(len(best.stages), tuple(used))), (), [wanted])
-    assert second is not None
     assert reading(second, wanted, grid) >= reading(best, wanted, grid)
     assert [
         sum(parts[0][0].tp for parts in second.stages if parts[0][0].pool == pool) for pool in (0, 1)
     ] != used or len(second.stages) != len(best.stages)
 
 
-def test_without_an_answer_it_says_how_much_would_fit() -> None:
+def test_without_an_answer_it_says_how_much_would_fit():
     grid = seventy(cluster_of(1, 0, memory=0.3))
     nothing, prove = solve(grid, (), [Threshold("devices", 0.0)])
     assert (nothing, prove([grid])) == (None, ())

@@ -17,33 +17,33 @@ def cluster(*sizes: int, kind: str = "A100", differ: int = 1) -> Cluster:
     return Cluster(tuple(nodes), Link("network", 1e9, 1e-6))
 
 
-def test_nodes_of_one_size_that_is_a_power_of_two_are_one_pool() -> None:
+def test_nodes_of_one_size_that_is_a_power_of_two_are_one_pool():
     (pool,) = pools_of(cluster(4, 4), ["A100"])
     assert (pool.size, pool.node_size, pool.memory_bytes, pool.usd_per_hour) == (8, 4, 80, 2.5)
 
 
-def test_other_nodes_are_pools_of_their_own() -> None:
+def test_other_nodes_are_pools_of_their_own():
     assert [pool.size for pool in pools_of(cluster(4, 2), ["A100"])] == [4, 2]
     assert [pool.size for pool in pools_of(cluster(6, 6), ["A100"])] == [6, 6]
     assert pools_of(cluster(4), ["L40S"]) == ()
 
 
-def test_a_node_of_another_size_leaves_the_rest_together() -> None:
+def test_a_node_of_another_size_leaves_the_rest_together():
     pools = pools_of(cluster(8, 6, 8, 8), ["A100"])
     assert [(pool.size, len(pool.nodes)) for pool in pools] == [(24, 3), (6, 1)]
 
 
-def test_one_odd_node_of_the_same_devices_goes_with_the_rest_and_a_second_does_not() -> None:
+def test_one_odd_node_of_the_same_devices_goes_with_the_rest_and_a_second_does_not():
     assert [pool.size for pool in pools_of(cluster(8, 6, 8, 6, differ=0), ["A100"])] == [22, 6]
 
 
-def test_some_devices_go_out_before_others() -> None:
+def test_some_devices_go_out_before_others():
     pools = pools_of(cluster(4, 4), ["A100"])
     assert dealt(pools, [(0, 2)], first={6, 7}) == [(6, 7)]
     assert dealt(pools, [(0, 1), (0, 4)], first={6}) == [(0,), (6, 4, 5, 7)]
 
 
-def test_what_does_not_fit_is_given_nothing() -> None:
+def test_what_does_not_fit_is_given_nothing():
     pools = pools_of(cluster(2), ["A100"])
     assert dealt(pools, [(0, 2), (0, 1)], first=()) == []
 
@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_given_nothing() -> None:
     sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5),
     wanted=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=8),
 )
-def test_powers_of_two_fit_whenever_there_are_enough(sizes: list[int], wanted: list[int]) -> None:
+def test_powers_of_two_fit_whenever_there_are_enough(sizes, wanted):
     homes = [node for node, size in enumerate(sizes) for _ in range(size)]
     pools = pools_of(cluster(*sizes, differ=0), ["A100"])
     assert sum(pool.size for pool in pools) == sum(sizes)

@@ -18,6 +18,7 @@ from selector.pipelines.operating import Load, Setting, StageKind
 from selector.pipelines.optimum import Threshold, reading, solve
 from selector.pipelines.pools import pools_of
 from selector.pipelines.quality import Rations, Room, grants, unmatched
+from tests.rows import rows
 from tests.selector.pipelines.brute_force import BruteForce
 
 GB = 10**9
@@ -58,7 +59,7 @@ def small(seed: int, formats: tuple[str, ...]) -> tuple[Grid, BruteForce, list[T
     ]
     bounds = [Threshold("tpot", draw.uniform(0.002, 0.05)), Threshold("ttft", draw.uniform(0.01, 0.3), "p95")]
     brute = BruteForce(setting, pools, kinds, (1, 2), BATCHES, mixes)
-    wanted = [Threshold(metric, 0.0) for metric in draw.sample(METRICS, 2)]  # type: ignore[arg-type]  # literals
+    wanted = [Threshold(metric, 0.0) for metric in draw.sample(METRICS, 2)]
     return Grid.of(kinds, (1, 2), pools, setting), brute, draw.sample(bounds, draw.randint(0, 1)), wanted
 
 
@@ -77,9 +78,7 @@ def found(grid: Grid, bounds: list[Threshold], wanted: list[Threshold]) -> list[
 
 
 @pytest.mark.slow
-def test_with_units_of_one_layer_nothing_better_is_found_by_trying_everything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_with_units_of_one_layer_nothing_better_is_found_by_trying_everything(monkeypatch):
     answered = 0
     for seed in range(60):
         grid, brute, bounds, wanted = small(seed, ("bf16", "int4"))
@@ -95,7 +94,7 @@ def test_with_units_of_one_layer_nothing_better_is_found_by_trying_everything(
 
 
 @pytest.mark.slow
-def test_with_coarse_units_it_is_never_better_than_what_there_is() -> None:
+def test_with_coarse_units_it_is_never_better_than_what_there_is():
     exact = []
     for seed in range(40):
         grid, brute, bounds, wanted = small(seed, ("bf16", "fp8", "int4"))
@@ -131,7 +130,7 @@ ALL = ("bf16", "fp16", "fp8", "int8", "int4")
 
 
 def lowest(grid: Grid, metric: str, *bounds: Threshold) -> float:
-    values = found(grid, list(bounds), [Threshold(metric, 0.0)])  # type: ignore[arg-type]  # literals
+    values = found(grid, list(bounds), [Threshold(metric, 0.0)])
     return values[0] if values else math.inf
 
 
@@ -143,7 +142,7 @@ def lowest(grid: Grid, metric: str, *bounds: Threshold) -> float:
     metric=st.sampled_from(["tpot", "devices", "ttft"]),
     memory=st.sampled_from([0.5, 0.8, 1.0]),
 )
-def test_a_looser_bound_never_makes_it_worse(bound: float, more: float, metric: str, memory: float) -> None:
+def test_a_looser_bound_never_makes_it_worse(bound, more, metric, memory):
     grid = seventy(ALL, memory)
     tight = lowest(grid, metric, Threshold("quality_loss", bound))
     assert lowest(grid, metric, Threshold("quality_loss", bound * more)) <= tight * (1 + 1e-9)
@@ -154,8 +153,8 @@ def test_a_looser_bound_never_makes_it_worse(bound: float, more: float, metric: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", ["tpot", "devices", "ttft"])
-def test_no_loss_leaves_the_full_formats_and_the_largest_leaves_all(metric: str) -> None:
+@rows("metric", ["tpot", "devices", "ttft"])
+def test_no_loss_leaves_the_full_formats_and_the_largest_leaves_all(metric):
     grid = seventy(ALL, 0.8)
     assert lowest(grid, metric, Threshold("quality_loss", 0.0)) == lowest(
         seventy(("bf16", "fp16"), 0.8), metric
@@ -171,9 +170,7 @@ numbers = st.floats(0.5, 40.0)
 @given(
     lines=st.lists(st.tuples(numbers, st.floats(0.2, 3.0)), min_size=3, max_size=3), bought=st.integers(0, 30)
 )
-def test_two_formats_hold_what_trying_every_number_says(
-    lines: list[tuple[float, float]], bought: int
-) -> None:
+def test_two_formats_hold_what_trying_every_number_says(lines, bought):
     layers = 30
     start, slope = (np.array(side)[:, None, None] for side in zip(*lines, strict=True))
     allowed = np.array([[0, bought // 2, bought], [layers] * 3], dtype=np.int16).T[:, ::-1, None]
@@ -185,14 +182,14 @@ def test_two_formats_hold_what_trying_every_number_says(
     assert int(room.bound(rations, layers)[0, 0]) >= int(room.within(rations, layers)[-1, 0, 0])
 
 
-def test_what_may_be_granted_is_what_formats_lose() -> None:
+def test_what_may_be_granted_is_what_formats_lose():
     losses = np.array([0.0, 0.002, 0.006, 0.04])
     assert grants(losses, 0.01).tolist() == [0.0, 0.002, 0.006]
     assert grants(losses, 0.04).tolist() == [0.04], "one grant covers every format"
     assert grants(losses[1:], 0.001).tolist() == [0.0]
 
 
-def test_of_kinds_alike_in_everything_one_is_left_and_none_that_is_better_in_something() -> None:
+def test_of_kinds_alike_in_everything_one_is_left_and_none_that_is_better_in_something():
     kinds = [StageKind(0, "A100", 1, name) for name in ("bf16", "fp16", "int8", "int4")]
     figures = np.array([[2.0, 2.0, 1.0, 0.5], [0.0, 0.0, 0.1, 0.1]])[:, :, None]
     assert unmatched(kinds, figures) == [0, 3]
@@ -200,14 +197,14 @@ def test_of_kinds_alike_in_everything_one_is_left_and_none_that_is_better_in_som
     assert unmatched(elsewhere, figures) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("memory", [0.03, 0.1, 0.25])
-def test_where_a_format_has_no_room_at_all_the_others_are_still_searched(memory: float) -> None:
+@rows("memory", [0.03, 0.1, 0.25])
+def test_where_a_format_has_no_room_at_all_the_others_are_still_searched(memory):
     grid = seventy(("fp16", "int4"), memory)
     goals = [Threshold("quality_loss", 0.04), Threshold("e2e", 60.0)]
     best, _ = solve(grid, goals, [Threshold("tpot", 0.0)])
     assert (best is not None) == (memory > 0.2)
 
 
-def test_a_bound_on_e2e_that_no_operating_point_can_reach_has_no_answer() -> None:
+def test_a_bound_on_e2e_that_no_operating_point_can_reach_has_no_answer():
     goals = [Threshold("quality_loss", 0.01), Threshold("e2e", 1e-6)]
     assert solve(seventy(ALL, 1.0), goals, [Threshold("tpot", 0.0)])[0] is None

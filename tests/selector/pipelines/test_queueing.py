@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selector.pipelines.queueing import STATISTICS, UTILISATIONS, first_tokens_s, most_first_s, waits
+from tests.rows import rows
 
 
 def played(busy: float, prompts: int = 200_000) -> list[float]:
@@ -22,8 +23,8 @@ def played(busy: float, prompts: int = 200_000) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("busy", [0.3, 0.6, 0.85])
-def test_waits_are_those_of_a_queue(busy: float) -> None:
+@rows("busy", [0.3, 0.6, 0.85])
+def test_waits_are_those_of_a_queue(busy):
     found = played(busy)
     assert float(np.interp(busy, UTILISATIONS, waits("mean"))) == pytest.approx(
         statistics.fmean(found), rel=0.04
@@ -35,13 +36,13 @@ def test_waits_are_those_of_a_queue(busy: float) -> None:
         )
 
 
-def test_most_prompts_of_an_idle_server_do_not_wait() -> None:
+def test_most_prompts_of_an_idle_server_do_not_wait():
     assert waits("p50")[0] == waits("p99.9")[0] == 0.0
     assert float(np.interp(0.4, UTILISATIONS, waits("p50"))) == 0.0
 
 
-@pytest.mark.parametrize("stat", STATISTICS)
-def test_waits_grow_with_utilisation(stat: str) -> None:
+@rows("stat", STATISTICS)
+def test_waits_grow_with_utilisation(stat):
     assert all(a <= b for a, b in itertools.pairwise(waits(stat)))
 
 
@@ -51,9 +52,7 @@ def test_waits_grow_with_utilisation(stat: str) -> None:
     overlap=st.floats(0.05, 2.0),
     stat=st.sampled_from(STATISTICS),
 )
-def test_the_longest_prompt_for_a_ttft_just_has_it(
-    ttft_s: float, rate: float, overlap: float, stat: str
-) -> None:
+def test_the_longest_prompt_for_a_ttft_just_has_it(ttft_s, rate, overlap, stat):
     shares = np.array([overlap])
     most_s = most_first_s(np.array([ttft_s]), shares[None], rate, stat)[0]
     assert first_tokens_s(most_s * (1 - 1e-9), shares, rate, stat)[0] <= ttft_s * (1 + 1e-6)
@@ -61,5 +60,5 @@ def test_the_longest_prompt_for_a_ttft_just_has_it(
     assert longer >= ttft_s * (1 - 1e-6)
 
 
-def test_where_prompts_pile_up_there_is_no_end() -> None:
+def test_where_prompts_pile_up_there_is_no_end():
     assert first_tokens_s(np.array([1.0]), np.array([1.0]), 1.0, "mean")[0] == np.inf

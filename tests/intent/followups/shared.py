@@ -1,9 +1,21 @@
-"""What a diff says, done: the other way from goals to goals."""
+"""A deployment with names to follow up on, and what a diff says, done: the other way from goals to goals."""
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from intent.followups.versions import Change
-from intent.models import Goal
+from intent.models import NAMED_WINDOWS, Catalogue, Goal, Objective
+
+CATALOGUE = Catalogue(
+    models=("llama-70b",),
+    windows=NAMED_WINDOWS,
+    now=datetime(2026, 1, 5, 12, tzinfo=UTC),
+    tz="UTC",
+    tenants=("free", "enterprise"),
+    devices={"A100": 4, "L40S": 4},
+    nodes=("a", "b"),
+)
+TTFT = Objective("ttft", "<=", "words", stat="p99", value=2.0, unit="s", window="peak")
 
 
 def applied(diff: Iterable[Change], goals: Sequence[Goal]) -> tuple[Goal, ...]:
