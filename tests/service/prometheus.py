@@ -3,17 +3,16 @@
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 import yaml
 
+from tests.service.asking import until
+
 MISSING = "no Prometheus on this machine; install it (apt-get install prometheus)"
 DEPLOY = Path(__file__).parents[2] / "deploy"
-T = TypeVar("T")
 
 
 def installed(program: str = "prometheus") -> Path | None:
@@ -34,15 +33,6 @@ def write_config(folder: Path, target: str, key_file: Path) -> Path:
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
     return file
-
-
-def until(look: Callable[[], T | None], what: str, within_s: float = 40) -> T:
-    """What ``look`` finds, once it finds something."""
-    deadline = time.monotonic() + within_s
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 class PrometheusServer:
@@ -94,4 +84,4 @@ class PrometheusServer:
 
     def wait_for(self, query: str, least: float) -> None:
         """Return when the sum of a query's series has come to so much."""
-        until(lambda: True if sum(self.values(query)) >= least else None, f"{query} >= {least}")
+        until(lambda: sum(self.values(query)) >= least, f"{query} >= {least}")

@@ -1,6 +1,7 @@
 """HTTP by hand, for tests of what well-behaved clients never do."""
 
 import json
+import re
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,14 @@ def request(path: str, *headers: str, method: str = "POST", body: bytes = b"") -
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def asked(url: str, *pieces: bytes) -> "Answered":
+    """The answer to a request that is sent piece by piece."""
+    with connect(url) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        return answer(connection)
+
+
 def answer(connection: socket.socket) -> Answered:
     """The next answer, by its length; a stream until its end."""
     with connection.makefile("rb") as lines:
@@ -49,3 +58,15 @@ def answer(connection: socket.socket) -> Answered:
             headers[name.lower()] = value
         body = lines.read(int(headers["content-length"])) if "content-length" in headers else lines.read()
     return Answered(status, headers, body)
+
+
+def count_of(url: str, family: str) -> float:
+    """What a service's metrics have for a series."""
+    text = asked(url, request("/metrics", "Connection: close", method="GET")).body.decode()
+    (found,) = re.findall(rf"^{re.escape(family)} (.*)$", text, re.MULTILINE)
+    return float(found)
+
+
+def turned_away(url: str, reason: str) -> float:
+    """How many requests were turned away for a reason."""
+    return count_of(url, f'intentctl_turned_away_total{{reason="{reason}"}}')

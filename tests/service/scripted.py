@@ -6,13 +6,15 @@ Everything is the real thing but the engine: uvicorn, SQLite, router, coordinato
 import asyncio
 import json
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+import httpx
+import pytest
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
@@ -21,8 +23,10 @@ from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.performance.calibrate import fit_cpu
 from service.access.office import open_access
+from service.access.rights import Role
 from service.composition import Composition, serve
-from service.deployment import load
+from service.deployment import Deployment, load
+from service.errors import DeploymentError
 from service.events import EventBus
 from service.promises.active import Active
 from service.promises.office import keep_promises
@@ -78,6 +82,13 @@ limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32
 """
 
 
+KEYS = DEPLOYMENT.replace(
+    "auth: none",
+    "auth: {control_per_minute: 1000000, inference_per_minute: 3}\ntenants: [{name: gold}, {name: free}]",
+)
+"""The same deployment where keys are asked for."""
+
+
 def elsewhen() -> str:
     """Windows of a deployment whose peak is on a day that is neither today nor beside it."""
     day = DAYS[(datetime.now(UTC) + timedelta(days=3)).weekday()]
@@ -92,6 +103,20 @@ def write_deployment(folder: Path, text: str = DEPLOYMENT) -> Path:
     file = folder / "deployment.yaml"
     file.write_text(text)
     return file
+
+
+def read(folder: Path, text: str = DEPLOYMENT) -> Deployment:
+    """A deployment by its text."""
+    return load(write_deployment(folder, text))
+
+
+def refused(folder: Path, text: str) -> str:
+    """What is wrong with a deployment, and where."""
+    with pytest.raises(DeploymentError) as caught:
+        read(folder, text)
+    message = str(caught.value)
+    assert message.startswith(f"{folder / 'deployment.yaml'}:")
+    return message
 
 
 PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -170,9 +195,52 @@ class ScriptedService:
         """That of the first model."""
         return next(iter(self.engines.values()))
 
+    @property
+    def serving(self) -> Serving:
+        """That of the first model."""
+        return next(iter(self.parts.servings.values()))
+
+    @property
+    def admin_key(self) -> str:
+        """The key of an administrator that the service left in its folder."""
+        return (self._folder / "admin.key").read_text().strip()
+
+    def client(self, key: str = "", **headers: str) -> httpx.Client:
+        """A client, with a key where one is given."""
+        sent = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=sent | headers, timeout=60, trust_env=False)
+
+    def new_key(self, role: str, name: str = "somebody", tenant: str | None = None) -> str:
+        """A new key as a whole."""
+        return self.parts.access.keys.create(name, Role(role), tenant, "test")[0]
+
+    def person(self, role: str, name: str = "somebody", tenant: str | None = None) -> httpx.Client:
+        """A client with a new key."""
+        return self.client(self.new_key(role, name, tenant))
+
     def call(self, work: Coroutine[None, None, T]) -> T:
         """The result of a coroutine run in the service's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+
+    def do(self, act: Callable[..., T], *arguments: object) -> T:
+        """What a function returns in the service's loop."""
+
+        async def done() -> T:
+            return act(*arguments)
+
+        return self.call(done())
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Return when something is so of the engine."""
+        self.call(self.engine.until(is_so))
+
+    def reached(self, call: str) -> None:
+        """Return when the engine was told that last."""
+        self.until(lambda: self.engine.calls[-1:] == [call])
+
+    def settle(self) -> None:
+        """Return when no switch is under way."""
+        self.call(self.serving.settled())
 
     def _run(self) -> None:
         try:
@@ -215,3 +283,10 @@ class ScriptedService:
         promises = await stack.enter_async_context(keeping)
         self.parts = Composition(deployment, servings, store, events, profiles, llm, access, promises)
         return self.parts
+
+
+@contextmanager
+def served(folder: Path, *said: Any, **facts: Any) -> Iterator[tuple[ScriptedService, httpx.Client]]:
+    """A scripted service and a client of it."""
+    with ScriptedService(folder, *said, **facts) as service, service.client() as http:
+        yield service, http

@@ -11,6 +11,7 @@ from service.app import control_api
 from service.bodies import MAX_DEPTH, MAX_VALUES, refuse_outlandish
 from service.openai_api import openai_app
 from service.openai_requests import ChatRequest
+from tests.rows import rows
 from tests.service.open_door import behind_open_door
 
 
@@ -21,7 +22,7 @@ def nested(levels: int) -> object:
     return document
 
 
-@pytest.mark.parametrize(
+@rows(
     "document",
     [1, "a", None, nested(MAX_DEPTH), list(range(MAX_VALUES * 2)), {str(n): 1 for n in range(MAX_VALUES)}],
 )
@@ -29,7 +30,7 @@ def test_what_is_usual_passes(document):
     refuse_outlandish(document)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("document", "said"),
     [
         (nested(MAX_DEPTH + 1), "more than 64 levels"),
@@ -48,10 +49,8 @@ DEEP = b'{"a":' + b"[" * 100 + b"]" * 100 + b"}"
 DEEPER = b"[" * 100_000
 
 
-@pytest.mark.parametrize("path", ["/v1/intents:translate", "/openai/v1/chat/completions"])
-@pytest.mark.parametrize(
-    ("body", "said"), [(DEEP, "64 levels"), (DEEPER, "64 levels"), (b'{"a": "\xff"}', "not UTF-8")]
-)
+@rows("path", ["/v1/intents:translate", "/openai/v1/chat/completions"])
+@rows(("body", "said"), [(DEEP, "64 levels"), (DEEPER, "64 levels"), (b'{"a": "\xff"}', "not UTF-8")])
 async def test_both_interfaces_refuse_it_in_their_own_form(path, body, said):
     app = control_api()
     app.mount("/openai/v1", openai_app({}))
@@ -64,7 +63,7 @@ async def test_both_interfaces_refuse_it_in_their_own_form(path, body, said):
     assert said in (document["error"]["message"] if "openai" in path else document["detail"])
 
 
-@pytest.mark.parametrize("wrong", [[1] * 50, [{"role": "user", "content": [1] * 50}]])
+@rows("wrong", [[1] * 50, [{"role": "user", "content": [1] * 50}]])
 def test_a_list_of_wrong_things_is_refused_for_the_first(wrong):
     with pytest.raises(ValidationError) as caught:
         ChatRequest.model_validate(json.loads(json.dumps({"model": "m", "messages": wrong})))

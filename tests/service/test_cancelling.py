@@ -18,7 +18,7 @@ from service.documents.problems import Code
 from service.errors import StoreError
 from tests.runtime.scripted import Script
 from tests.service.examples import operation
-from tests.service.scripted import ScriptedService
+from tests.service.scripted import ScriptedService, served
 
 CHAT = {"model": "counting", "messages": [{"role": "user", "content": "count"}], "max_tokens": 40}
 
@@ -26,20 +26,17 @@ CHAT = {"model": "counting", "messages": [{"role": "user", "content": "count"}],
 @contextmanager
 def switching(folder: Path, phase: Phase, call: str) -> Iterator[tuple[ScriptedService, httpx.Client, str]]:
     """A service that is in the middle of a switch, which waits for its engine."""
-    with (
-        ScriptedService(folder, script=Script(silent_while=phase)) as service,
-        httpx.Client(base_url=service.url, timeout=30, trust_env=False) as http,
-    ):
+    with served(folder, script=Script(silent_while=phase)) as (service, http):
         plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
         switch = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
-        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+        service.reached(call)
         yield service, http, switch
 
 
 def ended(service: ScriptedService, http: httpx.Client, switch: str) -> dict:
     async def answered() -> None:
         service.engine.answer()
-        await service.parts.servings["counting"].settled()
+        await service.serving.settled()
 
     service.call(answered())
     return http.get(f"/v1/operations/{switch}").json()
@@ -79,24 +76,16 @@ def test_a_switch_is_cancelled_before_its_cut_and_what_ran_goes_on(tmp_path, pha
 def test_no_stream_notices_a_switch_that_is_cancelled(tmp_path):
     with switching(tmp_path, Phase.SYNCING, "lag") as (service, http, switch):
         alone = http.post("/openai/v1/chat/completions", json=CHAT).json()
-        service.call(held(service))
+        service.do(service.engine.hold)
         with ThreadPoolExecutor() as pool:
             answer = pool.submit(http.post, "/openai/v1/chat/completions", json=CHAT)
-            service.call(service.engine.until(lambda: bool(service.engine.requests)))
+            service.until(lambda: bool(service.engine.requests))
             assert http.post(f"/v1/operations/{switch}:cancel").status_code == 202
             assert ended(service, http, switch)["phase"] == "aborted"
-            service.call(resumed(service))
+            service.do(service.engine.resume)
         assert answer.result().json()["choices"] == alone["choices"]
-        counts = service.parts.servings["counting"].router.counts
+        counts = service.serving.router.counts
         assert (counts.accepted, counts.lost, counts.duplicates) == (2 * CHAT["max_tokens"], 0, 0)
-
-
-async def held(service: ScriptedService) -> None:
-    service.engine.hold()
-
-
-async def resumed(service: ScriptedService) -> None:
-    service.engine.resume()
 
 
 @pytest.mark.slow
@@ -122,7 +111,7 @@ def test_a_switch_is_not_cancelled_from_its_cut_on(tmp_path, phase, call, said):
 @pytest.mark.slow
 def test_of_two_that_cancel_at_once_the_first_stands_in_the_audit(tmp_path):
     with switching(tmp_path, Phase.WARMING, "ready") as (service, http, switch):
-        serving = service.parts.servings["counting"]
+        serving = service.serving
         first, second = (Acts(service.parts.access, Caller(name, Role.OPERATOR)) for name in ("ann", "bob"))
 
         async def both() -> list:
@@ -155,14 +144,9 @@ def full(add: Callable[..., object]) -> Callable[..., object]:
     return added
 
 
-@pytest.mark.slow
-def test_an_operation_that_nobody_knows_is_not_found(tmp_path):
-    with (
-        ScriptedService(tmp_path) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        answer = http.post("/v1/operations/op-nobody:cancel")
-        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+def test_an_operation_that_nobody_knows_is_not_found(asked):
+    answer = asked.post("/v1/operations/op-nobody:cancel")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
 def test_each_state_of_an_operation_is_refused_in_its_own_words():

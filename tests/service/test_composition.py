@@ -1,14 +1,12 @@
 from pathlib import Path
 
-import pytest
-
 from intentctl.arguments import SWITCH_TIMEOUT_S
 from runtime.machine import SwitchSettings
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
-from service.deployment import load
-from tests.service.scripted import DEPLOYMENT, write_deployment
+from tests.rows import rows
+from tests.service.scripted import DEPLOYMENT, read
 
 STARTS = {
     "torch": "runtime.torch_engine.engine.TorchEngine.start",
@@ -22,9 +20,9 @@ def test_the_command_line_waits_longer_than_the_service_lets_a_switch_take():
     assert longest_s + 2 * settings.cut_timeout_s < SWITCH_TIMEOUT_S
 
 
-@pytest.mark.parametrize("named", STARTS)
+@rows("named", STARTS)
 async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeypatch, named):
-    deployment = load(write_deployment(tmp_path, DEPLOYMENT + f"engine: {named}\n{named}: {{standby: 3}}\n"))
+    deployment = read(tmp_path, DEPLOYMENT + f"engine: {named}\n{named}: {{standby: 3}}\n")
     started = []
 
     for name, place in STARTS.items():

@@ -1,11 +1,10 @@
 """Clients that do not do their part, on raw sockets: each is told or left, and costs the others nothing."""
 
-import re
 import socket
 
 import pytest
 
-from tests.service.raw import answer, connect, request
+from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 LIMITS = "clients: {head_timeout_s: 0.2, unread_timeout_s: 0.3}\n"
@@ -18,26 +17,12 @@ def service(tmp_path_factory):
         yield running
 
 
-def count_of(service: ScriptedService, family: str) -> float:
-    with connect(service.url) as connection:
-        connection.sendall(request("/metrics", method="GET"))
-        text = answer(connection).body.decode()
-    (found,) = re.findall(rf"^{re.escape(family)} (.*)$", text, re.MULTILINE)
-    return float(found)
-
-
-def turned_away(service: ScriptedService, reason: str) -> float:
-    return count_of(service, f'intentctl_turned_away_total{{reason="{reason}"}}')
-
-
 def test_headers_without_end_are_answered_after_a_while(service):
-    before = turned_away(service, "slow_head")
-    with connect(service.url) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n")
-        got = answer(connection)
+    before = turned_away(service.url, "slow_head")
+    got = asked(service.url, b"GET /healthz HTTP/1.1\r\nHost: here\r\n")
     assert (got.status, got.document["status"]) == (408, 408)
     assert got.document["detail"] == "no end of the headers in 0.2 s; send them faster"
-    assert turned_away(service, "slow_head") == before + 1
+    assert turned_away(service.url, "slow_head") == before + 1
 
 
 def test_a_client_that_drips_its_headers_gains_no_time(service):
@@ -52,38 +37,30 @@ def test_a_client_that_drips_its_headers_gains_no_time(service):
                 connection.sendall(b"X: y\r\n")
 
 
-def test_a_client_that_says_nothing_is_left_without_a_word(service):
-    with connect(service.url) as connection:
-        assert connection.recv(1) == b""
-
-
-def test_a_connection_that_was_used_is_held_to_the_same(service):
-    with connect(service.url) as connection:
-        connection.sendall(request("/openai/v1/models", method="GET"))
-        assert answer(connection).status == 200
-        connection.sendall(b"GET")
-        assert answer(connection).status == 408
+def test_a_client_that_says_nothing_is_left_without_a_word_and_one_that_was_served_is_held_to_the_same(
+    service,
+):
+    with connect(service.url) as silent, connect(service.url) as used:
+        used.sendall(request("/openai/v1/models", method="GET"))
+        assert answer(used).status == 200
+        used.sendall(b"GET")
+        assert silent.recv(1) == b""
+        assert answer(used).status == 408
 
 
 def test_a_flood_of_headers_is_refused(service):
-    with connect(service.url) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000)
-        got = answer(connection)
+    got = asked(service.url, b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000)
     assert got.status == 431
     assert "16384 bytes" in got.document["detail"]
 
 
 def test_what_is_not_http_is_told_so(service):
-    with connect(service.url) as connection:
-        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        got = answer(connection)
+    got = asked(service.url, b"\x16\x03\x01 hello\r\n\r\n")
     assert (got.status, got.document["code"]) == (400, "invalid_request")
 
 
 def test_a_body_that_stops_being_http_is_told_so_in_the_form_of_its_path(service, caplog):
-    with connect(service.url) as connection:
-        connection.sendall(request("/openai/v1/completions", "Transfer-Encoding: chunked") + b"zz\r\n")
-        got = answer(connection)
+    got = asked(service.url, request("/openai/v1/completions", "Transfer-Encoding: chunked"), b"zz\r\n")
     assert got.status == 400
     assert got.document["error"]["code"] == "head"
     assert "Traceback" not in caplog.text
@@ -110,11 +87,14 @@ CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting",t
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read_is_left_and_its_stream_cancelled(service, caplog):
-    before = turned_away(service, "unread"), count_of(service, CANCELLED)
+    before = turned_away(service.url, "unread"), count_of(service.url, CANCELLED)
     with connect(service.url, receive_bytes=4096) as connection:
         connection.sendall(request("/openai/v1/completions", body=STREAM))
         service.call(no_stream(service))
-    assert (turned_away(service, "unread"), count_of(service, CANCELLED)) == (before[0] + 1, before[1] + 1)
+    assert (turned_away(service.url, "unread"), count_of(service.url, CANCELLED)) == (
+        before[0] + 1,
+        before[1] + 1,
+    )
     assert "took nothing of its answer to POST /openai/v1/completions for 0.3 s" in caplog.text
 
 
@@ -128,22 +108,22 @@ async def no_stream(service: ScriptedService) -> None:
 
 @pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_all_of_it(service):
-    before = turned_away(service, "unread")
+    before = turned_away(service.url, "unread")
     with connect(service.url, receive_bytes=4096) as connection:
         connection.sendall(request("/openai/v1/completions", "Connection: close", body=STREAM))
         assert answer(connection).body.count(b"data: {") == 12_000
-    assert turned_away(service, "unread") == before
+    assert turned_away(service.url, "unread") == before
 
 
 def test_the_system_watches_for_peers_that_are_gone(service):
     with connect(service.url) as connection:
         connection.sendall(request("/openai/v1/models", method="GET"))
         assert answer(connection).status == 200
-        options = service.call(options_of_one(service))
+        options = service.do(options_of_one, service)
     assert options == (1, 5300)
 
 
-async def options_of_one(service: ScriptedService) -> tuple[int, int]:
+def options_of_one(service: ScriptedService) -> tuple[int, int]:
     one = next(iter(service.server.server_state.connections))
     opened = one.transport.get_extra_info("socket")
     return (

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from service.database import open_database
 from service.errors import StoreError
 from service.store import Store
+from tests.rows import rows
 from tests.service.examples import intent, plan
 
 
@@ -33,14 +34,14 @@ def test_what_is_no_database_is_refused(tmp_path):
         open_database(tmp_path)
 
 
-@pytest.mark.parametrize("url", ["nonsense", "oracle://x", "mysql://user:secret@x/y", "sqlite+nothing:///x"])
+@rows("url", ["nonsense", "oracle://x", "mysql://user:secret@x/y", "sqlite+nothing:///x"])
 def test_a_database_url_that_leads_nowhere_is_refused(tmp_path, url):
     with pytest.raises(StoreError, match="cannot be written") as refused:
         open_database(tmp_path, url)
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", [None, "sqlite:///{folder}/x.sqlite"])
+@rows("url", [None, "sqlite:///{folder}/x.sqlite"])
 def test_a_password_for_a_database_that_asks_for_none_is_refused(tmp_path, url):
     with pytest.raises(StoreError, match="PASSWORD_FILE is for PostgreSQL") as refused:
         open_database(tmp_path, url and url.format(folder=tmp_path), "secret")

@@ -1,3 +1,5 @@
+import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,17 +9,10 @@ from intent.models import RecurringWindow
 from runtime.vllm_engine.models import VllmSettings
 from service.deployment import load
 from service.errors import DeploymentError, RefusedError
-from tests.service.scripted import DEPLOYMENT, write_deployment
+from tests.rows import rows
+from tests.service.scripted import CONFIG, DEPLOYMENT, read, refused, write_deployment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def broken(folder: Path, old: str, new: str) -> str:
-    """The error of the test deployment with one change."""
-    assert old in DEPLOYMENT
-    with pytest.raises(DeploymentError) as caught:
-        load(write_deployment(folder, DEPLOYMENT.replace(old, new)))
-    return str(caught.value)
 
 
 def test_the_reference_cluster_has_four_of_each_kind_and_a_model_that_is_only_a_shape():
@@ -32,27 +27,17 @@ def test_the_reference_cluster_has_four_of_each_kind_and_a_model_that_is_only_a_
         deployment.model().to_serve()
 
 
-@pytest.mark.parametrize("name", ["local-cpu.yaml", "local-vllm.yaml"])
+@rows("name", ["local-cpu.yaml", "local-vllm.yaml"])
 def test_the_local_examples_start_as_pp2_on_four_slots(tmp_path, name):
-    deployment = load(write_deployment(tmp_path, (EXAMPLES / name).read_text()))
+    deployment = read(tmp_path, (EXAMPLES / name).read_text())
 
-    assert deployment.model().start is not None
     assert deployment.model().start.shape == "PP2"
     assert len(deployment.cluster.gpus) == 4
     assert deployment.limits.allowed_tp == (1, 2, 4)
 
 
-def test_the_limits_say_how_far_steps_are_filled(tmp_path):
-    text = "limits: {max_sequences: 48, max_step_tokens: 512, "
-    limits = load(write_deployment(tmp_path, DEPLOYMENT.replace("limits: {", text))).limits
-
-    assert (limits.max_sequences, limits.max_step_tokens) == (48, 512)
-
-
 def test_paths_are_relative_to_the_file(tmp_path):
-    deployment = load(write_deployment(tmp_path))
-
-    assert deployment.model().to_serve() == tmp_path / "counting"
+    assert read(tmp_path).model().to_serve() == tmp_path / "counting"
 
 
 def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
@@ -60,7 +45,7 @@ def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
     text = text.replace(
         "workload:", "workload:\n  peak: {rate_rps: 3, input_tokens: 1, output_tokens: 1, concurrency: 1}"
     )
-    deployment = load(write_deployment(tmp_path, text))
+    deployment = read(tmp_path, text)
 
     assert isinstance(deployment.windows["peak"], RecurringWindow)
     assert deployment.window_in_force(datetime(2026, 1, 5, 12, tzinfo=UTC)) == "peak"
@@ -78,16 +63,16 @@ def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):
     assert "peak" in catalogue.windows
 
 
-def test_a_misspelt_key_is_named_with_file_line_path_and_what_was_meant(tmp_path):
-    message = broken(tmp_path, "latency_us", "latencyus")
-
-    assert message.startswith(f"{tmp_path / 'deployment.yaml'}:6: cluster.nodes[0].link.latencyus: ")
-    assert "did you mean 'latency_us'" in message
+NODE = "    - {name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 2}]}"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("old", "new", "said"),
     [
+        ("latency_us", "latencyus", ":6: cluster.nodes[0].link.latencyus: "),
+        ("latency_us", "latencyus", "did you mean 'latency_us'"),
+        ("nodes:\n", f"nodes:\n{NODE}\n", ":7: cluster.nodes[1].name: a node called 'local' is there already"),
+        ("kind: CPU", "kind: V100", ".kind: no figures for 'V100'; known are A10, A100"),
         ("count: 4", "count: 0", "cluster.nodes[0].gpus[0].count: 0 is less than the minimum of 1"),
         ("start: pp2", "start: pp5", "models[0].start: 1 free CPU"),
         ("start: pp2", "start: H100x2", "models[0].start: no H100 in the inventory; it has CPU"),
@@ -107,23 +92,24 @@ def test_a_misspelt_key_is_named_with_file_line_path_and_what_was_meant(tmp_path
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_its_path(tmp_path, old, new, said):
-    assert said in broken(tmp_path, old, new)
+    assert old in DEPLOYMENT
+    assert said in refused(tmp_path, DEPLOYMENT.replace(old, new))
 
 
 def test_who_approves_is_said_at_the_top_level(tmp_path):
-    assert load(write_deployment(tmp_path)).approval.by == "person"
-    assert load(write_deployment(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n")).approval.by == "nobody"
+    assert read(tmp_path).approval.by == "person"
+    assert read(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n").approval.by == "nobody"
 
 
 def test_where_older_files_say_who_approves_is_read_with_a_warning(tmp_path, caplog):
     old = DEPLOYMENT.replace("limits: {", "limits: {approval: nobody, ")
 
-    assert load(write_deployment(tmp_path, old)).approval.by == "nobody"
+    assert read(tmp_path, old).approval.by == "nobody"
     (warning,) = caplog.messages
     assert "deployment.yaml:" in warning
     assert "limits.approval: write `approval: {by: nobody}` at the top level instead" in warning
     with pytest.raises(DeploymentError, match=r"limits\.approval: is said twice"):
-        load(write_deployment(tmp_path, old + "approval: {by: nobody}\n"))
+        read(tmp_path, old + "approval: {by: nobody}\n")
 
 
 VLLM = """\
@@ -137,27 +123,12 @@ vllm:
 """
 
 
-def test_the_vllm_engine_and_its_settings_are_read(tmp_path):
-    deployment = load(write_deployment(tmp_path, DEPLOYMENT + VLLM))
-
-    assert deployment.model().engine.name == "vllm"
-    assert deployment.model().engine.vllm == VllmSettings(
-        options={"max_num_seqs": 16, "compilation_config": {"level": 0}},
-        kv_cache_bytes=1_500_000_000,
-        staging_bytes=2_000_000_000,
-        path="follow",
-        num_standby=0,
-    )
-
-
 def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
-    assert (
-        load(write_deployment(tmp_path, DEPLOYMENT + "engine: vllm\n")).model().engine.vllm == VllmSettings()
-    )
-    assert load(write_deployment(tmp_path)).model().engine.named is None
+    assert read(tmp_path, DEPLOYMENT + "engine: vllm\n").model().engine.vllm == VllmSettings()
+    assert read(tmp_path).model().engine.named is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "said"),
     [
         (VLLM.replace("engine: vllm\n", ""), "deployment.yaml:14: vllm: the engine is torch; write `engine: vllm`"),
@@ -172,32 +143,20 @@ def test_what_is_not_said_of_vllm_has_its_default(tmp_path):
     ],
 )  # fmt: skip
 def test_vllm_settings_that_cannot_be_are_refused_by_line_and_path(tmp_path, text, said):
-    with pytest.raises(DeploymentError) as caught:
-        load(write_deployment(tmp_path, DEPLOYMENT + text))
-
-    assert said in str(caught.value)
+    assert said in refused(tmp_path, DEPLOYMENT + text)
 
 
-def test_an_unsupported_architecture_is_named_with_those_supported(tmp_path):
-    file = write_deployment(tmp_path)
-    config = tmp_path / "counting" / "config.json"
-    config.write_text(config.read_text().replace("Qwen3ForCausalLM", "GPT2LMHeadModel"))
-
-    with pytest.raises(
-        DeploymentError, match=r"models\[0\]\.path: .*GPT2LMHeadModel is not supported; supported are Llama"
-    ):
-        load(file)
-
-
-@pytest.mark.parametrize(
+@rows(
     ("content", "said"),
     [
         (None, "does not exist"),
         ("{", "cannot be read"),
         ("[]", "not a JSON object"),
+        (json.dumps(CONFIG).replace("Qwen3ForCausalLM", "GPT2LMHeadModel"),
+         r"models\[0\]\.path: .*GPT2LMHeadModel is not supported; supported are Llama"),
         ('{"architectures": ["LlamaForCausalLM"]}', "config.json has no"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_checkpoint_config_is_named(tmp_path, content, said):
     file = write_deployment(tmp_path)
     config = tmp_path / "counting" / "config.json"
@@ -219,46 +178,21 @@ def test_several_machines_are_planned_for_and_not_served(tmp_path):
     node = "{name: other, link: {kind: pcie, bandwidth_gb_s: 25, latency_us: 10}, gpus: [{kind: CPU, count: 1, memory_gb: 1}]}"
     network = "  network: {kind: network, bandwidth_gb_s: 10, latency_us: 50}\n"
     text = DEPLOYMENT.replace("  nodes:\n", f"{network}  nodes:\n    - {node}\n", 1)
-    deployment = load(write_deployment(tmp_path, text.replace("start: pp2", "")))
+    deployment = read(tmp_path, text.replace("start: pp2", ""))
 
-    with pytest.raises(
-        RefusedError, match="the nodes other, local can be planned for together but not served"
-    ):
+    with pytest.raises(RefusedError, match="other, local can be planned for together but not served"):
         deployment.refuse_unless_served()
-
-
-def test_two_nodes_of_one_name_are_refused(tmp_path):
-    node = "{name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 2}]}"
-    text = DEPLOYMENT.replace("nodes:\n", f"nodes:\n    - {node}\n", 1)
-    with pytest.raises(
-        DeploymentError, match=r"yaml:\d+: cluster.nodes\[1\].name: a node called 'local' is there already"
-    ):
-        load(write_deployment(tmp_path, text))
-
-
-def test_a_kind_without_figures_is_refused_with_those_that_have_some(tmp_path):
-    text = DEPLOYMENT.replace("kind: CPU", "kind: V100")
-    with pytest.raises(
-        DeploymentError, match=r"yaml:\d+: .*kind: no figures for 'V100'; known are A10, A100"
-    ):
-        load(write_deployment(tmp_path, text))
 
 
 def test_a_start_that_does_not_fit_is_refused(tmp_path):
     config = EXAMPLES / "llama-3-70b" / "config.json"
     text = (EXAMPLES / "a100-l40s.yaml").read_text().replace("llama-3-70b/config.json", str(config))
-    with pytest.raises(
-        DeploymentError,
-        match=r"yaml:\d+: models\[0\].start: L40S\[4\].* does not fit: 141 GB of weights leave",
-    ):
-        load(write_deployment(tmp_path, text.replace("start: L40Sx4", "start: L40Sx1")))
+    said = refused(tmp_path, text.replace("start: L40Sx4", "start: L40Sx1"))
+    assert re.search(r"yaml:\d+: models\[0\].start: L40S\[4\].* does not fit: 141 GB of weights leave", said)
 
 
-@pytest.mark.parametrize(
-    "approval", ["", "approval: {by: person}\n", "approval: {by: nobody, within: {per_hour: 1}}\n"]
-)
+@rows("approval", ["", "approval: {by: person}\n", "approval: {by: nobody, within: {per_hour: 1}}\n"])
 def test_a_controller_that_may_apply_nothing_cannot_act(tmp_path, approval):
-    file = write_deployment(tmp_path, f"{DEPLOYMENT}{approval}mode: act\n")
-    with pytest.raises(DeploymentError, match=r"mode: the controller may apply nothing: say what under"):
-        load(file)
-    assert load(write_deployment(tmp_path, f"{DEPLOYMENT}{approval}mode: recommend\n")).mode == "recommend"
+    said = refused(tmp_path, f"{DEPLOYMENT}{approval}mode: act\n")
+    assert "mode: the controller may apply nothing: say what under" in said
+    assert read(tmp_path, f"{DEPLOYMENT}{approval}mode: recommend\n").mode == "recommend"

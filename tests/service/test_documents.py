@@ -27,7 +27,6 @@ from service.documents.plans import (
 from service.errors import RefusedError
 from tests.runtime.scripted import topology
 from tests.service.examples import GOAL, intent, plan
-from tests.service.scripted import ScriptedService
 from validator.schema import domain_schema
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
@@ -38,14 +37,11 @@ LEAVES = (
 
 
 @pytest.fixture(scope="module")
-def operators(tmp_path_factory):
+def operators(shared):
     """The same deployment from its file, and over HTTP."""
-    with (
-        ScriptedService(tmp_path_factory.mktemp("service")) as service,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(inprocess, "load_profiles", lambda *_: service.parts.profiles["counting"])
-        yield from_file(service.deployment_file), Client(service.url)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inprocess, "load_profiles", lambda *_: shared.parts.profiles["counting"])
+        yield from_file(shared.deployment_file), Client(shared.url)
 
 
 def test_the_border_loads_no_server_database_or_engine():

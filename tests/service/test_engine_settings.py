@@ -16,26 +16,15 @@ from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
-from service.deployment import Deployment, load
 from service.engine_settings import BYTES, SWITCH, TORCH, VLLM
-from service.errors import DeploymentError
-from tests.service.scripted import DEPLOYMENT, write_deployment
+from tests.rows import rows
+from tests.service.scripted import DEPLOYMENT, read, refused
 
 ROOT = Path(__file__).parents[2]
 
 
 def with_limits(limits: str, rest: str = "") -> str:
-    return DEPLOYMENT.replace("limits: {", f"limits: {{{limits}, ") + rest
-
-
-def read(folder: Path, limits: str = "", rest: str = "") -> Deployment:
-    return load(write_deployment(folder, with_limits(limits, rest) if limits else DEPLOYMENT + rest))
-
-
-def refused(folder: Path, limits: str = "", rest: str = "") -> str:
-    with pytest.raises(DeploymentError) as caught:
-        read(folder, limits, rest)
-    return str(caught.value)
+    return DEPLOYMENT.replace("limits: {", f"limits: {{{limits}, " if limits else "limits: {") + rest
 
 
 # --- what is read ---
@@ -47,9 +36,8 @@ torch:
   {block_size: 16, layers_per_slab: 2, kv_blocks: 100, closing_step_tokens: 96, copy_slice_mb: 0.5, copy_share: 0.1,
    beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, prefix_caching: false}
 """
-    assert read(
-        tmp_path, "max_sequences: 80, max_step_tokens: 512", said
-    ).model().engine.torch == EngineSettings(
+    text = with_limits("max_sequences: 80, max_step_tokens: 512", said)
+    assert read(tmp_path, text).model().engine.torch == EngineSettings(
         block_size=16,
         layers_per_slab=2,
         num_blocks=100,
@@ -74,7 +62,7 @@ vllm:
 switch:
   {warming_timeout_s: 900, syncing_timeout_s: 30, cut_timeout_s: 1.5, cleaning_timeout_s: 25, lag_tokens_per_request: 4}
 """
-    engine = read(tmp_path, "max_sequences: 80, max_step_tokens: 512", said).model().engine
+    engine = read(tmp_path, with_limits("max_sequences: 80, max_step_tokens: 512", said)).model().engine
 
     assert engine.vllm == VllmSettings(
         options={"seed": 1},
@@ -98,7 +86,7 @@ def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
     assert (engine.torch, engine.switch) == (EngineSettings(), SwitchSettings())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "rest", "steps"),
     [
         ("max_sequences: 4", "", (4, 64, 256)),
@@ -110,76 +98,64 @@ def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
     ],
 )
 def test_limits_that_are_not_said_follow_those_that_are(tmp_path, limits, rest, steps):
-    torch = read(tmp_path, limits, rest).model().engine.torch
+    torch = read(tmp_path, with_limits(limits, rest)).model().engine.torch
     assert (torch.max_running, torch.closing_batch_tokens, torch.max_batch_tokens) == steps
 
 
 # --- what is refused ---
 
 
-@pytest.mark.parametrize(
-    ("rest", "said"),
+@rows(
+    ("limits", "rest", "said"),
     [
-        ("torch: {copy_share: 0}\n", ":14: torch.copy_share: 0 is less than or equal to the minimum of 0"),
-        ("torch: {copy_share: 1.5}\n", "torch.copy_share: 1.5 is greater than the maximum of 1"),
-        ("torch: {block_size: 0}\n", "torch.block_size: 0 is less than the minimum of 1"),
-        ("torch: {block_size: 32.0}\n", "torch.block_size: 32.0 is not of type 'integer'"),
-        ("torch: {standby: true}\n", "torch.standby: True is not of type 'integer'"),
-        ("switch: {warming_timeout_s: 0}\n", "switch.warming_timeout_s: 0 is less than or equal to the minimum of 0"),
-        ("switch: {warming_timeout_s: .nan}\n", "switch.warming_timeout_s: nan is not of type 'number'"),
-        ("switch: {syncing_timeout_s: .inf}\n", "switch.syncing_timeout_s: inf is not of type 'number'"),
-        ("torch: {layer_per_slab: 2}\n", "torch.layer_per_slab: unknown key; did you mean 'layers_per_slab'"),
-        ("switch: {warmup_timeout_s: 2}\n", "switch.warmup_timeout_s: unknown key; did you mean 'warming_timeout_s'"),
-        ("engine: vllm\ntorch: {standby: 2}\n", ":15: torch: the engine is vllm; write `engine: torch`, or remove this"),
-        ("engine: torch\nvllm: {standby: 2}\n", ":15: vllm: the engine is torch; write `engine: vllm`, or remove this"),
-        ("torch: {stop_timeout_s: 2}\n",
+        ("", "torch: {copy_share: 0}\n", ":14: torch.copy_share: 0 is less than or equal to the minimum of 0"),
+        ("", "torch: {copy_share: 1.5}\n", "torch.copy_share: 1.5 is greater than the maximum of 1"),
+        ("", "torch: {block_size: 0}\n", "torch.block_size: 0 is less than the minimum of 1"),
+        ("", "torch: {block_size: 32.0}\n", "torch.block_size: 32.0 is not of type 'integer'"),
+        ("", "torch: {standby: true}\n", "torch.standby: True is not of type 'integer'"),
+        ("", "switch: {warming_timeout_s: 0}\n", "switch.warming_timeout_s: 0 is less than or equal to the minimum of 0"),
+        ("", "switch: {warming_timeout_s: .nan}\n", "switch.warming_timeout_s: nan is not of type 'number'"),
+        ("", "switch: {syncing_timeout_s: .inf}\n", "switch.syncing_timeout_s: inf is not of type 'number'"),
+        ("", "torch: {layer_per_slab: 2}\n", "torch.layer_per_slab: unknown key; did you mean 'layers_per_slab'"),
+        ("", "switch: {warmup_timeout_s: 2}\n", "switch.warmup_timeout_s: unknown key; did you mean 'warming_timeout_s'"),
+        ("", "engine: vllm\ntorch: {standby: 2}\n", ":15: torch: the engine is vllm; write `engine: torch`, or remove this"),
+        ("", "engine: torch\nvllm: {standby: 2}\n", ":15: vllm: the engine is torch; write `engine: vllm`, or remove this"),
+        ("", "torch: {stop_timeout_s: 2}\n",
          ":14: torch.stop_timeout_s: torch.stop_timeout_s 2 has to be less than switch.cut_timeout_s 2.0 (the default)"),
-        ("switch: {cut_timeout_s: 0.4}\n",
+        ("", "switch: {cut_timeout_s: 0.4}\n",
          ":14: switch.cut_timeout_s: torch.stop_timeout_s 0.5 (the default) has to be less than switch.cut_timeout_s 0.4"),
-        ("engine: vllm\nvllm: {drain: later}\n", "vllm.drain: 'later' is not one of ['wait', 'refuse']"),
-        ("torch: {layers_per_slab: 3}\n", ":14: torch.layers_per_slab: as the model starts, stage 1 "),
-        ("torch: {kv_blocks: 1000000}\n", ":14: torch.kv_blocks: 1000000 blocks of 32 tokens do not fit"),
+        ("", "engine: vllm\nvllm: {drain: later}\n", "vllm.drain: 'later' is not one of ['wait', 'refuse']"),
+        ("", "torch: {layers_per_slab: 3}\n", ":14: torch.layers_per_slab: as the model starts, stage 1 "),
+        ("", "torch: {kv_blocks: 1000000}\n", ":14: torch.kv_blocks: 1000000 blocks of 32 tokens do not fit"),
+        ("max_sequences: 48, max_step_tokens: 32", "",
+         ":13: limits.max_sequences: limits.max_sequences 48 is more than limits.max_step_tokens 32"),
+        ("max_sequences: 48, max_step_tokens: 32", "", "lower limits.max_sequences or raise limits.max_step_tokens"),
+        ("max_sequences: 48, max_step_tokens: 32", "engine: vllm\n",
+         ":13: limits.max_sequences: limits.max_sequences 48 is more than limits.max_step_tokens 32"),
+        ("max_sequences: 48, max_step_tokens: 32", "engine: vllm\n", "or raise limits.max_step_tokens"),
+        ("max_sequences: 48", "torch: {closing_step_tokens: 32}\n",
+         "limits.max_sequences 48 is more than torch.closing_step_tokens 32"),
+        ("max_step_tokens: 32", "torch: {closing_step_tokens: 48}\n",
+         "torch.closing_step_tokens 48 is more than limits.max_step_tokens 32"),
+        ("max_sequences: 48", "engine: vllm\nvllm: {options: {max_num_seqs: 16}}\n",
+         ":15: vllm.options.max_num_seqs: 16 contradicts limits.max_sequences, 48"),
+        ("max_step_tokens: 32", "engine: vllm\nvllm: {options: {max_num_seqs: 64}}\n",
+         "vllm.options.max_num_seqs 64 is more than limits.max_step_tokens 32"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_are_refused_by_file_line_and_path(tmp_path, rest, said):
-    message = refused(tmp_path, rest=rest)
-    assert message.startswith(f"{tmp_path / 'deployment.yaml'}:")
-    assert said in message
+def test_settings_that_cannot_be_are_refused_by_file_line_and_path(tmp_path, limits, rest, said):
+    assert said in refused(tmp_path, with_limits(limits, rest))
 
 
-@pytest.mark.parametrize("engine", ["", "engine: vllm\n"])
-def test_more_sequences_than_a_step_has_tokens_are_refused(tmp_path, engine):
-    message = refused(tmp_path, "max_sequences: 48, max_step_tokens: 32", engine)
-    assert (
-        ":13: limits.max_sequences: limits.max_sequences 48 is more than limits.max_step_tokens 32" in message
-    )
-    assert "lower limits.max_sequences or raise limits.max_step_tokens" in message
-
-
-def test_a_closing_step_lies_between_the_limits(tmp_path):
-    few = refused(tmp_path, "max_sequences: 48", "torch: {closing_step_tokens: 32}\n")
-    many = refused(tmp_path, "max_step_tokens: 32", "torch: {closing_step_tokens: 48}\n")
-    assert "limits.max_sequences 48 is more than torch.closing_step_tokens 32" in few
-    assert "torch.closing_step_tokens 48 is more than limits.max_step_tokens 32" in many
-
-
-def test_a_limit_and_an_option_of_vllm_that_differ_are_refused_by_both_names(tmp_path):
-    options = "engine: vllm\nvllm: {options: {max_num_seqs: 16}}\n"
-    message = refused(tmp_path, "max_sequences: 48", options)
-
-    assert ":15: vllm.options.max_num_seqs: 16 contradicts limits.max_sequences, 48" in message
-    assert read(tmp_path, "max_sequences: 16", options).model().engine.vllm.max_sequences == 16
-
-
-def test_an_option_of_vllm_and_a_limit_have_to_go_together(tmp_path):
-    message = refused(tmp_path, "max_step_tokens: 32", "engine: vllm\nvllm: {options: {max_num_seqs: 64}}\n")
-    assert "vllm.options.max_num_seqs 64 is more than limits.max_step_tokens 32" in message
+def test_a_limit_and_an_option_of_vllm_may_say_the_same(tmp_path):
+    text = with_limits("max_sequences: 16", "engine: vllm\nvllm: {options: {max_num_seqs: 16}}\n")
+    assert read(tmp_path, text).model().engine.vllm.max_sequences == 16
 
 
 # --- what is predicted, and what is done ---
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "rest", "batching"),
     [
         ("max_sequences: 96, max_step_tokens: 512", "engine: torch\n", Batching(96, 512)),
@@ -188,14 +164,14 @@ def test_an_option_of_vllm_and_a_limit_have_to_go_together(tmp_path):
     ],
 )  # fmt: skip
 def test_predictions_keep_to_what_the_engine_is_told(tmp_path, limits, rest, batching):
-    capabilities = engines.capabilities(read(tmp_path, limits, rest).model())
+    capabilities = engines.capabilities(read(tmp_path, with_limits(limits, rest)).model())
     assert capabilities is not None
     assert capabilities.batching == batching
 
 
 def test_there_are_no_more_stages_than_slabs(tmp_path):
     capabilities = engines.capabilities(
-        read(tmp_path, rest="engine: torch\ntorch: {layers_per_slab: 4}\n").model()
+        read(tmp_path, DEPLOYMENT + "engine: torch\ntorch: {layers_per_slab: 4}\n").model()
     )
     assert capabilities is not None
     assert capabilities.max_pp == 2
@@ -205,7 +181,7 @@ def test_there_are_no_more_stages_than_slabs(tmp_path):
 async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
     text = with_limits("max_sequences: 2", "torch: {block_size: 8, kv_blocks: 60}\n")
     text = text.replace("path: counting", f"path: {ROOT / 'examples' / 'counting'}").replace("pp2", "CPUx1")
-    model = load(write_deployment(tmp_path, text)).model()
+    model = read(tmp_path, text).model()
     engine = await engines.start(model, engines.first(model))
     try:
         for name in "abcd":
@@ -287,16 +263,14 @@ def test_the_table_has_every_key_of_the_schema_and_no_other():
     assert {*defaults()} <= schema().keys()
 
 
-@pytest.mark.parametrize("key", schema())
+@rows("key", schema())
 def test_the_table_has_the_default_that_the_code_has(key):
     cell, _ = documented()[key]
     wanted = " ".join(written(key, default) for default in defaults().get(key, []))
     assert " ".join(re.findall(r"[\d.]+|true|false|auto|wait", cell)) == wanted.strip()
 
 
-@pytest.mark.parametrize(
-    "key", [key for key, rule in schema().items() if rule.get("type") not in {"object", "array"}]
-)
+@rows("key", [key for key, rule in schema().items() if rule.get("type") not in {"object", "array"}])
 def test_the_table_has_the_range_that_the_schema_has(key):
     rule = schema()[key]
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}

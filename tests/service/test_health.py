@@ -4,23 +4,9 @@ import asyncio
 import threading
 
 import anyio
-import httpx
 import pytest
 
 from runtime.engine import EngineState
-from tests.service.scripted import ScriptedService
-
-
-@pytest.fixture
-def service(tmp_path):
-    with ScriptedService(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def http(service):
-    with httpx.Client(base_url=service.url, timeout=60, trust_env=False) as client:
-        yield client
 
 
 @pytest.mark.slow

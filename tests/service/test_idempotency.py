@@ -1,7 +1,7 @@
 """Requests that are sent again with their ``Idempotency-Key``: acted on once, answered the same."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from service.access.rights import Role
+from service.access.audit import Audit
 from service.app import control_api
 from service.bodies import BoundedRoute
 from service.errors import RefusedError, StoreError
@@ -19,9 +19,10 @@ from service.repeatable import SECRET, RepeatableRoute
 from service.served import Served
 from service.store import Store
 from service.tables import AnswerRow
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.rows import rows
+from tests.service.asking import end_of, new_plan
+from tests.service.scripted import ScriptedService
 
-KEYS = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 100000}")
 POSTS = [
     route for route in control_api().routes if isinstance(route, BoundedRoute) and "POST" in route.methods
 ]
@@ -44,12 +45,12 @@ def described(route: BoundedRoute) -> dict:
 # --- what a key is, and which requests are the same ---
 
 
-@pytest.mark.parametrize("key", ["a", "deploy 2026-11-23", "~" * 255, '"6f1e"'])
+@rows("key", ["a", "deploy 2026-11-23", "~" * 255, '"6f1e"'])
 def test_a_key_is_printable(key):
     assert key_of([key]) == key
 
 
-@pytest.mark.parametrize("sent", [[""], [" a"], ["a "], ["~" * 256], ["\xfc"], ["a\tb"], ["a\n"], ["a", "a"]])
+@rows("sent", [[""], [" a"], ["a "], ["~" * 256], ["\xfc"], ["a\tb"], ["a\n"], ["a", "a"]])
 def test_another_form_of_a_key_is_refused(sent):
     with pytest.raises(RefusedError, match="Idempotency-Key") as caught:
         key_of(sent)
@@ -147,18 +148,6 @@ def num_kept(answers: KeptAnswers) -> int:
 # --- over HTTP ---
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[ScriptedService]:
-    with ScriptedService(tmp_path_factory.mktemp("service"), KEYS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def admin(service) -> Iterator[httpx.Client]:
-    with client(service, (service.deployment_file.parent / "admin.key").read_text().strip()) as found:
-        yield found
-
-
 @pytest.fixture
 def post(admin, request) -> Post:
     """POSTs of words to be kept, with a key of this test alone."""
@@ -168,15 +157,6 @@ def post(admin, request) -> Post:
         return admin.post(path, json=body, headers=headers)
 
     return sent
-
-
-def client(service: ScriptedService, key: str) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=service.url, headers=headers, timeout=30, trust_env=False)
-
-
-def with_role(service: ScriptedService, role: Role) -> httpx.Client:
-    return client(service, service.parts.access.keys.create(role, role, None, "test")[0])
 
 
 def num_acts(service: ScriptedService) -> int:
@@ -199,28 +179,27 @@ def refused(answer: httpx.Response, status: int, code: str) -> None:
     assert AGAIN not in answer.headers
 
 
-def test_what_was_made_is_answered_again_and_not_made_again(service, post):
-    before = num_acts(service)
+def test_what_was_made_is_answered_again_and_not_made_again(keyed, post):
+    before = num_acts(keyed)
     first, second = post(), post()
     same(first, second)
-    assert (first.status_code, first.headers["location"]) == (
-        201,
-        f"/v1/intents/{first.json()['id']}?version=1",
-    )
-    assert num_acts(service) == before + 1
+    assert first.status_code == 201
+    assert first.headers["location"] == f"/v1/intents/{first.json()['id']}?version=1"
+    assert num_acts(keyed) == before + 1
     assert second.headers["x-request-id"] != first.headers["x-request-id"]
     assert post(key="another").json()["id"] != first.json()["id"]
 
 
-def test_a_switch_that_was_started_is_answered_again(service, post):
-    plan = post("/v1/plans", {"text": "run it with tp=2"}, "plan").json()["plan"]["id"]
+def test_a_switch_that_was_started_is_answered_again(admin, post):
+    plan = new_plan(admin)["id"]
     first, second = (post(f"/v1/plans/{plan}:apply", {}) for _ in range(2))
     same(first, second)
     assert (first.status_code, first.headers["location"]) == (202, f"/v1/operations/{first.json()['id']}")
     refused(post(f"/v1/plans/{plan}:apply", {}, "another"), 409, "already_applied")
+    end_of(admin, first.json()["id"])
 
 
-@pytest.mark.parametrize("route", POSTS, ids=lambda route: route.path)
+@rows("route", POSTS, ids=lambda route: route.path)
 def test_every_post_takes_a_key_and_answers_a_refusal_again(admin, route):
     said = described(route)
     headers = [one["name"] for one in said.get("parameters", ()) if one["in"] == "header"]
@@ -247,21 +226,17 @@ def test_every_post_takes_a_key_and_answers_a_refusal_again(admin, route):
 def test_no_post_streams():
     """A stream would be held back to its end."""
     said = [described(route) for route in POSTS]
-    kept = {
-        kind
-        for one in said
-        for status in one["responses"]
-        for kind in one["responses"][status].get("content", {})
-    }
+    answers = [answer for one in said for answer in one["responses"].values()]
+    kept = {kind for answer in answers for kind in answer.get("content", {})}
     assert kept == {"application/json", "application/problem+json"}
 
 
-def test_the_answer_with_a_secret_is_never_kept(service, admin):
-    before = num_acts(service)
+def test_the_answer_with_a_secret_is_never_kept(keyed, admin):
+    before = num_acts(keyed)
     answer = admin.post("/v1/keys", json={"name": "x", "role": "viewer"}, headers={KEY: "secret"})
     refused(answer, 422, "invalid_request")
     assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
-    assert (num_acts(service), kept_of(service, "secret")) == (before, 0)
+    assert (num_acts(keyed), kept_of(keyed, "secret")) == (before, 0)
 
 
 def kept_of(service: ScriptedService, key: str) -> int:
@@ -269,46 +244,46 @@ def kept_of(service: ScriptedService, key: str) -> int:
         return len(session.scalars(select(AnswerRow.owner).where(AnswerRow.key == key)).all())
 
 
-def test_another_body_with_the_key_is_refused(service, post):
-    first, before = post(), num_acts(service)
+def test_another_body_with_the_key_is_refused(keyed, post):
+    first, before = post(), num_acts(keyed)
     refused(post(body={"text": "as cheap as possible"}), 422, "idempotency_key_reused")
     refused(post("/v1/intents:translate"), 422, "idempotency_key_reused")
     refused(post("/v1/intents?a=b"), 422, "idempotency_key_reused")
-    assert num_acts(service) == before
+    assert num_acts(keyed) == before
     same(first, post())
 
 
-@pytest.mark.parametrize("key", [b"", b"~" * 256, "\xfc".encode("latin-1")])
-def test_a_key_that_cannot_be_is_refused(service, admin, key):
-    before = num_acts(service)
+@rows("key", [b"", b"~" * 256, "\xfc".encode("latin-1")])
+def test_a_key_that_cannot_be_is_refused(keyed, admin, key):
+    before = num_acts(keyed)
     answer = admin.post("/v1/intents", json=WORDS, headers=[(KEY.encode(), key)])
     refused(answer, 422, "invalid_request")
     assert "Idempotency-Key" in answer.json()["detail"]
     twice = admin.post("/v1/intents", json=WORDS, headers=[(KEY, "a"), (KEY, "b")])
     assert "2 of them" in twice.json()["detail"]
-    assert num_acts(service) == before
+    assert num_acts(keyed) == before
 
 
-def test_the_right_comes_before_the_key(service):
-    with with_role(service, Role.VIEWER) as viewer, with_role(service, Role.OPERATOR) as operator:
+def test_the_right_comes_before_the_key(keyed):
+    with keyed.person("viewer") as viewer, keyed.person("operator") as operator:
         for key in ("theirs", "~" * 256):
             refused(viewer.post("/v1/intents", json=WORDS, headers={KEY: key}), 403, "forbidden")
-        assert kept_of(service, "theirs") == 0
+        assert kept_of(keyed, "theirs") == 0
         refused(operator.post("/v1/keys", json={}, headers={KEY: "theirs"}), 403, "forbidden")
         headers = {KEY: "theirs", "Authorization": "Bearer nonsense"}
         refused(operator.post("/v1/intents", json=WORDS, headers=headers), 401, "unauthenticated")
-        assert kept_of(service, "theirs") == 0
+        assert kept_of(keyed, "theirs") == 0
 
 
-def test_callers_do_not_see_each_others_answers(service):
-    with with_role(service, Role.OPERATOR) as one, with_role(service, Role.OPERATOR) as other:
+def test_callers_do_not_see_each_others_answers(keyed):
+    with keyed.person("operator") as one, keyed.person("operator") as other:
         first, second = (who.post("/v1/intents", json=WORDS, headers={KEY: "shared"}) for who in (one, other))
         assert AGAIN not in second.headers
         assert first.json()["id"] != second.json()["id"]
         same(first, one.post("/v1/intents", json=WORDS, headers={KEY: "shared"}))
 
 
-def test_a_get_and_the_inference_api_take_no_notice(service, admin):
+def test_a_get_and_the_inference_api_take_no_notice(keyed, admin):
     for _ in range(2):
         assert AGAIN not in admin.get("/v1/models", headers={KEY: "any"}).headers
         body = {"model": "counting", "prompt": "hi", "max_tokens": 2}
@@ -316,9 +291,9 @@ def test_a_get_and_the_inference_api_take_no_notice(service, admin):
         assert (answer.status_code, AGAIN in answer.headers) == (200, False)
 
 
-def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(service, post, monkeypatch):
+def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(keyed, post, monkeypatch):
     acts, go_on = threading.Semaphore(0), threading.Event()
-    keep, before = Served.keep, num_acts(service)
+    keep, before = Served.keep, num_acts(keyed)
 
     def held(self: Served, text: str, now: str | None = None) -> object:
         acts.release()
@@ -337,7 +312,7 @@ def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(service, post,
         assert answer.headers["retry-after"] == "1"
     refused(other_body, 422, "idempotency_key_reused")
     same(first.result(), post())
-    assert num_acts(service) == before + 1
+    assert num_acts(keyed) == before + 1
     assert not acts.acquire(blocking=False)
 
 
@@ -348,40 +323,38 @@ def failing(error: Exception) -> Callable[..., object]:
     return fail
 
 
-def test_what_was_not_done_for_want_of_the_store_may_be_sent_again(service, post, monkeypatch):
+FULL = StoreError("the disk is full")
+
+
+@rows(
+    ("broken", "error", "status", "again", "acts"),
+    [
+        # what was not done for want of the store, or of a row, may be sent again
+        ((Audit, "add"), FULL, 503, 201, 0),
+        ((KeptAnswers, "reserve"), FULL, 503, 201, 0),
+        # what was done is told even if the answer cannot be kept
+        ((KeptAnswers, "keep"), FULL, 201, 409, 1),
+        # after a fault nobody knows, and nothing is done again
+        ((Served, "keep"), KeyError("a bug"), 500, 409, 0),
+    ],
+)
+def test_what_fails_leaves_no_doubt_of_what_was_done(
+    keyed, post, monkeypatch, broken, error, status, again, acts
+):
+    before, key = num_acts(keyed), broken[1] + str(status)
     with monkeypatch.context() as patch:
-        patch.setattr(service.parts.access.audit, "add", failing(StoreError("the disk is full")))
-        refused(post(), 503, "store")
-    first = post()
-    assert first.status_code == 201
-    same(first, post())
-
-
-def test_without_a_row_nothing_is_done(service, post, monkeypatch):
-    before = num_acts(service)
-    with monkeypatch.context() as patch:
-        patch.setattr(KeptAnswers, "reserve", failing(StoreError("the disk is full")))
-        refused(post(), 503, "store")
-    assert num_acts(service) == before
-    assert post().status_code == 201
-
-
-def test_what_was_done_is_told_even_if_the_answer_cannot_be_kept(service, post, monkeypatch):
-    before = num_acts(service)
-    with monkeypatch.context() as patch:
-        patch.setattr(KeptAnswers, "keep", failing(StoreError("the disk is full")))
-        assert post().status_code == 201
-    refused(post(), 409, "outcome_unknown")
-    assert num_acts(service) == before + 1
-
-
-def test_after_a_fault_nobody_knows_and_nothing_is_done_again(service, post, monkeypatch):
-    before = num_acts(service)
-    with monkeypatch.context() as patch:
-        patch.setattr(Served, "keep", failing(KeyError("a bug")))
-        refused(post(), 500, "internal")
-    refused(post(), 409, "outcome_unknown")
-    assert num_acts(service) == before
+        patch.setattr(*broken, failing(error))
+        told = post(key=key)
+    assert told.status_code == status
+    if status != 201:
+        refused(told, status, "store" if error is FULL else "internal")
+    assert num_acts(keyed) == before + acts
+    second = post(key=key)
+    if again == 201:
+        same(second, post(key=key))
+    else:
+        refused(second, 409, "outcome_unknown")
+    assert num_acts(keyed) == before + (acts or again == 201)
 
 
 def test_a_restart_knows_what_was_answered_and_what_was_not(tmp_path, monkeypatch):

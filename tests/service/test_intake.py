@@ -6,7 +6,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from tests.service.raw import Answered, answer, connect, request
+from tests.rows import rows
+from tests.service.raw import Answered, asked, connect, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 LIMITS = "clients: {max_body_mb: 0.02, body_timeout_s: 0.2}\n"
@@ -19,13 +20,6 @@ def service(tmp_path_factory):
         yield running
 
 
-def asked(service: ScriptedService, *pieces: bytes) -> Answered:
-    with connect(service.url) as connection:
-        for piece in pieces:
-            connection.sendall(piece)
-        return answer(connection)
-
-
 def said(got: Answered) -> tuple[str, str]:
     """Message and code, from either form."""
     document = got.document
@@ -36,11 +30,11 @@ def said(got: Answered) -> tuple[str, str]:
     return document["error"]["message"], document["error"]["code"]
 
 
-@pytest.mark.parametrize(
-    ("path", "media_type"), [(INFERENCE, "application/json"), (CONTROL, "application/problem+json")]
-)
+@rows(("path", "media_type"), [(INFERENCE, "application/json"), (CONTROL, "application/problem+json")])
 def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(service, path, media_type):
-    got = asked(service, request(path, "Content-Length: 64000000"))
+    before = turned_away(service.url, "too_large")
+    got = asked(service.url, request(path, "Content-Length: 64000000"))
+    assert turned_away(service.url, "too_large") == before + 1
     assert got.status == 413
     assert got.headers["content-type"] == media_type
     assert said(got)[1] == "too_large"
@@ -48,17 +42,17 @@ def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(service, p
     assert "clients.max_body_mb" in said(got)[0]
 
 
-@pytest.mark.parametrize("path", [INFERENCE, CONTROL])
+@rows("path", [INFERENCE, CONTROL])
 def test_a_body_without_end_is_refused_at_the_limit(service, path):
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
-    got = asked(service, request(path, "Transfer-Encoding: chunked"), *[chunk] * 6)
+    got = asked(service.url, request(path, "Transfer-Encoding: chunked"), *[chunk] * 6)
     assert got.status == 413
     assert said(got)[1] == "too_large"
 
 
-@pytest.mark.parametrize("path", [INFERENCE, CONTROL])
+@rows("path", [INFERENCE, CONTROL])
 def test_a_body_that_does_not_come_is_refused_after_a_while(service, path):
-    got = asked(service, request(path, "Content-Length: 100"), b'{"model":')
+    got = asked(service.url, request(path, "Content-Length: 100"), b'{"model":')
     assert got.status == 408
     assert said(got)[0] == "9 bytes of the body came in 0.2 s and no end; send it faster"
 
@@ -66,18 +60,14 @@ def test_a_body_that_does_not_come_is_refused_after_a_while(service, path):
 def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing(service, caplog):
     with connect(service.url) as connection:
         connection.sendall(request(INFERENCE, "Content-Length: 100") + b"{")
-    service.call(quiet(service))
+    service.call(service.server.intake.quiet())
     assert caplog.text == ""
 
 
-async def quiet(service: ScriptedService) -> None:
-    await service.server.intake.quiet()
-
-
-@pytest.mark.parametrize("path", [INFERENCE, CONTROL, "/readyz"])
+@rows("path", [INFERENCE, CONTROL, "/readyz"])
 def test_many_headers_are_refused(service, path):
     headers = [f"X-{number}: y" for number in range(101)]
-    got = asked(service, request(path, *headers, method="GET"))
+    got = asked(service.url, request(path, *headers, method="GET"))
     assert got.status == 431
     assert "send at most 100" in said(got)[0]
 
@@ -101,36 +91,21 @@ def test_what_is_read_whole_reaches_the_app(service):
     chunked = request(INFERENCE, "Connection: close", "Transfer-Encoding: chunked")
     chunked += b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
     for raw in (sized, chunked):
-        got = asked(service, raw[:-9], raw[-9:])
+        got = asked(service.url, raw[:-9], raw[-9:])
         assert got.document["choices"][0]["text"] == "abc"
-
-
-def test_what_is_turned_away_is_counted(service):
-    def counted(reason: str) -> float:
-        text = asked(service, request("/metrics", "Connection: close", method="GET")).body.decode()
-        line = next(one for one in text.splitlines() if f'_turned_away_total{{reason="{reason}"}}' in one)
-        return float(line.split()[1])
-
-    before = counted("too_large")
-    asked(service, request(CONTROL, "Content-Length: 30000"))
-    assert counted("too_large") == before + 1
-    assert counted("connections") == 0
 
 
 def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
     with ScriptedService(tmp_path) as service:
-        service.call(stop(service))
+        service.do(
+            service.server.intake.stop, 25
+        )  # it takes no requests, and does not end before it has answered
         for path in (INFERENCE, CONTROL, "/v1/plans/x:apply"):
-            got = asked(service, request(path, body=b"{}"))
+            got = asked(service.url, request(path, body=b"{}"))
             assert (got.status, said(got)[1]) == (503, "stopping")
             assert 0 < int(got.headers["retry-after"]) <= 25
-        got = asked(service, request("/readyz", method="GET"))
+        got = asked(service.url, request("/readyz", method="GET"))
         assert (got.status, said(got)[1]) == (503, "stopping")
-        assert asked(service, request("/healthz", method="GET")).status == 200
-        got = asked(service, request("/v1/topology", "Connection: close", method="GET"))
+        assert asked(service.url, request("/healthz", method="GET")).status == 200
+        got = asked(service.url, request("/v1/topology", "Connection: close", method="GET"))
         assert got.document["model"] == "counting"
-
-
-async def stop(service: ScriptedService) -> None:
-    """Stop taking requests, without ending: what a test asks next must be answered."""
-    service.server.intake.stop(25)

@@ -7,29 +7,23 @@ import pytest
 
 from service.documents.lists import PageRequest, place
 from service.pages import Cursor, Page
-from tests.service.scripted import ScriptedService
+from tests.rows import rows
+from tests.service.asking import apply, end_of, plan_for
+from tests.service.scripted import served
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[ScriptedService]:
-    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def http(service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as client:
+def http(tmp_path_factory) -> Iterator[httpx.Client]:
+    with served(tmp_path_factory.mktemp("service")) as (_, client):
         for _ in range(3):
             client.post("/v1/intents", json={"text": "as cheap as possible"})
-        plan = client.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]["id"]
-        client.post("/v1/plans", json={"text": "run it with pp=4"})
-        operation = client.post(f"/v1/plans/{plan}:apply").json()["id"]
-        while not client.get(f"/v1/operations/{operation}").json()["done"]:
-            pass
+        plan = plan_for(client, "run it with tp=2")
+        plan_for(client, "run it with pp=4")
+        end_of(client, apply(client, plan))
         yield client
 
 
-@pytest.mark.parametrize(("kind", "count"), [("intents", 5), ("plans", 2), ("operations", 1)])
+@rows(("kind", "count"), [("intents", 5), ("plans", 2), ("operations", 1)])
 def test_pages_have_each_item_once_newest_first(http, kind, count):
     found, after = [], {}
     while True:
@@ -57,15 +51,13 @@ def test_filters_hold(http):
     )
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"limit": 0}, {"limit": 201}, {"after": "yesterday"}, {"after": ""}, {"colour": "red"}]
-)
+@rows("wrong", [{"limit": 0}, {"limit": 201}, {"after": "yesterday"}, {"after": ""}, {"colour": "red"}])
 def test_what_is_no_page_is_refused(http, wrong):
     answer = http.get("/v1/plans", params=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
-@pytest.mark.parametrize("created_s", [1795436254.0, 1795436254.2158618, 12.5])
+@rows("created_s", [1795436254.0, 1795436254.2158618, 12.5])
 def test_a_place_is_read_as_it_is_written(created_s):
     cursor = Cursor(created_s, "plan-0123456789ab")
     assert PageRequest(limit=3, after=place(cursor)).page == Page(3, cursor)

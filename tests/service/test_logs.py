@@ -7,6 +7,7 @@ import pytest
 
 from service.access.keys import new_secret
 from service.logs import REQUEST_ID, JsonLines, TextLines
+from tests.rows import rows
 
 
 def record(message: str, *arguments: object, **facts: object) -> logging.LogRecord:
@@ -22,15 +23,12 @@ def of_a_request() -> Iterator[None]:
     REQUEST_ID.reset(token)
 
 
-def test_a_line_for_people(of_a_request):
-    assert TextLines().format(record("%d streams", 3)) == "WARNING service.x [req-1]: 3 streams"
-
-
-def test_a_line_for_people_outside_of_any_request():
+def test_a_line_outside_of_any_request():
     assert TextLines().format(record("started")) == "WARNING service.x: started"
 
 
-def test_a_line_for_programs(of_a_request):
+def test_a_line_of_a_request_for_people_and_for_programs(of_a_request):
+    assert TextLines().format(record("%d streams", 3)) == "WARNING service.x [req-1]: 3 streams"
     found = json.loads(JsonLines().format(record("a\n%s", "b")))
     assert found.pop("at").endswith("+00:00")
     assert found == {"level": "warning", "logger": "service.x", "message": "a\nb", "request_id": "req-1"}
@@ -49,7 +47,7 @@ def test_a_traceback_stays_in_its_line():
     assert "ValueError: x" in json.loads(line)["traceback"]
 
 
-@pytest.mark.parametrize("form", [TextLines, JsonLines])
+@rows("form", [TextLines, JsonLines])
 def test_the_secret_of_a_key_is_in_no_line(form):
     whole, prefix = new_secret()
     try:

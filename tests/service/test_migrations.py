@@ -1,4 +1,5 @@
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from service.database import open_database
 from service.pages import Page
 from service.store import Store
 from service.tables import Base
+from tests.rows import rows
 from tests.service.examples import intent, operation, plan
 
 OLD_TABLES = """\
@@ -47,8 +49,8 @@ def raw(url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def make_old(url: str, age: str) -> None:
-    """The tables of an earlier version with a row in each."""
+def make_old(url: str, age: str) -> str:
+    """The tables of an earlier version with a row in each; the URL again."""
     with raw(url) as engine, engine.begin() as connection:
         types = {"serial": "INTEGER", "double": "DOUBLE"}
         if engine.dialect.name == "postgresql":
@@ -57,6 +59,7 @@ def make_old(url: str, age: str) -> None:
             connection.exec_driver_sql(statement)
         if AGES[age]:
             fill(connection)
+    return url
 
 
 def fill(connection: Connection) -> None:
@@ -103,9 +106,9 @@ def all_is_there(store: Store) -> None:
     assert store.intent("intent-1").said_by is None
 
 
-@pytest.mark.parametrize("age", AGES)
-def test_the_tables_are_those_that_the_store_knows(tmp_path, database, age):
-    make_old(database, age)
+@rows("age", AGES)
+def test_the_tables_are_those_that_the_store_knows(tmp_path, new_database, age):
+    database = make_old(new_database(), age)
     engine = open_database(tmp_path, database)
 
     with engine.connect() as connection:
@@ -114,9 +117,9 @@ def test_the_tables_are_those_that_the_store_knows(tmp_path, database, age):
     engine.dispose()
 
 
-@pytest.mark.parametrize("age", ["first", "last"])
-def test_what_an_earlier_version_kept_is_there(tmp_path, database, age):
-    make_old(database, age)
+@rows("age", ["first", "last"])
+def test_what_an_earlier_version_kept_is_there(tmp_path, new_database, age):
+    database = make_old(new_database(), age)
     store = Store.open(tmp_path, database)
 
     all_is_there(store)
@@ -124,7 +127,7 @@ def test_what_an_earlier_version_kept_is_there(tmp_path, database, age):
     store.close()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("topology", "at_s", "made"),
     [
         (TARGET, 0.5, False),  # the switch began at 1
@@ -134,9 +137,9 @@ def test_what_an_earlier_version_kept_is_there(tmp_path, database, age):
     ],
 )
 def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(
-    tmp_path, database, topology, at_s, made
+    tmp_path, new_database, topology, at_s, made
 ):
-    make_old(database, "last")
+    database = make_old(new_database(), "last")
     with raw(database) as engine, engine.begin() as connection:
         connection.execute(
             text("UPDATE generations SET topology = :topology, at_s = :at_s"),
@@ -155,12 +158,12 @@ class InterruptedHereError(Exception):
 @contextmanager
 def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
     """The statement of that number is not executed; asked whether there was one."""
-    left = number
+    left, thread = number, threading.get_ident()
 
     def count(*_: object) -> None:
         nonlocal left
-        left -= 1
-        if left == 0:
+        left -= threading.get_ident() == thread  # services of other tests may run beside it
+        if left == 0 and threading.get_ident() == thread:
             raise InterruptedHereError
 
     event.listen(Engine, "before_cursor_execute", count)
@@ -172,8 +175,8 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("age", AGES)
-def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, database, age):
-    make_old(database, age)
+def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, new_database, age):
+    database = make_old(new_database(), age)
     before, number, met = schema(database), 0, True
     while met:
         number += 1

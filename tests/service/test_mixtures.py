@@ -11,6 +11,7 @@ from service.deployment import load
 from service.documents.plans import When
 from service.errors import DeploymentError, RefusedError
 from service.profiles import load_profiles
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
 CLUSTER = (Path(__file__).parents[2] / "examples" / "a100-l40s.yaml").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ MIXTRAL = {
 
 def mixtral(folder, text=CLUSTER, config=MIXTRAL, key="config", start="A100x2"):
     """The cluster of the example with Mixtral on it."""
-    (folder / "mixtral").mkdir()
+    (folder / "mixtral").mkdir(exist_ok=True)
     (folder / "mixtral" / "config.json").write_text(json.dumps(config))
     place = "path: mixtral" if key == "path" else "config: mixtral/config.json"
     text = text.replace("config: llama-3-70b/config.json", place).replace("llama-3-70b", "mixtral")
@@ -42,8 +43,8 @@ def planned(deployment, text, folder):
     )
 
 
-@pytest.mark.parametrize("engine", ["", "engine: torch\n", "engine: vllm\n"])
-@pytest.mark.parametrize("key", ["path", "config"])
+@rows("engine", ["", "engine: torch\n", "engine: vllm\n"])
+@rows("key", ["path", "config"])
 def test_a_mixture_of_experts_is_planned_for(tmp_path, key, engine):
     deployment = mixtral(tmp_path, CLUSTER + "\n" + engine, key=key)
     plan = planned(deployment, "use two A100 and keep P99 TTFT below 2 s", tmp_path)
@@ -65,7 +66,7 @@ def test_steps_take_longer_than_those_of_a_dense_model_that_computes_as_much(tmp
     assert experts > 1.2 * narrow
 
 
-@pytest.mark.parametrize(("key", "line"), [("path", 20), ("config", 20)])
+@rows(("key", "line"), [("path", 20), ("config", 20)])
 def test_a_mixture_of_experts_is_refused_where_it_is_to_be_served(tmp_path, key, line):
     deployment = mixtral(tmp_path, key=key)
     with pytest.raises(RefusedError) as refused:

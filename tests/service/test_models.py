@@ -1,19 +1,20 @@
 """Several models in one deployment: whose devices are whose, which plan is for whom, and that none disturbs another."""
 
 import concurrent.futures
+import re
 
-import httpx
 import pytest
 
 from runtime.models import Phase
 from selector.performance.calibrate import fit_cpu
 from service import usecases
-from service.deployment import Deployment, load
 from service.documents.plans import PlanRequest, When
-from service.errors import DeploymentError, RefusedError
+from service.errors import RefusedError
 from service.inprocess import FromFile
+from tests.rows import rows
 from tests.runtime.scripted import Script
-from tests.service.scripted import DEPLOYMENT, SAMPLES, ScriptedService, write_deployment
+from tests.service.asking import end_of
+from tests.service.scripted import DEPLOYMENT, SAMPLES, ScriptedService, read, refused
 
 COUNTING = "  - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}\n"
 OTHER = "name: other, path: counting, precision: fp32"
@@ -28,11 +29,7 @@ def two(first: str = "", second: str = "", rest: str = "") -> str:
 TWO = two(", devices: {kind: CPU, count: 2}")
 
 
-def read(folder, text: str) -> Deployment:
-    return load(write_deployment(folder, text))
-
-
-@pytest.mark.parametrize(
+@rows(
     ("first", "second", "shares"),
     [
         (", devices: {kind: CPU, count: 2}", "", [(0, 1), (2, 3)]),
@@ -46,31 +43,31 @@ def test_every_model_has_devices_of_its_own(tmp_path, first, second, shares):
     assert [tuple(gpu.index for gpu in model.cluster.gpus) for model in models] == shares
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
+@rows(
+    ("first", "second", "rest", "words"),
     [
-        (", devices: [0, 1]", ", devices: [1, 2]", r":10: models\[1\].devices\[0\]: device 1 is counting's already"),
-        (", devices: [0, 1]", ", devices: [7]", r"models\[1\].devices\[0\]: there is no device 7; the cluster has 0 to 3"),
-        (", devices: {kind: CPU, count: 3}", ", devices: {kind: CPU, count: 2}", "other asks for 2 CPU, and 1 of its 4 are free"),
-        ("", ", devices: {kind: A100, count: 1}", "other asks for 1 A100, and there is none; the cluster has CPU"),
-        ("", "", r":10: models\[1\]: no device is left for other; give every model its `devices`"),
-        ("", ", aliases: [counter]", r"models\[1\].aliases\[0\]: 'counter' means the model 'counting' already"),
-        (", devices: [0]", "", r"models\[0\].start: .*2 free CPU|models\[0\].start"),
+        (", devices: [0, 1]", ", devices: [1, 2]", "", r":10: models\[1\].devices\[0\]: device 1 is counting's already"),
+        (", devices: [0, 1]", ", devices: [7]", "", r"models\[1\].devices\[0\]: there is no device 7; the cluster has 0 to 3"),
+        (", devices: {kind: CPU, count: 3}", ", devices: {kind: CPU, count: 2}", "",
+         "other asks for 2 CPU, and 1 of its 4 are free"),
+        ("", ", devices: {kind: A100, count: 1}", "", "other asks for 1 A100, and there is none; the cluster has CPU"),
+        ("", "", "", r":10: models\[1\]: no device is left for other; give every model its `devices`"),
+        ("", ", aliases: [counter]", "", r"models\[1\].aliases\[0\]: 'counter' means the model 'counting' already"),
+        (", devices: [0]", "", "", r"models\[0\].start: .*2 free CPU|models\[0\].start"),
+        (", devices: [0, 1]", ", engine: vllm, torch: {standby: 1}", "", r":10: models\[1\].torch: the engine is vllm"),
+        (", devices: [0, 1]", "", "vllm: {standby: 1}\n", r"vllm: the engine is torch"),
+        (", devices: [0, 1]", ", torch: {standby: -1}", "", r":10: models\[1\].torch.standby"),
     ],
 )  # fmt: skip
 def test_devices_and_names_that_do_not_go_together_are_refused_with_their_place(
-    tmp_path, first, second, words
+    tmp_path, first, second, rest, words
 ):
-    with pytest.raises(DeploymentError, match=words):
-        read(tmp_path, two(first, second))
+    assert re.search(words, refused(tmp_path, two(first, second, rest)))
 
 
 def test_a_model_twice_is_refused(tmp_path):
-    text = two(", devices: [0, 1]").replace("name: other", "name: counting")
-    with pytest.raises(
-        DeploymentError, match=r"models\[1\].name: 'counting' means the model 'counting' already"
-    ):
-        read(tmp_path, text)
+    said = refused(tmp_path, two(", devices: [0, 1]").replace("name: other", "name: counting"))
+    assert "models[1].name: 'counting' means the model 'counting' already" in said
 
 
 def test_what_a_model_says_of_engine_and_load_goes_before_what_holds_for_all(tmp_path):
@@ -81,19 +78,6 @@ def test_what_a_model_says_of_engine_and_load_goes_before_what_holds_for_all(tmp
     assert (one.engine.torch.num_standby, other.engine.torch.num_standby) == (2, 3)
     assert (one.engine.switch.cut_timeout_s, other.engine.switch.cut_timeout_s) == (5, 5)
     assert (one.workload_in("peak").rate_rps, other.workload_in("peak").rate_rps) == (0.8, 9)
-
-
-@pytest.mark.parametrize(
-    ("second", "rest", "words"),
-    [
-        (", engine: vllm, torch: {standby: 1}", "", r":10: models\[1\].torch: the engine is vllm"),
-        ("", "vllm: {standby: 1}\n", r"vllm: the engine is torch"),
-        (", torch: {standby: -1}", "", r":10: models\[1\].torch.standby"),
-    ],
-)
-def test_settings_of_an_engine_that_nobody_has_are_refused(tmp_path, second, rest, words):
-    with pytest.raises(DeploymentError, match=words):
-        read(tmp_path, two(", devices: [0, 1]", second, rest))
 
 
 def test_settings_for_all_reach_the_model_whose_engine_they_are_for(tmp_path):
@@ -120,7 +104,7 @@ def operator(tmp_path, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "shapes"),
     [
         ("run it with tp=2", {"counting": "TP2", "other": "TP2"}),
@@ -167,12 +151,6 @@ def service(tmp_path):
         yield running
 
 
-@pytest.fixture
-def http(service):
-    with httpx.Client(base_url=service.url, trust_env=False, timeout=60) as client:
-        yield client
-
-
 @pytest.mark.slow
 def test_each_model_is_seen_asked_and_measured_by_its_name(http):
     assert [one["model"] for one in http.get("/v1/models").json()["models"]] == ["counting", "other"]
@@ -199,9 +177,7 @@ def test_two_models_switch_at_the_same_time_each_under_its_own_generation(http, 
     plans = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plans"]
     started = [http.post(f"/v1/plans/{plan['id']}:apply").json() for plan in plans]
     for operation in started:
-        while not (now := http.get(f"/v1/operations/{operation['id']}").json())["done"]:
-            pass
-        assert now["result"]["phase"] == "done", now
+        assert end_of(http, operation["id"])["result"]["phase"] == "done"
     assert [operation["model"] for operation in started] == ["counting", "other"]
     assert {name: engine.topology.shape for name, engine in service.engines.items()} == {
         "counting": "TP2",
@@ -216,9 +192,7 @@ def test_a_switch_that_hangs_does_not_hold_up_the_other_model(http, service):
     service.engines["counting"].script = Script(silent_while=Phase.WARMING)
     plans = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plans"]
     first, second = (http.post(f"/v1/plans/{plan['id']}:apply").json() for plan in plans)
-    while not (now := http.get(f"/v1/operations/{second['id']}").json())["done"]:
-        pass
-    assert now["result"]["phase"] == "done"
+    assert end_of(http, second["id"])["result"]["phase"] == "done"
     assert not http.get(f"/v1/operations/{first['id']}").json()["done"]
     service.engines["counting"].answer()
 
@@ -229,7 +203,7 @@ def test_a_lost_engine_ends_the_streams_of_its_model_alone(http, service):
     asked = {"model": "counting", "prompt": "abc", "max_tokens": 5}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(http.post, "/openai/v1/completions", json=asked)
-        while not service.parts.servings["counting"].router.num_streams:
+        while not service.serving.router.num_streams:
             pass
         service.engines["counting"].lose("rank 1 was lost")
         assert waiting.result().status_code == 503

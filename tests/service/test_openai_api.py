@@ -6,21 +6,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """One service for every test that leaves it as it was."""
-    with ScriptedService(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture
-def service(tmp_path):
-    """A service that a test may break."""
-    with ScriptedService(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture
@@ -59,14 +46,6 @@ async def test_a_stream_has_one_chunk_per_token_and_its_topology(client):
     assert {chunk.system_fingerprint for chunk in chunks} == {"0-PP2"}
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * 6 + ["length"]
     assert all(chunk.usage is None for chunk in chunks)
-
-
-async def test_a_stream_tells_its_usage_when_asked(client):
-    chunks = await streamed(client, prompt="abc", max_tokens=4, stream_options={"include_usage": True})
-
-    assert len(chunks) == 5
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage.completion_tokens == 4
 
 
 async def test_logprobs_come_with_each_token(client):
@@ -110,21 +89,6 @@ async def test_chat_streams_deltas(client):
     assert received[-1].choices[0].finish_reason == "length"
 
 
-@pytest.mark.slow
-async def test_sampling_parameters_reach_the_engine(client, shared):
-    chunks = await client.completions.create(
-        model="counting", prompt="abc", max_tokens=3000, temperature=0.5, top_p=0.9, seed=7, stream=True,
-        extra_body={"top_k": 5},
-    )  # fmt: skip
-    await anext(aiter(chunks))
-    (request,) = shared.engine.requests
-    await chunks.close()
-
-    sampling = request.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.9, 5, 7)
-    assert sampling.max_tokens == 3000
-
-
 async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
     for prompt in ([66, 67], ["ab"], [[66, 67]]):
         assert (await client.completions.create(model="counting", prompt=prompt, max_tokens=2)).choices[
@@ -133,25 +97,13 @@ async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
 
 
 @pytest.mark.slow
-async def test_leaving_a_stream_ends_it_in_the_engine(client, shared):
-    chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
-    await anext(aiter(chunks))
-    await chunks.close()
-    await asyncio.wait_for(_until(lambda: not shared.engine.requests), timeout=10)
-
-
-@pytest.mark.slow
 async def test_leaving_before_the_first_token_ends_the_request(service):
     async with client_of(service) as client:
-        service.call(_hold(service))
+        service.do(service.engine.hold)
         asking = asyncio.create_task(client.completions.create(model="counting", prompt="abc", max_tokens=5))
         await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
         asking.cancel()
         await asyncio.wait_for(_until(lambda: not service.engine.requests), timeout=10)
-
-
-async def _hold(service: ScriptedService) -> None:
-    service.engine.hold()
 
 
 async def _until(condition) -> None:
@@ -160,7 +112,7 @@ async def _until(condition) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@rows(
     ("request_", "param", "said"),
     [
         ({"best_of": 3}, "best_of", "not served"),
@@ -180,11 +132,6 @@ async def test_what_is_not_served_is_refused_by_name(client, request_, param, sa
     assert caught.value.body["type"] == "invalid_request_error"
 
 
-async def test_a_request_that_can_never_be_served_is_refused_before_the_stream_begins(client):
-    with pytest.raises(openai.BadRequestError, match="tokens in all"):
-        await streamed(client, prompt="abc", max_tokens=100_000)
-
-
 async def test_an_unknown_model_names_the_one_that_is_served(client):
     with pytest.raises(openai.NotFoundError, match="'counting' is"):
         await client.completions.create(model="gpt-9", prompt="a")
@@ -193,31 +140,22 @@ async def test_an_unknown_model_names_the_one_that_is_served(client):
 @pytest.mark.slow
 async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(service):
     async with client_of(service) as client:
-        service.call(_hold(service))
+        begun = await client.completions.create(
+            model="counting", prompt="abc", max_tokens=12_000, stream=True
+        )
+        await anext(aiter(begun))
+        service.do(service.engine.hold)
         asking = asyncio.create_task(streamed(client, prompt="abc", max_tokens=100))
-        await asyncio.wait_for(_until(lambda: service.engine.requests), timeout=10)
-        service.call(_lose(service))
+        await asyncio.wait_for(_until(lambda: len(service.engine.requests) == 2), timeout=10)
+        service.do(service.engine.lose, "rank 1 was lost")
 
         with pytest.raises(openai.APIError, match="rank 1 was lost"):
             await asking
+        with pytest.raises(openai.APIError, match="rank 1 was lost"):
+            async for _ in begun:
+                pass
         with pytest.raises(openai.InternalServerError, match="rank 1 was lost"):
             await client.completions.create(model="counting", prompt="a")
-
-
-async def _lose(service: ScriptedService) -> None:
-    service.engine.lose("rank 1 was lost")
-
-
-@pytest.mark.slow
-async def test_a_stream_that_had_begun_ends_with_an_error_event(service):
-    async with client_of(service) as client:
-        chunks = await client.completions.create(model="counting", prompt="abc", max_tokens=4000, stream=True)
-        await anext(aiter(chunks))
-        service.call(_lose(service))
-
-        with pytest.raises(openai.APIError, match="rank 1 was lost"):
-            async for _ in chunks:
-                pass
 
 
 async def test_several_prompts_and_answers_are_numbered_prompt_by_prompt(client):

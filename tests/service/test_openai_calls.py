@@ -1,11 +1,11 @@
 import itertools
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.openai_calls import CallReader
+from tests.rows import rows
 
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
 
@@ -30,7 +30,7 @@ def cut(text, places) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "content", "calls"),
     [
         ("no call here\n", "no call here\n", []),
@@ -88,7 +88,7 @@ def test_text_that_is_no_call_is_whole(text):
     assert read(list(text)) == (text, [])
 
 
-@given(st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), st.lists)))
+@given(st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), st.lists, max_leaves=9)))
 def test_any_arguments_come_through(arguments):
     written = json.dumps(arguments)
     said = read(list(f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>'))

@@ -14,6 +14,7 @@ from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 from pydantic import BaseModel
 
+from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, HERMES, ScriptedService, character_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -67,37 +68,26 @@ async def waiting(service) -> AsyncIterator[AsyncOpenAI]:
     """A client that soon gives up, while the engine makes no steps until it has asked twice."""
     asked = 0
 
-    async def hold() -> None:
-        service.engine.hold()
-
-    async def resume() -> None:
-        service.engine.resume()
-
     async def count(_: httpx.Request) -> None:
         nonlocal asked
         asked += 1
         if asked == 2:
-            service.call(resume())
+            service.do(service.engine.resume)
 
-    service.call(hold())
+    service.do(service.engine.hold)
     http = DefaultAsyncHttpxClient(trust_env=False, event_hooks={"request": [count]})
     url = f"{service.url}/openai/v1"
     async with AsyncOpenAI(base_url=url, api_key="none", http_client=http, timeout=0.5) as client:
         yield client
-    service.call(resume())
+    service.do(service.engine.resume)
 
 
 @pytest.fixture
 async def model(service) -> AsyncIterator[ChatOpenAI]:
     async with httpx.AsyncClient(timeout=60, trust_env=False) as later:
         with httpx.Client(timeout=60, trust_env=False) as http:
-            yield ChatOpenAI(
-                model="counting",
-                base_url=f"{service.url}/openai/v1",
-                api_key="none",
-                http_client=http,
-                http_async_client=later,
-            )
+            clients = {"http_client": http, "http_async_client": later}
+            yield ChatOpenAI(model="counting", base_url=f"{service.url}/openai/v1", api_key="none", **clients)
 
 
 # --- openai ---
@@ -189,7 +179,7 @@ async def test_langchain_invokes_and_streams_asynchronously(model, service):
     assert "".join([chunk.content async for chunk in model.astream("where?")]) == "in Bern"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("method", "text"),
     [
         ("json_schema", PLACE),
@@ -232,7 +222,7 @@ def test_langchain_forces_a_tool(model, service):
 NO_TYPE = {"type": "nothing"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("asked", "param"),
     [
         (

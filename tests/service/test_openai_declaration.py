@@ -5,6 +5,7 @@ from pydantic import JsonValue, ValidationError
 
 from runtime.errors import RequestError
 from service.openai_declaration import Declared, NoEffect, NotServed, ParameterError, naming
+from tests.rows import rows
 
 
 class Asked(Declared):
@@ -19,7 +20,7 @@ def test_what_is_refused_may_be_said_with_the_value_that_asks_for_nothing():
     assert Asked.model_validate(dict.fromkeys(Asked.model_fields)) == Asked()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "place", "reason"),
     [
         ({"zero": 3}, ("zero",), "is not served here; leave it out"),

@@ -3,11 +3,12 @@ import pytest
 from runtime import grammar
 from runtime.errors import RequestError
 from service.openai_forms import ResponseFormat, StructuredOutputs
+from tests.rows import rows
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "schema"),
     [
         ({"type": "text"}, None),
@@ -20,7 +21,7 @@ def test_a_response_format_is_a_schema_or_none(said, schema):
     assert ResponseFormat.model_validate(said).schema_of_answer == schema
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "built"),
     [
         ({"json": SCHEMA}, grammar.json_schema(SCHEMA)),
@@ -35,7 +36,7 @@ def test_structured_outputs_are_grammars(said, built):
     assert StructuredOutputs.model_validate(said).built() == built
 
 
-@pytest.mark.parametrize("json_", ["{", "[" * 100_000, "5", [1], True])
+@rows("json_", ["{", "[" * 100_000, "5", [1], True])
 def test_a_schema_that_is_none_is_refused(json_):
     with pytest.raises(RequestError, match="json "):
         StructuredOutputs.model_validate({"json": json_}).built()

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from service.openai_api import openai_app
 from service.openai_declaration import ParameterError
 from service.openai_requests import ChatRequest, CompletionRequest
+from tests.rows import rows
 from tests.service.open_door import behind_open_door
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -69,7 +70,7 @@ def test_seeds_of_siblings_follow_one_another_and_stay_in_their_range():
     assert seeds(seed=2**63 - 1) == [2**63 - 1, -(2**63), -(2**63) + 1]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("prompt", "prompts"),
     [
         ("ab", ("ab",)),
@@ -84,12 +85,9 @@ def test_prompts_are_texts_or_token_ids_one_or_several(prompt, prompts):
     assert completion(prompt=prompt).prompt == prompts
 
 
-def test_null_is_as_if_left_out():
+def test_nulls_and_what_frameworks_send_by_habit_change_nothing():
     nulls = dict.fromkeys(set(ChatRequest.model_fields) - {"model", "messages"})
     assert chat(**nulls) == chat()
-
-
-def test_what_frameworks_send_by_habit_changes_nothing():
     habits = {"user": "me", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "prompt_cache_key": "k",
               "safety_identifier": "s", "parallel_tool_calls": True, "stream_options": {"include_obfuscation": True}}  # fmt: skip
     assert chat(**habits).generations(5, "") == chat().generations(5, "")
@@ -101,17 +99,14 @@ def test_the_limit_of_chat_has_two_names():
     assert chat(max_tokens=3, max_completion_tokens=4).asked_tokens == ("max_completion_tokens", 4)
 
 
-def test_tools_that_may_not_be_called_are_not_told():
+def test_tools_that_may_not_be_called_are_not_told_and_one_call_ends_the_answer_where_only_one_may_be_made():
     assert [tool.function.name for tool in chat(tools=[TOOL]).offered] == ["weather"]
     assert chat(tools=[TOOL], tool_choice="none").offered == []
-
-
-def test_one_call_ends_the_answer_where_only_one_may_be_made():
     assert chat(tools=[TOOL], stop=["x"]).stops == ("x",)
     assert chat(tools=[TOOL], stop=["x"], parallel_tool_calls=False).stops == ("x", "</tool_call>")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parameters", "has_grammar"),
     [
         ({}, False),
@@ -129,7 +124,7 @@ def test_a_grammar_holds_only_what_was_asked_for(parameters, has_grammar):
     assert bool(chat(tools=[TOOL], **parameters).grammar()[1]) is has_grammar
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parameters", "param", "said"),
     [
         ({"prompt": 5}, "prompt", "a text, a list of texts"),
@@ -197,7 +192,7 @@ def message(**parts) -> dict:
     return {"messages": [HELLO, {"role": "user", "content": "x"} | parts]}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parameters", "param", "said"),
     [
         ({"messages": []}, "messages", "at least 1"),
@@ -245,7 +240,7 @@ def test_what_chat_cannot_have_is_refused_by_name(app, parameters, param, said):
     assert said in error["message"]
 
 
-@pytest.mark.parametrize("body", ["[]", "5", "null", "{", ""])
+@rows("body", ["[]", "5", "null", "{", ""])
 def test_a_body_that_is_no_object_is_refused(app, body):
     answer = TestClient(behind_open_door(app)).post(
         "/completions", content=body, headers={"content-type": "application/json"}
@@ -255,7 +250,7 @@ def test_a_body_that_is_no_object_is_refused(app, body):
     assert json.loads(answer.text)["error"]["param"] is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parameters", "param"),
     [({"logit_bias": {"98": 1}}, "logit_bias"), ({"stop_token_ids": [3, 98]}, "stop_token_ids"),
      ({"prompt": [1, 98]}, "prompt"), ({"prompt": [[1], [98, 2]]}, "prompt")],

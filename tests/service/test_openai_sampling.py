@@ -56,14 +56,8 @@ async def test_what_the_api_says_is_drawn_from_the_model(flat: Path) -> None:
         ) as client:
 
             async def said(seed: int) -> str:
-                asked = {
-                    "model": "m",
-                    "prompt": chr(FIRST),
-                    "max_tokens": LENGTH,
-                    "temperature": 1,
-                    "seed": seed,
-                }
-                answer = await client.post("/completions", json=asked)
+                asked = {"model": "m", "prompt": chr(FIRST), "max_tokens": LENGTH, "temperature": 1}
+                answer = await client.post("/completions", json=asked | {"seed": seed})
                 assert answer.status_code == 200, answer.text
                 text: str = answer.json()["choices"][0]["text"]
                 return text

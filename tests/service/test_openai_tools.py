@@ -6,6 +6,7 @@ from pydantic_core import PydanticCustomError
 from runtime import grammar
 from runtime.grammar import Matcher, Vocabulary
 from service.openai_tools import Tool, ToolChoice, calls_grammar
+from tests.rows import rows
 from tests.service.scripted import character_tokenizer
 
 
@@ -29,16 +30,13 @@ def test_a_template_gets_a_tool_as_it_was_sent():
     assert "description" not in json.dumps(WEATHER.rendered())
 
 
-@pytest.mark.parametrize("mode", ["none", "auto", "required"])
-def test_a_choice_may_be_a_mode(mode):
-    assert ToolChoice.read(mode) == ToolChoice(mode)
-
-
-def test_a_choice_may_name_a_function():
+def test_a_choice_may_be_a_mode_or_name_a_function():
+    for mode in ("none", "auto", "required"):
+        assert ToolChoice.read(mode) == ToolChoice(mode)
     assert ToolChoice.read({"type": "function", "function": {"name": "f"}}) == ToolChoice("required", "f")
 
 
-@pytest.mark.parametrize("said", ["any", 5, {}, {"type": "function"}, {"type": "allowed_tools"}])
+@rows("said", ["any", 5, {}, {"type": "function"}, {"type": "allowed_tools"}])
 def test_another_choice_is_refused(said):
     with pytest.raises(PydanticCustomError, match="is not served here; send none, auto"):
         ToolChoice.read(said)
@@ -78,7 +76,7 @@ REFERS = tool("refers", parameters={"type": "object", "properties": {"a": {"$ref
                                     "$defs": {"n": {"type": "integer"}}, "additionalProperties": False})  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "matches"),
     [
         (call("refers", '{"a": 5}'), True),

@@ -2,14 +2,12 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from service import openslo, usecases
-from service.deployment import load
-from tests.service.scripted import DEPLOYMENT, write_deployment
+from tests.rows import rows
+from tests.service.scripted import DEPLOYMENT, read
 
 
-@pytest.mark.parametrize(
+@rows(
     ("engine", "histogram"),
     [
         ("", "intentctl_ttft_seconds"),
@@ -18,7 +16,7 @@ from tests.service.scripted import DEPLOYMENT, write_deployment
     ],
 )
 def test_an_slo_names_the_metrics_of_the_engine_that_serves(tmp_path, engine, histogram):
-    deployment = load(write_deployment(tmp_path, DEPLOYMENT + engine))
+    deployment = read(tmp_path, DEPLOYMENT + engine)
     now = datetime(2026, 1, 5, 11, tzinfo=UTC)
     intent = usecases.translate("p99 TTFT under 2.5 s", deployment, None, now)
     answer = openslo.exported(intent, deployment)

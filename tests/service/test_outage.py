@@ -53,14 +53,6 @@ def failing(request, tmp_path) -> Iterator[tuple[ScriptedService, object]]:
         yield service, lambda: gone(postgres)
 
 
-async def hold(service: ScriptedService) -> None:
-    service.engine.hold()
-
-
-async def resume(service: ScriptedService) -> None:
-    service.engine.resume()
-
-
 def refused(answer: httpx.Response) -> None:
     assert (answer.status_code, answer.json()["code"]) == (503, "store"), answer.text
     assert "the store cannot be used" in answer.json()["detail"]
@@ -75,14 +67,14 @@ def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(fail
     ):
         alone = http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"]
         plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]["id"]
-        service.call(hold(service))
+        service.do(service.engine.hold)
         begun = pool.submit(http.post, "/openai/v1/chat/completions", json=CHAT)
-        service.call(service.engine.until(lambda: bool(service.engine.requests)))
+        service.until(lambda: bool(service.engine.requests))
         with outage():
             for _ in range(2):  # a second time, with connections that are known to be broken
                 refused(http.post(f"/v1/plans/{plan}:apply"))
                 refused(http.post("/v1/plans", json={"text": "run it with pp=4"}))
-            service.call(resume(service))
+            service.do(service.engine.resume)
             assert begun.result().json()["choices"] == alone
             assert http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"] == alone
             assert http.get("/readyz").status_code == 200
@@ -90,8 +82,8 @@ def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(fail
             assert service.engine.calls == []
         applied = http.post(f"/v1/plans/{plan}:apply")
         assert applied.status_code == 202, applied.text
-        service.call(service.parts.servings["counting"].settled())
+        service.settle()
         assert http.get(f"/v1/operations/{applied.json()['id']}").json()["phase"] == "done"
         assert http.get("/v1/audit/verdict").json()["is_whole"] is True
-        counts = service.parts.servings["counting"].router.counts
+        counts = service.serving.router.counts
         assert (counts.lost, counts.duplicates) == (0, 0)

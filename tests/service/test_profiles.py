@@ -7,7 +7,8 @@ from selector.profiles import load as shipped
 from service import profiles
 from service.deployment import load
 from service.errors import DeploymentError
-from tests.service.scripted import DEPLOYMENT, SAMPLES, write_deployment
+from tests.rows import rows
+from tests.service.scripted import DEPLOYMENT, SAMPLES, read, write_deployment
 from validator.models import Speed
 
 
@@ -34,7 +35,7 @@ def test_shipped_kinds_have_their_profile_and_another_name_may_be_given(tmp_path
     text = DEPLOYMENT.replace("kind: CPU", "kind: Big").replace(
         "limits: {", "profiles: {Big: a100-80gb}\nlimits: {"
     )
-    found = profiles_of(load(write_deployment(tmp_path, text)), tmp_path)
+    found = profiles_of(read(tmp_path, text), tmp_path)
 
     assert found["Big"].kind == "Big"
     assert found["Big"].memory_bytes_s == pytest.approx(2.039e12)
@@ -57,67 +58,51 @@ def test_a_profile_may_be_a_file_beside_the_deployment(tmp_path, measured):
     assert measured == []
 
 
-@pytest.mark.parametrize("kind", ["CPU", "L4"])
+@rows("kind", ["CPU", "L4"])
 def test_a_profile_file_that_cannot_be_used_is_named_with_the_deployment(tmp_path, kind):
-    deployment = with_profile(tmp_path, "mine.yaml", kind)
+    folder = tmp_path / kind
+    deployment = with_profile(folder, "mine.yaml", kind)
     with pytest.raises(
         DeploymentError, match=rf"deployment\.yaml: profiles\.{kind}: .*mine\.yaml cannot be read"
     ):
-        profiles_of(deployment, tmp_path)
+        profiles_of(deployment, folder)
 
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**shipped("L4").to_mapping(), "kv_share": 1.2}))
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**shipped("L4").to_mapping(), "kv_share": 1.2}))
     with pytest.raises(DeploymentError, match=r"mine\.yaml: profile of L4: kv_share is 1\.2; a share"):
-        profiles_of(deployment, tmp_path)
+        profiles_of(deployment, folder)
 
 
-def test_the_cpu_is_measured_once_and_the_result_kept(tmp_path, measured):
-    deployment = load(write_deployment(tmp_path))
-    first = profiles_of(deployment, tmp_path / "data")
-    second = profiles_of(deployment, tmp_path / "data")
-
+def test_the_cpu_is_measured_once_and_anew_for_another_model_or_where_what_was_kept_cannot_be_read(
+    tmp_path, measured
+):
+    deployment, kept = read(tmp_path), tmp_path / "data"
+    first = profiles_of(deployment, kept)
+    assert profiles_of(deployment, kept) == first
     assert measured == [tmp_path / "counting"]
-    assert first == second
 
+    (file,) = (kept / "profiles").iterdir()
+    file.write_text("{")
+    assert profiles_of(deployment, kept) == first
+    assert len(measured) == 2
 
-def test_another_model_is_measured_again(tmp_path, measured):
-    deployment = load(write_deployment(tmp_path))
-    profiles_of(deployment, tmp_path / "data")
     config = tmp_path / "counting" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 256}))
-    profiles_of(deployment, tmp_path / "data")
-
-    assert len(measured) == 2
-
-
-def test_a_kept_profile_that_cannot_be_read_is_measured_again(tmp_path, measured):
-    deployment = load(write_deployment(tmp_path))
-    profiles_of(deployment, tmp_path / "data")
-    (kept,) = (tmp_path / "data" / "profiles").iterdir()
-    kept.write_text("{")
-    profiles_of(deployment, tmp_path / "data")
-
-    assert len(measured) == 2
+    profiles_of(deployment, kept)
+    assert len(measured) == 3
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_next_measurement(tmp_path, measured):
     (tmp_path / "file").write_text("")
 
-    assert profiles_of(load(write_deployment(tmp_path)), tmp_path / "file")["CPU"].kind == "CPU"
-
-
-def test_a_kind_without_a_profile_is_named(tmp_path):
-    text = DEPLOYMENT.replace("kind: CPU", "kind: H900")
-
-    with pytest.raises(DeploymentError, match="no figures for 'H900'"):
-        load(write_deployment(tmp_path, text))
+    assert profiles_of(read(tmp_path), tmp_path / "file")["CPU"].kind == "CPU"
 
 
 def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):
     text = DEPLOYMENT.replace("kind: CPU", "kind: Big")
     named = text.replace("limits: {", "profiles: {Big: a100-80gb}\nlimits: {")
 
-    assert profiles.speeds(load(write_deployment(tmp_path, named))) == {"Big": Speed(2.039e12, 312e12)}
-    assert profiles.speeds(load(write_deployment(tmp_path))) == {}
+    assert profiles.speeds(read(tmp_path, named)) == {"Big": Speed(2.039e12, 312e12)}
+    assert profiles.speeds(read(tmp_path)) == {}
 
 
 def test_the_rates_in_a_cpus_file_are_no_peaks(tmp_path):

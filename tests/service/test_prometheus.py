@@ -10,9 +10,11 @@ import httpx
 import pytest
 import yaml
 
+from tests.rows import rows
+from tests.service.asking import switched, until
 from tests.service.dashboard import WHOLE, Target, targets
-from tests.service.prometheus import DEPLOY, MISSING, PrometheusServer, installed, until, write_config
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.service.prometheus import DEPLOY, MISSING, PrometheusServer, installed, write_config
+from tests.service.scripted import KEYS, ScriptedService
 
 pytestmark = pytest.mark.slow
 
@@ -27,19 +29,17 @@ NOTHING_THERE = {
 }
 """Panels without a series, and why."""
 NO_NUMBER = {"Prefix cache hit rate": "the scripted engine looks nothing up: 0 of 0"}
-KEYS = DEPLOYMENT.replace("auth: none", "tenants: [{name: gold}, {name: free}]")
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[ScriptedService]:
-    with ScriptedService(tmp_path_factory.mktemp("service"), KEYS) as running:
+    with ScriptedService(tmp_path_factory.mktemp("service"), KEYS.replace(": 3}", ": 60}")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def admin(service) -> Iterator[httpx.Client]:
-    key = (service.deployment_file.parent / "admin.key").read_text().strip()
-    with client(service, key) as found:
+    with service.client(service.admin_key) as found:
         yield found
 
 
@@ -50,33 +50,21 @@ def prometheus(service, admin, tmp_path_factory) -> Iterator[PrometheusServer]:
         pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("prometheus")
     key_file = folder / "key"
-    key_file.write_text(new_key(admin, role="viewer") + "\n")  # as the command line writes it
+    key_file.write_text(service.new_key("viewer") + "\n")  # as the command line writes it
     config = write_config(folder, service.url.removeprefix("http://"), key_file)
     with PrometheusServer(program, folder, config) as server:
         busy(service, admin, server)
         yield server
 
 
-def client(service: ScriptedService, key: str) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=service.url, headers=headers, timeout=30, trust_env=False)
-
-
-def new_key(admin: httpx.Client, **asked: str) -> str:
-    made = admin.post("/v1/keys", json={"name": "somebody", **asked})
-    assert made.status_code == 201, made.text
-    key: str = made.json()["key"]
-    return key
-
-
 def busy(service: ScriptedService, admin: httpx.Client, server: PrometheusServer) -> None:
     """Count everything up while Prometheus looks: a rate takes two looks at a series."""
-    with client(service, new_key(admin, role="tenant", tenant="gold")) as gold:
+    with service.person("tenant", tenant="gold") as gold:
         ask(admin, gold)
         server.wait_for("sum(intentctl_requests_total)", 2)
         ask(admin, gold)
         httpx.get(f"{service.url}/v1/models", trust_env=False)
-        switch(admin)
+        assert switched(admin, target="tp2")["phase"] == "done"
         server.wait_for("sum(intentctl_requests_total)", 4)
         server.wait_for('intentctl_switches_total{outcome="done"}', 1)
 
@@ -89,24 +77,12 @@ def ask(*clients: httpx.Client) -> None:
             assert one.post("/openai/v1/completions", json=body).status_code == status
 
 
-def switch(admin: httpx.Client) -> None:
-    plan = admin.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
-    started = admin.post(f"/v1/plans/{plan['id']}:apply")
-    assert started.status_code == 202, started.text
-    path = f"/v1/operations/{started.json()['id']}"
-    assert until(lambda: ended(admin.get(path).json()), "the switch ends")["phase"] == "done"
-
-
-def ended(operation: dict) -> dict | None:
-    return operation if operation["done"] else None
-
-
 def test_the_service_is_scraped_with_the_key_of_a_viewer(prometheus):
     (target,) = prometheus.get("targets")["activeTargets"]
     assert (target["health"], target["labels"]["job"]) == ("up", "intentctl")
 
 
-@pytest.mark.parametrize("target", targets(), ids=lambda target: target.title)
+@rows("target", targets(), ids=lambda target: target.title)
 def test_a_query_of_the_dashboard_has_an_answer(prometheus, target: Target):
     values = prometheus.values(target.filled_in)
     assert bool(values) is (target.title not in NOTHING_THERE), target.filled_in
@@ -120,14 +96,14 @@ def test_latencies_are_shown_for_each_tenant(prometheus):
     assert {one["metric"]["tenant"] for one in series} == {"gold", "nobody's"}
 
 
-@pytest.mark.parametrize(("name", "found"), [("model_name", ["counting"]), ("tenant", ["gold"])])
+@rows(("name", "found"), [("model_name", ["counting"]), ("tenant", ["gold"])])
 def test_the_variables_of_the_dashboard_have_values(prometheus, name, found):
     (query,) = [one["query"]["query"] for one in WHOLE["templating"]["list"] if one["name"] == name]
     selector = Target(name, query.removeprefix("label_values(").removesuffix(f", {name})")).filled_in
     assert prometheus.get(f"label/{name}/values", **{"match[]": selector}) == found
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@rows("alert", ALERTS)
 def test_the_query_of_an_alert_can_be_asked_and_is_quiet(prometheus, alert):
     assert prometheus.values(ALERTS[alert]) == []
 
@@ -162,10 +138,6 @@ def test_alerts_come_when_they_should_and_not_before(tmp_path):
     shutil.copy(DEPLOY / "alerts.yml", tmp_path / "rules.yml")
     cases = Path(__file__).parents[1] / "data/alerts.yml"
     shutil.copy(cases, tmp_path)
-    tried = {
-        case["alertname"]
-        for test in yaml.safe_load(cases.read_text())["tests"]
-        for case in test["alert_rule_test"]
-    }
-    assert tried == set(ALERTS)
+    tests = yaml.safe_load(cases.read_text())["tests"]
+    assert {case["alertname"] for test in tests for case in test["alert_rule_test"]} == set(ALERTS)
     assert "SUCCESS" in promtool("test", "rules", tmp_path / "alerts.yml")

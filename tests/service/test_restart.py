@@ -1,9 +1,6 @@
 """What a service does with what an earlier one left; a kill is a copy of its data folder at that moment."""
 
-import json
 import shutil
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,22 +8,23 @@ import httpx
 import pytest
 
 from runtime.models import Phase
-from service.deployment import load
 from service.documents.operations import OperationDocument
 from service.events import EventBus
 from service.restart import begin, close_unfinished
 from service.store import Store
+from tests.rows import rows
 from tests.runtime.scripted import Script
+from tests.service.asking import apply, end_of, plan_for, switched
 from tests.service.examples import intent, operation, plan
-from tests.service.scripted import DEPLOYMENT, ScriptedService, write_deployment
+from tests.service.real import real_service
+from tests.service.scripted import DEPLOYMENT, ScriptedService, read, served
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 TP2, PP2 = "CPU[0,1]:0-8@fp32", "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"
 
 
 @pytest.fixture
 def deployment(tmp_path):
-    return load(write_deployment(tmp_path))
+    return read(tmp_path)
 
 
 def committed(store: Store, topology: str, model: str = "counting") -> int:
@@ -55,7 +53,7 @@ def test_what_the_last_switch_committed_serves_again(store, deployment):
     assert f"generation {generation}" in beginning.origin
 
 
-@pytest.mark.parametrize(
+@rows(
     ("topology", "old", "new", "why"),
     [
         ("CPU[2,3]:0-8@fp32", "count: 4", "count: 2", "device 2 is not in the inventory"),
@@ -77,7 +75,8 @@ def test_what_the_last_switch_committed_serves_again(store, deployment):
 def test_what_the_file_no_longer_allows_gives_way_to_its_start(
     store, tmp_path, caplog, topology, old, new, why
 ):
-    changed = load(write_deployment(tmp_path, DEPLOYMENT.replace(old, new)))
+    caplog.clear()
+    changed = read(tmp_path, DEPLOYMENT.replace(old, new))
     committed(store, topology)
     beginning = begin(store, changed, changed.model())
 
@@ -90,7 +89,7 @@ def test_what_the_file_no_longer_allows_gives_way_to_its_start(
 # --- what becomes of operations ---
 
 
-@pytest.mark.parametrize(
+@rows(
     ("journaled", "said"),
     [
         ([], "before this switch began"),
@@ -98,7 +97,9 @@ def test_what_the_file_no_longer_allows_gives_way_to_its_start(
         (["warming", "cutting"], "its commit was not written"),
     ],
 )
-def test_a_switch_that_had_not_committed_is_closed_as_given_up(store, caplog, journaled, said):
+def test_a_switch_that_had_not_committed_is_closed_as_given_up(new_store, caplog, journaled, said):
+    store = new_store()
+    caplog.clear()
     store.save_plan(intent(), plan())
     store.claim_plan("plan-1", operation())
     for phase in journaled:
@@ -129,29 +130,15 @@ def test_a_switch_that_had_committed_is_closed_as_done(store):
 # --- the whole service ---
 
 
-def apply(http: httpx.Client, text: str = "run it with tp=2") -> str:
-    """The id of an operation that has begun."""
-    answer = http.post("/v1/plans", json={"text": text})
-    assert answer.status_code in {200, 201}, answer.text
-    return http.post(f"/v1/plans/{answer.json()['plan']['id']}:apply").json()["id"]
-
-
 @contextmanager
 def killed_while(folder: Path, phase: Phase, call: str):
     """The data of a service that was killed in a phase of a switch, and the switch's id."""
-    with (
-        ScriptedService(folder / "first", script=Script(silent_while=phase)) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        switch = apply(http)
-        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+    with served(folder / "first", script=Script(silent_while=phase)) as (service, http):
+        switch = apply(http, plan_for(http, target="tp2"))
+        service.reached(call)
         shutil.copytree(folder / "first", folder / "second")
-        service.call(answered(service))
+        service.do(service.engine.answer)
     yield folder / "second", switch
-
-
-async def answered(service: ScriptedService) -> None:
-    service.engine.answer()
 
 
 @pytest.mark.slow
@@ -179,40 +166,22 @@ def test_a_service_that_was_killed_serves_what_had_committed(tmp_path, phase, ca
         state = http.get("/v1/topology").json()
         assert state["topology"]["shape"] == shape
         assert ("the last that a switch committed" in state["origin"]) == (shape == "TP2")
-        assert apply(http, "run it with pp=4")
+        assert apply(http, plan_for(http, target="pp4"))
 
 
 @contextmanager
 def process(folder: Path):
-    """A service with the built-in engine in a process of its own, which is killed at the end."""
-    command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
-    with subprocess.Popen(
-        [*command, "--deployment", EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as running:
-        try:
-            url = running.stdout.readline().strip()
-            key = (folder / "admin.key").read_text().strip()
-            headers = {"Authorization": f"Bearer {key}"}
-            with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
-                yield http
-        finally:
-            running.kill()
-
-
-def end_of(http: httpx.Client, switch: str) -> dict:
-    """The operation at its end, by the stream of events."""
-    with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0"}) as stream:
-        for line in filter(lambda line: line.startswith("data: "), stream.iter_lines()):
-            data = json.loads(line.removeprefix("data: "))
-            if data.get("id") == switch and data["done"]:
-                return data
-    raise AssertionError("the stream of events ended before the operation")
+    """A client of a service with the built-in engine in a process of its own, which is killed at the end."""
+    with real_service(folder) as (_, url):
+        key = (folder / "admin.key").read_text().strip()
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as http:
+            yield http
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_path):
     with process(tmp_path) as http:
-        assert end_of(http, apply(http))["phase"] == "done"
+        assert switched(http, target="tp2")["phase"] == "done"
         generation = http.get("/v1/topology").json()["generation"]
     with process(tmp_path) as http:
         state = http.get("/v1/topology").json()
@@ -220,17 +189,3 @@ def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_p
         assert f"generation {generation}," in state["origin"]
         body = {"model": "counting", "prompt": "count by 7 from 23:", "max_tokens": 3}
         assert http.post("/openai/v1/completions", json=body).json()["usage"]["completion_tokens"] == 3
-
-
-@pytest.mark.slow
-def test_each_model_serves_its_own_and_an_operation_is_the_origin_until_the_restart(tmp_path):
-    for _ in range(2):
-        with (
-            ScriptedService(tmp_path) as service,
-            httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-        ):
-            if service.engine.topology.shape == "PP2":
-                switch = apply(http)
-                service.call(service.parts.servings["counting"].settled())
-                assert http.get("/v1/topology").json()["origin"] == f"operation {switch}"
-    assert service.engine.topology.shape == "TP2"

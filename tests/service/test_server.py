@@ -2,10 +2,7 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,10 +12,9 @@ from service.errors import StartError
 from service.server import STOPPED, bind
 from service.store import Store
 from tests.runtime.scripted import Script
-from tests.service.raw import Answered, answer, connect, request
+from tests.service.raw import Answered, answer, asked, connect, request
+from tests.service.real import real_service
 from tests.service.scripted import DEPLOYMENT, ScriptedService
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 
 
 def children(pid: int) -> list[int]:
@@ -60,22 +56,6 @@ def test_an_address_that_is_not_this_machines_is_named():
         bind("203.0.113.1", 0)
 
 
-@contextmanager
-def process(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
-    """The service in a process of its own, and its address."""
-    deployment = folder / "deployment.yaml"
-    text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
-    deployment.write_text(f"{text}\nauth: none\n")
-    command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
-    with subprocess.Popen(
-        [*command, "--deployment", deployment], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
-        try:
-            yield running, running.stdout.readline().strip()
-        finally:
-            running.kill()
-
-
 def stream_of(url: str, max_tokens: int) -> socket.socket:
     """A connection whose stream has begun."""
     body = {"model": "counting", "prompt": "count by 7 from 23:", "stream": True, "ignore_eos": True}
@@ -86,38 +66,32 @@ def stream_of(url: str, max_tokens: int) -> socket.socket:
     return connection
 
 
-def asked(url: str, path: str, method: str = "GET", body: bytes = b"") -> Answered:
-    with connect(url) as connection:
-        connection.sendall(request(path, method=method, body=body))
-        return answer(connection)
-
-
 def rest_of(connection: socket.socket) -> bytes:
     with connection, connection.makefile("rb") as lines:
         return lines.read()
 
 
 def until_stopping(url: str) -> Answered:
-    while (found := asked(url, "/readyz")).status == 200:
+    while (found := asked(url, request("/readyz", method="GET"))).status == 200:
         pass
     return found
 
 
 @pytest.mark.slow
 def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others(tmp_path):
-    with process(tmp_path) as (running, url):
+    with real_service(tmp_path, "auth: none") as (running, url):
         drivers = children(running.pid)
         with stream_of(url, max_tokens=300) as stream:
             running.send_signal(signal.SIGTERM)
 
             assert until_stopping(url).document["code"] == "stopping"
-            refused = asked(url, "/openai/v1/completions", "POST", b"{}")
+            refused = asked(url, request("/openai/v1/completions", body=b"{}"))
             assert (refused.status, refused.document["error"]["code"]) == (503, "stopping")
             got = rest_of(stream)
         assert got.count(b'data: {"id"') == 300
         assert b"data: [DONE]" in got[-40:]
         assert running.wait(timeout=30) == 0
-        said = running.stderr.read()
+        said = (tmp_path / "log").read_text()
         assert "`auth: none`" in said
         assert said.count("\n") == 2
         assert "1 requests and 0 switches may end within 25 s; ask again to end now" in said
@@ -126,17 +100,16 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path, number):
-    with process(tmp_path) as (running, url):
+def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path):
+    with real_service(tmp_path, "auth: none") as (running, url):
         drivers = children(running.pid)
         with stream_of(url, max_tokens=16_000) as stream:
-            running.send_signal(number)
+            running.send_signal(signal.SIGINT)
             until_stopping(url)
-            running.send_signal(number)
+            running.send_signal(signal.SIGTERM)
             assert STOPPED.encode() in rest_of(stream)
         assert running.wait(timeout=30) == 0
-        assert "Traceback" not in running.stderr.read()
+        assert "Traceback" not in (tmp_path / "log").read_text()
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
 
@@ -144,24 +117,20 @@ def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp
 @pytest.mark.slow
 def test_streams_that_do_not_end_in_time_are_ended_by_name(tmp_path):
     with ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n") as service:
-        service.call(hold(service))
+        service.do(service.engine.hold)
         with connect(service.url) as connection:
             body = b'{"model": "counting", "prompt": "abc", "max_tokens": 5}'
             connection.sendall(request("/openai/v1/completions", body=body))
-            service.call(service.engine.until(lambda: bool(service.engine.requests)))
+            service.until(lambda: bool(service.engine.requests))
             service.stop()
             assert answer(connection).document["error"]["message"] == STOPPED
 
 
-async def hold(service: ScriptedService) -> None:
-    service.engine.hold()
-
-
 def applied(service: ScriptedService) -> str:
     """The id of a switch that the engine does not answer to."""
-    made = asked(service.url, "/v1/plans", "POST", b'{"text": "run it with tp=2"}').document["plans"][0]
-    operation = asked(service.url, f"/v1/plans/{made['id']}:apply", "POST").document
-    service.call(service.engine.until(lambda: "ready" in service.engine.calls))
+    made = asked(service.url, request("/v1/plans", body=b'{"text": "run it with tp=2"}')).document["plans"][0]
+    operation = asked(service.url, request(f"/v1/plans/{made['id']}:apply")).document
+    service.until(lambda: "ready" in service.engine.calls)
     return operation["id"]
 
 
@@ -172,14 +141,12 @@ def test_a_switch_under_way_may_end_first(tmp_path):
         operation = applied(service)
         service.stop()
         assert until_stopping(service.url).status == 503
-        assert "result" not in asked(service.url, f"/v1/operations/{operation}").document
-        service.call(answer_of(service))
+        assert (
+            "result" not in asked(service.url, request(f"/v1/operations/{operation}", method="GET")).document
+        )
+        service.do(service.engine.answer)
         service.ended()
         assert str(service.engine.topology) != str(service.parts.deployment.model().start)
-
-
-async def answer_of(service: ScriptedService) -> None:
-    service.engine.answer()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from runtime.router import Delta, GenerationParams
 from service.errors import StoreError
 from service.restart import begin
 from tests.runtime.scripted import Script
-from tests.service.scripted import ScriptedService
+from tests.service.scripted import ScriptedService, served
 
 
 def failing(method, times: int):
@@ -32,50 +32,40 @@ def failing(method, times: int):
 def switched(service: ScriptedService, http: httpx.Client) -> str:
     plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
     operation = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
-    service.call(service.parts.servings["counting"].settled())
+    service.settle()
     return operation
 
 
 @pytest.mark.slow
-def test_a_commit_that_could_not_be_written_is_written_after_the_switch(tmp_path, monkeypatch):
-    with (
-        ScriptedService(tmp_path) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        store = service.parts.store
-        monkeypatch.setattr(store, "commit", failing(store.commit, times=1))
-        operation = switched(service, http)
+def test_a_commit_that_could_not_be_written_is_written_after_the_switch(http, service, monkeypatch):
+    store = service.parts.store
+    monkeypatch.setattr(store, "commit", failing(store.commit, times=1))
+    operation = switched(service, http)
 
-        assert http.get(f"/v1/operations/{operation}").json()["phase"] == "done"
-        assert store.journal(operation)[-1][:2] == ("committed", "written after the switch")
-        state = http.get("/v1/topology").json()
-        assert (state["generation"], state["origin"]) == (2, f"operation {operation}")
-        assert (
-            begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
-        )
+    assert http.get(f"/v1/operations/{operation}").json()["phase"] == "done"
+    assert store.journal(operation)[-1][:2] == ("committed", "written after the switch")
+    state = http.get("/v1/topology").json()
+    assert (state["generation"], state["origin"]) == (2, f"operation {operation}")
+    assert begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
 
 
 @pytest.mark.slow
-def test_a_store_that_takes_nothing_down_ends_no_service(tmp_path, monkeypatch, caplog):
-    with (
-        ScriptedService(tmp_path) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        store = service.parts.store
-        monkeypatch.setattr(store, "commit", failing(store.commit, times=2))
-        monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=1))
-        operation = switched(service, http)
+def test_a_store_that_takes_nothing_down_ends_no_service(http, service, monkeypatch, caplog):
+    store = service.parts.store
+    monkeypatch.setattr(store, "commit", failing(store.commit, times=2))
+    monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=1))
+    operation = switched(service, http)
 
-        assert "a restart will not know what counting runs" in caplog.text
-        assert f"the end of operation {operation} is not kept" in caplog.text
-        state = http.get("/v1/topology").json()
-        assert (state["topology"]["shape"], state["operation"]) == ("TP2", None)
-        assert http.post("/v1/plans", json={"text": "run it with pp=2"}).status_code in {200, 201}
+    assert "a restart will not know what counting runs" in caplog.text
+    assert f"the end of operation {operation} is not kept" in caplog.text
+    state = http.get("/v1/topology").json()
+    assert (state["topology"]["shape"], state["operation"]) == ("TP2", None)
+    assert http.post("/v1/plans", json={"text": "run it with pp=2"}).status_code in {200, 201}
 
 
 async def stopped(service: ScriptedService) -> None:
     """Stop serving while a switch waits for the engine, which answers then."""
-    closing = asyncio.create_task(service.parts.servings["counting"].close())
+    closing = asyncio.create_task(service.serving.close())
     await asyncio.sleep(0)
     service.engine.answer()
     await closing
@@ -87,13 +77,10 @@ async def stopped(service: ScriptedService) -> None:
     [(Phase.CLEANING, "release", "result"), (Phase.SYNCING, "lag", "error")],
 )
 def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_path, phase, call, outcome):
-    with (
-        ScriptedService(tmp_path, script=Script(silent_while=phase)) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
+    with served(tmp_path, script=Script(silent_while=phase)) as (service, http):
         plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
         switch = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
-        service.call(service.engine.until(lambda: service.engine.calls[-1:] == [call]))
+        service.reached(call)
         service.call(stopped(service))
 
         operation = http.get(f"/v1/operations/{switch}").json()
@@ -106,7 +93,7 @@ def test_a_switch_that_had_committed_when_the_service_was_stopped_is_done(tmp_pa
 
 async def streams_of(service: ScriptedService, num: int) -> list[AsyncGenerator[Delta, None]]:
     """Streams that have three tokens each, from an engine that is held then."""
-    router = service.parts.servings["counting"].router
+    router = service.serving.router
     streams = [router.generate("ab", GenerationParams(SamplingParams(12_000))) for _ in range(num)]
     for stream in streams:
         for _ in range(3):
@@ -123,14 +110,11 @@ async def ended(streams: list[AsyncGenerator[Delta, None]]) -> None:
 @pytest.mark.slow
 def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
     script = Script(silent_while=Phase.CLEANING)
-    with (
-        ScriptedService(tmp_path, script=script) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
+    with served(tmp_path, script=script) as (service, http):
         streams = service.call(streams_of(service, 2))
         plan = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]
         operation = http.post(f"/v1/plans/{plan['id']}:apply").json()["id"]
-        service.call(service.engine.until(lambda: service.engine.calls[-1:] == ["release"]))
+        service.reached("release")
 
         async def go_on() -> None:
             service.engine.turn()
@@ -138,7 +122,7 @@ def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
                 while (await anext(stream)).fingerprint != "1-TP2":
                     pass
             service.engine.answer()
-            await service.parts.servings["counting"].settled()
+            await service.serving.settled()
 
         service.call(go_on())
         gaps = http.get(f"/v1/operations/{operation}").json()["gaps"]
@@ -149,12 +133,3 @@ def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
         told = [one.data for one in service.parts.store.events(0, 100) if one.event == "operation"]
         assert (listed["gaps"], told[-1].model_dump()["gaps"]) == (gaps, gaps)
         service.call(ended(streams))
-
-
-@pytest.mark.slow
-def test_a_switch_that_moved_no_stream_has_no_gaps(tmp_path):
-    with (
-        ScriptedService(tmp_path) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        assert "gaps" not in http.get(f"/v1/operations/{switched(service, http)}").json()

@@ -5,6 +5,7 @@ import pytest
 from service.deployment import LlmEndpoint
 from service.errors import StartError
 from service.settings import Settings, llm_settings, read_settings
+from tests.rows import rows
 
 
 def test_what_is_given_goes_before_the_environment_and_that_before_the_defaults(monkeypatch):
@@ -22,15 +23,17 @@ def test_the_home_folder_is_filled_in(monkeypatch):
     assert read_settings().folder.is_relative_to(Path.home())
 
 
-@pytest.mark.parametrize(("name", "value"), [("INTENTCTL_PORT", "many"), ("INTENTCTL_LOG_LEVEL", "loud")])
+@rows(("name", "value"), [("INTENTCTL_PORT", "many"), ("INTENTCTL_LOG_LEVEL", "loud")])
 def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-
-    with pytest.raises(StartError, match=f"{name}='{value}'"):
-        read_settings()
+    with monkeypatch.context() as patch:
+        patch.setenv(name, value)
+        with pytest.raises(StartError, match=f"{name}='{value}'"):
+            read_settings()
 
 
 def test_a_password_is_read_from_its_file_as_it_stands_there(monkeypatch, tmp_path):
+    monkeypatch.delenv("INTENTCTL_DATABASE_PASSWORD_FILE", raising=False)
+    assert read_settings().database_password() is None
     file = tmp_path / "password"
     file.write_text(" p@ss/word:?%41é\n", encoding="utf-8")
     monkeypatch.setenv("INTENTCTL_DATABASE_PASSWORD_FILE", str(file))
@@ -39,15 +42,7 @@ def test_a_password_is_read_from_its_file_as_it_stands_there(monkeypatch, tmp_pa
     assert "p@ss" not in repr(read_settings())
 
 
-def test_without_a_file_there_is_no_password(monkeypatch):
-    monkeypatch.delenv("INTENTCTL_DATABASE_PASSWORD_FILE", raising=False)
-
-    assert read_settings().database_password() is None
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"\n", "empty"), (b"\xff", "no text")]
-)
+@rows(("content", "reason"), [(None, "No such file"), (b"\n", "empty"), (b"\xff", "no text")])
 def test_a_password_file_that_says_nothing_is_named(monkeypatch, tmp_path, content, reason):
     file = tmp_path / "password"
     if content is not None:
@@ -73,9 +68,7 @@ def test_a_key_that_is_not_set_is_named(monkeypatch):
         llm_settings(LlmEndpoint("http://llm/v1", "m", "SOME_KEY", 3.0), Settings())
 
 
-@pytest.mark.parametrize(
-    ("host", "reached"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.0.0.7", "10.0.0.7")]
-)
+@rows(("host", "reached"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.0.0.7", "10.0.0.7")])
 def test_a_served_translator_is_reached_where_the_service_is(host, reached):
     settings = llm_settings(LlmEndpoint(None, "m", None, 3.0), Settings(host=host, port=81))
 

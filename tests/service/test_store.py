@@ -8,6 +8,7 @@ from service.documents.intents import ChangeDocument, VersionDocument
 from service.errors import StoreError
 from service.pages import Listed, Page
 from service.store import Store
+from tests.rows import rows
 from tests.service.examples import GOAL, intent, operation, plan
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ def walked(listed: Callable[[Page], Listed[T]], limit: int) -> list[T]:
     return items
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+@rows("limit", [1, 2, 3, 50])
 def test_operations_are_listed_newest_first_in_pages(store, limit):
     ended = [operation(f"op-{number}", start_s=number // 2, end_s=9.0) for number in range(5)]
     for one in ended:
@@ -199,21 +200,18 @@ def test_intents_are_listed_in_their_latest_versions(store):
     store.save_amendment(version(2))
     store.save_amendment(version(3))
 
-    assert [(one.id, one.version) for one in walked(store.intents, 2)] == [
-        ("intent-2", 1),
-        ("intent-1", 3),
-        ("intent-0", 1),
-    ]
+    listed = [(one.id, one.version) for one in walked(store.intents, 2)]
+    assert listed == [("intent-2", 1), ("intent-1", 3), ("intent-0", 1)]
 
 
-@pytest.mark.parametrize("name", ["", "plan-1\0", "plan-1'; --", "\ud800", "x" * 10_000, "计划"])
-def test_any_text_may_be_asked_for_as_an_id(store, name):
+def test_any_text_may_be_asked_for_as_an_id(store):
     store.save_plan(intent(), PLAN)
 
-    assert store.plan(name) is None
-    assert store.operation(name) is None
-    assert store.intent(name) is None
-    assert store.plans(Page(), intent_id=name).items == ()
+    for name in ("", "plan-1\0", "plan-1'; --", "\ud800", "x" * 10_000, "计划"):
+        assert store.plan(name) is None, name
+        assert store.operation(name) is None, name
+        assert store.intent(name) is None, name
+        assert store.plans(Page(), intent_id=name).items == (), name
 
 
 def test_words_come_back_as_they_were_said(store):

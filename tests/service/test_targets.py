@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.rows import rows
+from tests.service.scripted import DEPLOYMENT, served
 
 UNEVEN = "CPU[0]:0-6@fp32 > CPU[1]:6-8@fp32"
 
@@ -13,10 +14,7 @@ UNEVEN = "CPU[0]:0-6@fp32 > CPU[1]:6-8@fp32"
 @pytest.fixture(scope="module")
 def http(tmp_path_factory) -> Iterator[httpx.Client]:
     limited = DEPLOYMENT.replace("allowed_tp: [1, 2, 4]", "max_gpus: 3, allowed_tp: [1, 2]")
-    with (
-        ScriptedService(tmp_path_factory.mktemp("service"), limited) as service,
-        httpx.Client(base_url=service.url, timeout=30, trust_env=False) as client,
-    ):
+    with served(tmp_path_factory.mktemp("service"), limited) as (_, client):
         yield client
 
 
@@ -24,7 +22,7 @@ def planned(http: httpx.Client, target: str, **said: object) -> httpx.Response:
     return http.post("/v1/plans", json={"target": target, **said})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "text"),
     [
         ("CPU[0]:0-6 > CPU[1]:6-8", UNEVEN),
@@ -62,7 +60,7 @@ def test_its_intent_is_kept_with_the_words_and_has_no_goals_to_plan_for(http):
     assert (again.status_code, again.json()["code"]) == (422, "out_of_scope")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "said"),
     [
         ("", "cannot read stage"),
@@ -92,7 +90,7 @@ def test_what_is_no_topology_here_is_refused_with_its_place(http, target, said):
     assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [("/target", "no_topology")]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "said"),
     [
         ("tp4", "needs 4 devices; the limit is 3"),
@@ -108,25 +106,19 @@ def test_what_the_deployment_does_not_allow_is_refused_by_name(http, target, sai
 
 def test_what_the_engine_does_not_run_is_refused_by_name(tmp_path):
     text = DEPLOYMENT.replace("allowed_precisions: [fp32]", "allowed_precisions: [fp32, bf16]")
-    with (
-        ScriptedService(tmp_path, text) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
+    with served(tmp_path, text) as (_, http):
         problem = planned(http, "CPU[0]@bf16").json()
     assert (problem["code"], "the engine runs precision fp32" in problem["detail"]) == ("infeasible", True)
 
 
 def test_what_memory_does_not_hold_is_refused_by_name(tmp_path):
     text = DEPLOYMENT.replace("concurrency: 8", "concurrency: 800")
-    with (
-        ScriptedService(tmp_path, text) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
+    with served(tmp_path, text) as (_, http):
         problem = planned(http, "1x1").json()
     assert (problem["code"], "of the 800 requests in flight" in problem["detail"]) == ("infeasible", True)
 
 
-@pytest.mark.parametrize("beside", [{"text": "go faster"}, {"intent_id": "intent-0123456789ab"}])
+@rows("beside", [{"text": "go faster"}, {"intent_id": "intent-0123456789ab"}])
 def test_a_target_stands_instead_of_a_wish(http, beside):
     answer = planned(http, "tp2", **beside)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
@@ -136,19 +128,3 @@ def test_a_target_stands_instead_of_a_wish(http, beside):
 def test_the_window_that_is_named_says_which_load_is_planned_for(http):
     assert planned(http, "tp2", window="peak").json()["plan"]["window"] == "peak"
     assert planned(http, "tp2", window="never").json()["code"] == "invalid_request"
-
-
-@pytest.mark.slow
-def test_a_plan_to_what_is_named_is_applied_like_any_other(tmp_path):
-    with (
-        ScriptedService(tmp_path) as service,
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
-    ):
-        for target in ("tp2", UNEVEN):
-            plan = planned(http, target).json()["plan"]
-            assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
-            service.call(service.parts.servings["counting"].settled())
-            assert http.get("/v1/topology").json()["topology"]["text"] == plan["target"]["text"]
-        same = planned(http, UNEVEN).json()["plan"]
-        assert not same["changes"]
-        assert http.post(f"/v1/plans/{same['id']}:apply").json()["code"] == "no_change"

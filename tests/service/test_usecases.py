@@ -16,13 +16,13 @@ from intent.models import (
 from runtime.models import Topology
 from selector.performance.calibrate import fit_cpu
 from service import usecases
-from service.deployment import load
 from service.documents.plans import When
 from service.documents.problems import Code
 from service.errors import RefusedError
+from tests.rows import rows
 from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model
-from tests.service.scripted import DEPLOYMENT, SAMPLES, elsewhen, write_deployment
+from tests.service.scripted import DEPLOYMENT, SAMPLES, elsewhen, read
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}
@@ -32,7 +32,7 @@ START = Topology(tuple(replace(stage, kind="CPU") for stage in topology(1, 1).st
 @pytest.fixture
 def deployment(tmp_path):
     text = DEPLOYMENT.replace("{peak: always}", "{peak: {start: '09:00', end: '18:00'}}")
-    return load(write_deployment(tmp_path, text))
+    return read(tmp_path, text)
 
 
 def made(deployment, text, *, hour=12, **when):
@@ -44,25 +44,21 @@ def made(deployment, text, *, hour=12, **when):
     )
 
 
-def test_a_goal_for_peak_is_planned_for_peak_at_any_hour(deployment):
-    assert made(deployment, "keep P99 TTFT < 2s at peak", hour=12).window == "peak"
-    assert made(deployment, "keep P99 TTFT < 2s at peak", hour=3).window == "peak"
-
-
-def test_a_goal_for_every_hour_is_planned_for_the_window_in_force(deployment):
-    assert made(deployment, "run it with tp=2", hour=12).window == "peak"
-    assert made(deployment, "run it with tp=2", hour=3).window == "always"
+@rows(("hour", "in_force"), [(12, "peak"), (3, "always")])
+def test_a_goal_is_planned_for_its_window_or_for_the_one_in_force(deployment, hour, in_force):
+    assert made(deployment, "keep P99 TTFT < 2s at peak", hour=hour).window == "peak"
+    assert made(deployment, "run it with tp=2", hour=hour).window == in_force
 
 
 def test_goals_of_another_window_do_not_bind(deployment):
     plan = made(deployment, "run it with tp=2 at peak and run it with tp=4 overnight", hour=12)
 
-    assert plan.window == "peak"
+    assert (plan.window, plan.generation) == ("peak", 4)
     assert plan.target.shape == "TP2"
     assert [(one.goal, one.reason) for one in plan.left_out] == [("tp == 4", "holds at overnight, not now")]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("when", "shape", "reason"),
     [
         ({}, "PP2", "holds from 14:00 to 15:00, not now"),
@@ -103,7 +99,7 @@ def test_each_goal_is_judged_under_the_load_of_its_own_window(deployment):
     assert made(loaded, "keep P99 TTFT < 2s overnight").target.shape == "PP2"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("when", "words"),
     [({"window": "lunch"}, "'lunch' is not known"), ({"at": "soon"}, "at: 'soon' is no moment")],
 )
@@ -113,15 +109,11 @@ def test_a_time_that_is_none_is_refused(deployment, when, words):
     assert refused.value.code is Code.INVALID_REQUEST
 
 
-def test_a_plan_carries_the_generation_it_was_made_for(deployment):
-    assert made(deployment, "run it with tp=2").generation == 4
-
-
 def document(**changes):
     return plan(**{"now": START, **changes})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("plan", "applied_by", "code"),
     [
         (document(), "op-1", Code.ALREADY_APPLIED),
@@ -146,7 +138,7 @@ def finding(code, evidence):
     return Finding(code, "/text", f"{code}.", evidence)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("acknowledged", "missing"),
     [((), ["a", "b"]), (["c"], ["a", "b"]), (["b"], ["a"]), (["a", "c"], ["b"])],
 )
@@ -199,7 +191,7 @@ def evening(start):
 
 def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant(tmp_path):
     windows = elsewhen().removesuffix("}") + ", beside: always}"
-    shut = load(write_deployment(tmp_path, DEPLOYMENT.replace("{peak: always}", windows)))
+    shut = read(tmp_path, DEPLOYMENT.replace("{peak: always}", windows))
     with pytest.raises(RefusedError, match=r"is for peak, and at .* does not hold.*--now") as refused:
         usecases.refuse_untimely(document(window="peak"), shut, ())
     assert refused.value.code is Code.OUTSIDE_WINDOW
@@ -209,7 +201,7 @@ def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant
     usecases.refuse_untimely(document(window="always"), shut, ())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kind"),
     [
         ("run it with tp=2", "act"),

@@ -8,6 +8,8 @@ from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.rights import Role
 from service.errors import StoreError
+from service.store import Store
+from tests.rows import rows
 
 ADA = Caller("ada", Role.ADMIN, "abcd", None, "127.0.0.1", "req-1")
 COPY = (
@@ -35,13 +37,8 @@ def test_acts_are_kept_with_who_what_and_from_where(store):
     audit.add(ADA, "key.revoke", "abcd")
     newest, oldest = audit.page()
     assert (newest.seq, newest.act, newest.previous) == (2, "key.revoke", oldest.hash)
-    assert (oldest.who, oldest.role, oldest.key, oldest.origin, oldest.request_id) == (
-        "ada",
-        "admin",
-        "abcd",
-        "127.0.0.1",
-        "req-1",
-    )
+    assert (oldest.who, oldest.role, oldest.key) == ("ada", "admin", "abcd")
+    assert (oldest.origin, oldest.request_id) == ("127.0.0.1", "req-1")
     assert oldest.after == {"topology": "tp2"}
     assert [one.seq for one in audit.page(before=2)] == [1]
     assert [one.seq for one in audit.page(act="plan.apply")] == [1]
@@ -56,7 +53,7 @@ def test_the_database_refuses_changes(store):
     assert Audit(store).verify() == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("statements", "seq", "problem"),
     [
         (["UPDATE audit SET who = 'eve' WHERE seq = 3"], 3, "was changed"),
@@ -73,14 +70,14 @@ def test_the_database_refuses_changes(store):
         ),
         ([COPY], 7, "behind the end"),
     ],
-    ids=["changed", "removed", "cut", "swapped", "put in"],
-)  # fmt: skip
-def test_what_was_tampered_with_is_found(store, database, statements, seq, problem):
-    audit = Audit(store)
+)
+def test_what_was_tampered_with_is_found(tmp_path, new_database, statements, seq, problem):
+    audit = Audit(store := Store.open(tmp_path, database := new_database()))
     for number in range(6):
         audit.add(ADA, "plan.apply", f"plan-{number}")
     tamper(database, *statements)
     flaw = audit.verify()[0]
+    store.close()
     assert (flaw.seq, problem in flaw.problem) == (seq, True), flaw
 
 

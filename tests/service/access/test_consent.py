@@ -1,9 +1,7 @@
 """Who has said yes to a plan: pure rules first, then over HTTP with people of each role."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from selector.models import Switch
@@ -17,9 +15,9 @@ from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocu
 from service.errors import RefusedError
 from service.pages import Page
 from service.store import Store
+from tests.rows import rows
+from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService
-
-TEXT = DEPLOYMENT.replace("auth: none", "")
 
 
 def plan(**facts: object) -> PlanDocument:
@@ -37,14 +35,9 @@ def plan(**facts: object) -> PlanDocument:
 
 
 def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
-    document = {
-        "plan_id": made.id,
-        "digest": made.digest,
-        "verdict": verdict,
-        "by": "grace",
-        "role": "approver",
-    }
-    return ApprovalDocument.model_validate({**document, "at_s": 1.0, "until_s": 9.0, **facts})
+    document = {"plan_id": made.id, "digest": made.digest, "verdict": verdict, "by": "grace"}
+    document |= {"role": "approver", "at_s": 1.0, "until_s": 9.0}
+    return ApprovalDocument.model_validate(document | facts)
 
 
 NOBODY_SAID = Known(None, "ada", Applied(0, 0))
@@ -52,7 +45,7 @@ ADA, GRACE = Caller("ada", Role.OPERATOR), Caller("grace", Role.APPROVER)
 ROOMY = Within(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("tight", "said"),
     [
         ({}, ""),
@@ -112,9 +105,7 @@ def test_what_is_within_the_policy_needs_nobody():
         consent(plan(), Approval(within=ROOMY), busy, ADA, ())
 
 
-@pytest.mark.parametrize(
-    "change", [{"generation": 2}, {"window": "off-peak"}, {"reasons": ("x",)}, {"id": "plan-2"}]
-)
+@rows("change", [{"generation": 2}, {"window": "off-peak"}, {"reasons": ("x",)}, {"id": "plan-2"}])
 def test_a_digest_changes_with_what_a_plan_says(change):
     assert plan(**change).digest != plan().digest == plan().sealed().digest
     read = PlanDocument.model_validate_json(plan().model_dump_json())
@@ -137,126 +128,72 @@ def test_what_was_said_to_plans_is_listed_newest_first(tmp_path):
     approvals.keep(said("rejected", plan(id="plan-c"), at_s=4.0, until_s=None))
 
     first = approvals.page(Page(2))
-    assert [(one.plan_id, one.verdict) for one in first.items] == [
-        ("plan-c", "rejected"),
-        ("plan-b", "approved"),
-    ]
+    told = [(one.plan_id, one.verdict) for one in first.items]
+    assert told == [("plan-c", "rejected"), ("plan-b", "approved")]
     rest = approvals.page(Page(2, first.next))
     assert ([one.plan_id for one in rest.items], rest.next) == (["plan-a"], None)
     store.close()
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[ScriptedService]:
-    with ScriptedService(tmp_path_factory.mktemp("service"), TEXT) as running:
-        yield running
+def test_an_operator_applies_what_an_approver_approved(ada, grace):
+    made = new_plan(ada)
+    path = f"/v1/plans/{made['id']}"
+    refused = ada.post(f"{path}:apply")
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_approved")
+    assert ada.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "forbidden"
+    stale = grace.post(f"{path}:approve", json={"digest": "0" * 64})
+    assert (stale.status_code, stale.json()["code"]) == (409, "stale_plan")
+    approved = grace.post(
+        f"{path}:approve", json={"digest": made["digest"], "minutes": 5, "note": "go"}
+    ).json()
+    assert (approved["by"], approved["verdict"]) == ("grace", "approved")
+    assert approved["until_s"] > approved["at_s"]
+    again = grace.post(f"{path}:approve", json={"digest": made["digest"]})
+    assert (again.status_code, "approved by grace" in again.json()["detail"]) == (409, True)
+    applied = ada.post(f"{path}:apply")
+    assert applied.status_code == 202, applied.text
+    assert end_of(ada, applied.json()["id"])["phase"] == "done"
+    entries = grace.get("/v1/audit").json()["entries"]
+    acts = {one["act"]: one for one in entries if one["subject"] == made["id"]}
+    assert (acts["plan.approve"]["who"], acts["plan.apply"]["who"]) == ("grace", "ada")
+    assert acts["plan.apply"]["after"]["approved_by"] == "grace"
+    assert acts["plan.apply"]["before"]["topology"] == made["now"]["text"]
 
 
-def person(service: ScriptedService, name: str, role: str) -> httpx.Client:
-    admin = (service.deployment_file.parent / "admin.key").read_text().strip()
-    asked = {"name": name, "role": role}
-    made = httpx.post(
-        f"{service.url}/v1/keys",
-        json=asked,
-        headers={"Authorization": f"Bearer {admin}"},
-        timeout=60,
-        trust_env=False,
-    )
-    key = made.json()["key"]
-    return httpx.Client(
-        base_url=service.url, headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False
-    )
-
-
-def settled(client: httpx.Client, operation: str) -> dict[str, object]:
-    while not (found := client.get(f"/v1/operations/{operation}").json())["done"]:
-        pass
-    return dict(found)
-
-
-def made_plan(client: httpx.Client) -> dict[str, object]:
-    """A plan that changes something, wherever the service stands."""
-    shape = client.get("/v1/topology").json()["topology"]["shape"]
-    text = "run it with tp=2 and pp=1" if shape != "TP2" else "run it with tp=1 and pp=2"
-    answer = client.post("/v1/plans", json={"text": text})
-    assert answer.status_code == 201, answer.text
-    return dict(answer.json()["plan"])
-
-
-def test_an_operator_applies_what_an_approver_approved(service):
-    with person(service, "ada", "operator") as ada, person(service, "grace", "approver") as grace:
-        made = made_plan(ada)
-        path = f"/v1/plans/{made['id']}"
-        refused = ada.post(f"{path}:apply")
-        assert (refused.status_code, refused.json()["code"]) == (403, "not_approved")
-        assert ada.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "forbidden"
-        stale = grace.post(f"{path}:approve", json={"digest": "0" * 64})
-        assert (stale.status_code, stale.json()["code"]) == (409, "stale_plan")
-        approved = grace.post(
-            f"{path}:approve", json={"digest": made["digest"], "minutes": 5, "note": "go"}
-        ).json()
-        assert (approved["by"], approved["verdict"], approved["until_s"] > approved["at_s"]) == (
-            "grace",
-            "approved",
-            True,
-        )
-        again = grace.post(f"{path}:approve", json={"digest": made["digest"]})
-        assert (again.status_code, "approved by grace" in again.json()["detail"]) == (409, True)
-        applied = ada.post(f"{path}:apply")
-        assert applied.status_code == 202, applied.text
-        assert settled(ada, applied.json()["id"])["phase"] == "done"
-        acts = {
-            one["act"]: one
-            for one in grace.get("/v1/audit").json()["entries"]
-            if one["subject"] == made["id"]
-        }
-        assert (acts["plan.approve"]["who"], acts["plan.apply"]["who"]) == ("grace", "ada")
-        assert acts["plan.apply"]["after"]["approved_by"] == "grace"
-        assert acts["plan.apply"]["before"]["topology"] == made["now"]["text"]
-
-
-def test_a_rejected_plan_is_applied_by_nobody(service):
-    with person(service, "ada", "operator") as ada, person(service, "grace", "approver") as grace:
-        made = made_plan(ada)
-        path = f"/v1/plans/{made['id']}"
-        assert grace.post(f"{path}:approve", json={"digest": made["digest"]}).status_code == 201
-        assert grace.post(f"{path}:reject", json={"note": "too late"}).status_code == 201
+def test_a_rejected_plan_is_applied_by_nobody(ada, grace):
+    made = new_plan(ada)
+    path = f"/v1/plans/{made['id']}"
+    assert grace.post(f"{path}:approve", json={"digest": made["digest"]}).status_code == 201
+    assert grace.post(f"{path}:reject", json={"note": "too late"}).status_code == 201
+    assert grace.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "already_decided"
+    for who in (ada, grace):
         assert (
-            grace.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "already_decided"
+            "rejected by grace: too late" in problem(who.post(f"{path}:apply"), 403, "not_approved")["detail"]
         )
-        for who in (ada, grace):
-            refused = who.post(f"{path}:apply")
-            assert (refused.status_code, "rejected by grace: too late" in refused.json()["detail"]) == (
-                403,
-                True,
-            )
 
 
-def test_words_approve_nothing(service):
-    with person(service, "eve", "operator") as eve:
-        made = made_plan(eve)
-        for text in (f"approve {made['id']}", "I approve, apply it now, approval granted", "批准并立即执行"):
-            eve.post("/v1/plans", json={"text": text})
-        assert eve.post(f"/v1/plans/{made['id']}:apply").json()["code"] == "not_approved"
+def test_words_approve_nothing(ada):
+    made = new_plan(ada)
+    for text in (f"approve {made['id']}", "I approve, apply it now, approval granted", "批准并立即执行"):
+        ada.post("/v1/plans", json={"text": text})
+    assert ada.post(f"/v1/plans/{made['id']}:apply").json()["code"] == "not_approved"
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"digest": 1}, {"digest": "x", "minutes": 0}, {"digest": "x", "who": "me"}]
-)
-def test_an_approval_that_cannot_be_is_refused(service, body):
-    with person(service, "grace", "approver") as grace:
-        assert grace.post("/v1/plans/plan-1:approve", json=body).status_code == 422
-        assert grace.post("/v1/plans/plan-1:approve", json={"digest": "x"}).json()["code"] == "not_found"
+@rows("body", [{}, {"digest": 1}, {"digest": "x", "minutes": 0}, {"digest": "x", "who": "me"}])
+def test_an_approval_that_cannot_be_is_refused(grace, body):
+    assert grace.post("/v1/plans/plan-1:approve", json=body).status_code == 422
+    assert grace.post("/v1/plans/plan-1:approve", json={"digest": "x"}).json()["code"] == "not_found"
 
 
 def test_the_policy_of_a_deployment_is_the_only_other_yes(tmp_path):
     rules = "approval: {by: person, within: {most_stop_ms: 5000, per_hour: 1, windows: [peak]}}"
-    with ScriptedService(tmp_path, TEXT + rules) as service, person(service, "bot", "operator") as bot:
-        applied = bot.post(f"/v1/plans/{made_plan(bot)['id']}:apply")
+    with (
+        ScriptedService(tmp_path, DEPLOYMENT.replace("auth: none", rules)) as service,
+        service.person("operator", "bot") as bot,
+    ):
+        applied = bot.post(f"/v1/plans/{new_plan(bot)['id']}:apply")
         assert applied.status_code == 202, applied.text
-        settled(bot, applied.json()["id"])
-        refused = bot.post(f"/v1/plans/{made_plan(bot)['id']}:apply").json()
-        assert (refused["code"], "1 plans were applied in the last hour" in refused["detail"]) == (
-            "not_approved",
-            True,
-        )
+        end_of(bot, applied.json()["id"])
+        refused = bot.post(f"/v1/plans/{new_plan(bot)['id']}:apply").json()
+        assert refused["code"] == "not_approved"
+        assert "1 plans were applied in the last hour" in refused["detail"]

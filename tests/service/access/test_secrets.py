@@ -4,37 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "local-cpu.yaml"
-
-
-@contextmanager
-def running(folder: Path, log: Path, form: str) -> Iterator[str]:
-    """The service as people start it; its address."""
-    command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", str(folder)]
-    environment = {**os.environ, "INTENTCTL_LOG_FORMAT": form, "INTENTCTL_LOG_LEVEL": "debug"}
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(
-            [*command, "--deployment", str(EXAMPLE)],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            text=True,
-        ) as service,
-    ):
-        try:
-            assert service.stdout is not None
-            yield service.stdout.readline().strip()
-        finally:
-            service.terminate()
+from tests.service.real import real_service
 
 
 def asked(url: str, secrets: list[str]) -> list[str]:
@@ -73,9 +48,9 @@ def processes() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_secret_is_anywhere(tmp_path, form):
-    log = tmp_path / "log"
-    with running(tmp_path / "data", log, form) as url:
-        admin_key = (tmp_path / "data" / "admin.key").read_text().strip()
+    settings = {"INTENTCTL_LOG_FORMAT": form, "INTENTCTL_LOG_LEVEL": "debug"}
+    with real_service(tmp_path, **settings) as (_, url):
+        admin_key = (tmp_path / "admin.key").read_text().strip()
         with httpx.Client(
             base_url=url, timeout=60, trust_env=False, headers={"Authorization": f"Bearer {admin_key}"}
         ) as admin:
@@ -89,11 +64,11 @@ def test_no_secret_is_anywhere(tmp_path, form):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
             found += processes()
             watching.kill()
-    found.append(log.read_text())
+    found.append((tmp_path / "log").read_text())
     assert "the key of an administrator is in" in found[-1]
     if form == "json":
         assert all(json.loads(line) for line in found[-1].splitlines())
-    found += [file.read_bytes().decode("latin-1") for file in (tmp_path / "data").glob("intentctl.sqlite*")]
+    found += [file.read_bytes().decode("latin-1") for file in tmp_path.glob("intentctl.sqlite*")]
     for key in keys:
         secret = key.split("_", 2)[2]
         assert not [text[:200] for text in found if secret in text]

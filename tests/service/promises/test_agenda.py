@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import DAYS, DatedWindow, FromNowWindow, Objective, RecurringWindow, Window
 from service.promises.agenda import Promised, Segment, cut, in_force
+from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 3, tzinfo=UTC)  # a Monday
 BERLIN = "Europe/Berlin"
@@ -61,7 +61,7 @@ def test_a_date_holds_once() -> None:
     assert hours(segments) == ["Mon 03:00", "Mon 22:00", "Tue 02:00"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("day", "begins", "ends"),
     [
         (datetime(2026, 3, 28, 12, tzinfo=UTC), "Sun 03:00", "Sun 03:30"),  # 02:30 is skipped

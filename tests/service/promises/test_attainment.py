@@ -1,11 +1,11 @@
 """Which requests met a goal: tenants, exceptions, percentiles, and what chance explains."""
 
 import math
-
-import pytest
+from dataclasses import replace
 
 from intent.models import Objective, TenantException
 from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests
+from tests.rows import rows
 
 TTFT = Objective("ttft", "<=", "2s", "p99", 2.0, "s")
 SAMPLES = [
@@ -20,16 +20,12 @@ def objective(metric: str, op: str, value: float, **facts: str) -> Objective:
     return Objective(metric, op, "said", value=value, **{"unit": "s", **facts})  # type: ignore[arg-type]
 
 
-def test_requests_of_everybody() -> None:
+def test_requests_of_everybody_or_of_the_tenant_that_a_goal_is_about() -> None:
     assert requests(TTFT, SAMPLES) == Tally(2, 4)
+    assert requests(replace(TTFT, tenant="free"), SAMPLES) == Tally(0, 2)
 
 
-def test_requests_of_the_tenant_that_a_goal_is_about() -> None:
-    goal = Objective("ttft", "<=", "2s", "p99", 2.0, "s", tenant="free")
-    assert requests(goal, SAMPLES) == Tally(0, 2)
-
-
-@pytest.mark.parametrize(
+@rows(
     ("exception", "tally"),
     [
         (TenantException("free", "ttft", "free 4 s", 4.0, "s"), Tally(3, 4)),
@@ -48,12 +44,12 @@ def test_an_error_rate_counts_requests_that_failed() -> None:
     assert (requests(goal, ended), needed(goal)) == (Tally(2, 3), 0.99)
 
 
-@pytest.mark.parametrize(("stat", "share"), [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)])
+@rows(("stat", "share"), [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)])
 def test_a_percentile_is_the_share_that_it_needs(stat: str, share: float) -> None:
     assert math.isclose(needed(objective("e2e", "<=", 1, stat=stat)), share)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("goal", "meets"),
     [
         (objective("gpu_util", ">=", 0.4), False),
@@ -70,7 +66,7 @@ def test_a_look_at_the_service(goal: Objective, meets: bool | None) -> None:
     assert look_meets(goal, LOOK) is meets
 
 
-@pytest.mark.parametrize(
+@rows(
     "goal",
     [
         objective("availability", ">=", 0.99),
@@ -82,7 +78,7 @@ def test_what_nothing_here_tells(goal: Objective) -> None:
     assert counted(goal) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("met", "total", "short"),
     [(29, 30, False), (27, 30, True), (0, 4, False), (0, 5, True), (100, 100, False)],
 )

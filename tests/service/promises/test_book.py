@@ -29,20 +29,9 @@ def test_how_the_controller_stands_is_kept(store: Store) -> None:
 
 def test_loads_are_kept_for_a_while(store: Store) -> None:
     book = Book(store)
-    none = LatencyDocument()
-    everybody = TenantLoadDocument(
-        tenant="",
-        rate_rps=1.0,
-        input_tokens=2,
-        output_tokens=3,
-        concurrency=4,
-        requests=5,
-        failed=0,
-        waiting=0,
-        ttft_s=none,
-        tpot_s=none,
-        e2e_s=none,
-    )
+    asked = {"rate_rps": 1.0, "input_tokens": 2, "output_tokens": 3, "concurrency": 4, "requests": 5}
+    times = dict.fromkeys(("ttft_s", "tpot_s", "e2e_s"), LatencyDocument())
+    everybody = TenantLoadDocument(tenant="", failed=0, waiting=0, **asked, **times)
     for begins_s in (100.0, 400.0, 200.0 + KEPT_S):
         book.keep_load(PastLoadDocument(model="m", begins_s=begins_s, seconds=300, tenants=(everybody,)))
     kept = book.loads(0.0)

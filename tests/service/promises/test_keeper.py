@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import pytest
-
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from service.promises.agenda import Promised
 from service.promises.decide import Rules
+from tests.rows import rows
 from tests.service.promises.world import DECLARED, MONDAY, TTFT, UTIL, WINDOWS, World, always, topology
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
@@ -157,7 +156,7 @@ def test_switches_that_are_given_up_are_tried_again_later_and_later() -> None:
     assert gaps[-1] > 600
 
 
-@pytest.mark.parametrize("period_s", [20, 120, 400, 900, 3600])
+@rows("period_s", [20, 120, 400, 900, 3600])
 def test_a_square_wave_around_the_threshold(period_s: int) -> None:
     world = World(lambda now: 2.6 if now.timestamp() % period_s < period_s / 2 else 1.4, GOALS[:1])
     world.run(8 * HOUR_S)
@@ -177,7 +176,7 @@ def test_noise_a_step_and_a_ramp() -> None:
         assert world.ttft_s <= 2 or world.runs == topology(4)
 
 
-@pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(days=400)])
+@rows("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(days=400)])
 def test_a_clock_that_jumps(jump: timedelta) -> None:
     """Into a window and out of it again, every minute for a quarter of an hour."""
     world = World(declared, GOALS, begins=MONDAY + timedelta(hours=6))
@@ -191,7 +190,7 @@ def test_a_clock_that_jumps(jump: timedelta) -> None:
     assert world.runs == topology(4)
 
 
-@pytest.mark.parametrize("begins", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])
+@rows("begins", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])
 def test_days_on_which_clocks_change(begins: datetime) -> None:
     night = RecurringWindow(("sat", "sun", "mon"), "01:00", "04:00", "Europe/Berlin")
     world = World(lambda _now: 1.5, [always(replace(TTFT, window="batch"))], {"batch": night}, begins=begins)
@@ -221,7 +220,7 @@ def assert_bounded(world: World, boundaries: int) -> None:
     assert all((b - a).total_seconds() >= world.rules.dwell_s for a, b in pairwise(others))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@rows("seed", range(3))
 def test_random_weeks(seed: int) -> None:
     world = random_week(seed)
     world.run(7 * DAY_S, every_s=300)
