@@ -19,8 +19,9 @@ from benchmarks.memcpy import memcpy_bytes_s
 from benchmarks.parameters import ANY_ENGINE, Mode, Parameters, UsageError, parse_numbers, parse_pair
 from benchmarks.provenance import provenance
 from benchmarks.report import Document, ratio_lines, ratios, run_document, stop_curves, table
+from benchmarks.stops import draw_stops
 from intentctl.arguments import EngineName
-from intentctl.plots import check_name, draw_stops
+from intentctl.plots import check_name
 from intentctl.status import CommandError
 from runtime.errors import RuntimeFault
 from service.deployment import load

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.changing_server import Change, simulate
 from benchmarks.parameters import UsageError
 from benchmarks.patterns import (
     BALANCED,
@@ -29,7 +30,7 @@ from runtime.footprint import blocks_beside
 from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
 from selector.models import Candidate, Plan, Problem, Ticket, Workload
 from selector.moves import switch
-from selector.performance.simulator import Arrival, Change, Server, simulate
+from selector.performance.simulator import Arrival, Server
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
 from selector.search import select

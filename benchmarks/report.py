@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.stops import StopCurve
 from benchmarks.strategy import Switched
-from intentctl.curves import StopCurve
 from intentctl.measure import Interval, Stream, gaps_within, percentiles, sham_stops, stop_of
 from runtime.models import CutTimings
 

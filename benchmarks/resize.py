@@ -26,7 +26,6 @@ from intentctl.arguments import EngineName
 from runtime.engine import Moved, Request, SamplingParams
 from runtime.errors import RuntimeFault
 from runtime.footprint import kv_bytes_per_token
-from runtime.kv.pages import utilisation
 from runtime.models import Cluster
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
@@ -324,6 +323,16 @@ def stacks() -> list[dict[str, Any]]:
         }
         for num_layers, block_bytes, granularity in STACKS
     ]
+
+
+def utilisation(num_layers: int, stack: int, block_bytes: int, granularity: int) -> float:
+    """Share of the allocated bytes that hold KV, where ``stack`` layers' parts of a block are allocated together.
+
+    ``block_bytes`` is one layer's part; allocations are multiples of ``granularity``. A last stack with fewer layers
+    takes as much as a full one, because slabs are alike.
+    """
+    allocated = -(-num_layers // stack) * -(-stack * block_bytes // granularity) * granularity
+    return num_layers * block_bytes / allocated
 
 
 def table(found: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ POLL_S = 0.1
 """Between two looks at a switch."""
 SWITCH_TIMEOUT_S = 1200.0
 """How long the command line waits for a switch, longer than one may take unless its deployment says so; it goes on."""
+HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+"""Of the units in which spans are typed."""
 
 
 class Form(StrEnum):
@@ -23,12 +25,6 @@ class Form(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-
-
-class Exchange(StrEnum):
-    """A form of others that wishes can be written in."""
-
-    OPENSLO = "openslo"
 
 
 class EngineName(StrEnum):

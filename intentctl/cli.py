@@ -4,7 +4,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,19 +13,15 @@ from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
     EngineName,
-    Exchange,
     Form,
     MisspeltCommandError,
     route,
     spread,
 )
 from intentctl.console.command import console
-from intentctl.options import Deployment, NoInput, Output, Timeout, Where, Yes, moment
+from intentctl.options import Deployment, Look, NoInput, Now, Output, Timeout, Where, Yes
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
-
-if TYPE_CHECKING:
-    from service.documents.plans import When
 
 HELP = """Say what an LLM service must do, apply the plan, and the running service reshapes itself without losing a token.
 
@@ -59,10 +55,6 @@ for command in (
 
 
 Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
-Now = Annotated[
-    str | None,
-    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=moment),
-]
 
 
 def _version(asked: bool) -> None:
@@ -149,7 +141,7 @@ def amend(
 @spread
 def export_wish(
     where: Where,
-    form: Annotated[Exchange, typer.Argument(help="What to write.")],
+    form: Annotated[Literal["openslo"], typer.Argument(help="What to write.")],
     text: Annotated[str | None, typer.Argument(help="The wish in words, or the id of an intent.")] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="An intent document instead of words.")
@@ -171,7 +163,7 @@ def export_wish(
 @spread
 def import_wish(
     where: Where,
-    form: Annotated[Exchange, typer.Argument(help="What to read.")],  # noqa: ARG001 - there is one yet
+    form: Annotated[Literal["openslo"], typer.Argument(help="What to read.")],  # noqa: ARG001 - there is one yet
     file: Annotated[str, typer.Argument(help="A file of OpenSLO documents; - is stdin.")],
     output: Output = Form.TABLE,
     deployment: Deployment = None,
@@ -199,35 +191,6 @@ def explain(
     except explained.UnknownNameError as error:
         raise typer.BadParameter(str(error)) from None
     render.emit(document, output, explained.rows(document))
-
-
-@dataclass(frozen=True)
-class Look:
-    """For which time to plan, and how closely to look at the plan."""
-
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Serve the workload on the target in a simulator, too.")
-    ] = False
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
-        None
-    )
-    at: Annotated[str | None, typer.Option("--at", help="Plan for that moment, as 2026-01-05T09:30.")] = None
-    window: Annotated[str | None, typer.Option("--window", help="Plan for that window, as peak.")] = None
-    model: Annotated[
-        str | None, typer.Option("--model", help="Plan for that model alone, where several are served.")
-    ] = None
-    target: Annotated[
-        str | None, typer.Option("--target", help="Plan to exactly this topology, as tp2; without TEXT.")
-    ] = None
-    now: Now = None
-
-    @property
-    def when(self) -> "When":
-        """What was said of the time."""
-        from service.documents.plans import When
-
-        said = {"at": self.at, "window": self.window, "now": self.now}
-        return When(**{name: value for name, value in said.items() if value is not None})
 
 
 @app.command()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -17,6 +16,7 @@ from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, Place, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
+from intentctl.options import Look
 from intentctl.status import failure
 from intentctl.visible import visible
 from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
@@ -77,30 +77,6 @@ def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
     intent = source.translate(text, now)
     render.emit(intent, form, render.intent_rows(intent))
     check_outcome(intent)
-
-
-class Look(Protocol):
-    """For which time and model a plan is made, and how closely it is looked at."""
-
-    @property
-    def when(self) -> When:
-        """The time."""
-
-    @property
-    def model(self) -> str | None:
-        """The model, where one is named."""
-
-    @property
-    def target(self) -> str | None:
-        """The topology to plan to, where one is named."""
-
-    @property
-    def verify(self) -> bool:
-        """Whether the target is simulated."""
-
-    @property
-    def plot(self) -> Path | None:
-        """Where latency against load is drawn."""
 
 
 def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[PlanDocument, ...]:

@@ -53,7 +53,11 @@ def _read(file: Path) -> str:
 
 def _is_here(url: str) -> bool:
     """Whether an address is of this machine: a key of this machine is not for others to see."""
-    host = urlsplit(url).hostname or ""
+    return is_loopback(urlsplit(url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,7 +6,7 @@ Units are seconds, requests per second and tokens per second; ``intentctl.plots`
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:  # benchmarks draw stops on machines without what documents need
+if TYPE_CHECKING:  # benchmarks draw on machines without what documents need
     from service.documents.plans import FrontiersDocument, PlanDocument
 
 
@@ -30,15 +30,6 @@ class Bound:
     value: float
     """Seconds, or requests per second."""
     label: str
-
-
-@dataclass(frozen=True, slots=True)
-class StopCurve:
-    """What a way to switch costs streams, against how many run, how long they are or how much moves."""
-
-    label: str
-    stops_ms: dict[int, tuple[float, float]]
-    """From what it is drawn against to p50 and p99 of the stops."""
 
 
 def frontiers(found: "FrontiersDocument") -> list[Curve]:

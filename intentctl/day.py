@@ -19,9 +19,10 @@ from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.demo import LOGPROB_TOLERANCE, Document, started_service
+from intentctl.demo import LOGPROB_TOLERANCE, started_service
 from intentctl.local import EXAMPLES
 from intentctl.measure import difference
+from intentctl.render import Document
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
 from service.documents.plans import PlanRequest

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from intent.models import Outcome
 from intentctl import render
@@ -22,13 +21,11 @@ from intentctl.commands import follow
 from intentctl.credentials import ADMIN_KEY_FILE
 from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
-from intentctl.render import plain
+from intentctl.render import Document, plain
 from intentctl.status import failure
 from intentctl.streams import Load, Recording
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
-
-Document = dict[str, Any]
 
 INTENTS = ("keep P99 TTFT < 2s at peak, as cheap as possible", "run it with tp=2")
 PROMPTS = tuple(

@@ -8,13 +8,14 @@ is the same arithmetic at a random moment at which nothing happened: the noise f
 """
 
 import bisect
-import math
 import random
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+import numpy as np
 
 MIN_GAPS = 50
 """Gaps needed on each side of a cut for a median."""
@@ -80,8 +81,7 @@ def percentiles(values: Sequence[float]) -> Percentiles | None:
     """By nearest rank; None when there is no value."""
     if not values:
         return None
-    ordered = sorted(values)
-    return Percentiles(*(ordered[math.ceil(q * len(ordered)) - 1] for q in (0.5, 0.99, 1.0)))
+    return Percentiles(*map(float, np.quantile(values, (0.5, 0.99, 1), method="inverted_cdf")))
 
 
 def cut_index(stream: Stream, switch: Interval) -> int | None:

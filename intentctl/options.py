@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from intentctl.arguments import Form
 from intentctl.credentials import Place
+
+if TYPE_CHECKING:
+    from service.documents.plans import When
 
 Deployment = Annotated[
     Path | None,
@@ -49,3 +52,38 @@ class Where(Place):
             envvar="INTENTCTL_KEY_FILE",
         ),
     ] = None
+
+
+Now = Annotated[
+    str | None,
+    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=moment),
+]
+
+
+@dataclass(frozen=True)
+class Look:
+    """For which time to plan, and how closely to look at the plan."""
+
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Serve the workload on the target in a simulator, too.")
+    ] = False
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
+        None
+    )
+    at: Annotated[str | None, typer.Option("--at", help="Plan for that moment, as 2026-01-05T09:30.")] = None
+    window: Annotated[str | None, typer.Option("--window", help="Plan for that window, as peak.")] = None
+    model: Annotated[
+        str | None, typer.Option("--model", help="Plan for that model alone, where several are served.")
+    ] = None
+    target: Annotated[
+        str | None, typer.Option("--target", help="Plan to exactly this topology, as tp2; without TEXT.")
+    ] = None
+    now: Now = None
+
+    @property
+    def when(self) -> "When":
+        """What was said of the time."""
+        from service.documents.plans import When
+
+        said = {"at": self.at, "window": self.window, "now": self.now}
+        return When(**{name: value for name, value in said.items() if value is not None})

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from intentctl.curves import Bound, Curve, StopCurve
+from intentctl.curves import Bound, Curve
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -97,27 +97,6 @@ def _bound(bound: Bound, places: Sequence["Axes"]) -> None:
         places[0].axhline(bound.value, **line)
         left = (0, bound.value)
         places[0].annotate(bound.label, left, (4, 4), xycoords=("axes fraction", "data"), **words)
-
-
-def draw_stops(curves: Sequence[StopCurve], against: str, path: Path) -> None:
-    """P99 of stops (solid) and their median (dotted), both scales logarithmic; stops below 0.1 ms are drawn there.
-
-    Raises:
-        CommandError: the path is no SVG's, or cannot be written.
-    """
-    with picture(path, (7.0, 4.2)) as figure:
-        axes = figure.subplots()
-        for curve, (colour, marker) in zip(curves, looks(), strict=False):
-            for number, line in enumerate((":", "-")):
-                heights = [max(stops[number], 0.1) for stops in curve.stops_ms.values()]
-                label = curve.label if line == "-" else None
-                axes.plot(
-                    list(curve.stops_ms), heights, line + marker, color=colour, markersize=5, label=label
-                )
-        axes.set(xscale="log", yscale="log", xlabel=against, ylabel="stop (ms): p99, and p50 dotted")
-        for axis in (axes.xaxis, axes.yaxis):
-            plain_ticks(axis, (1.0, 2.0, 5.0))
-        figure.legend(loc="outside upper left", ncols=2)
 
 
 def looks() -> Iterator[Look]:

@@ -5,9 +5,8 @@ import re
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from intentctl.render import Row, seconds
+from intentctl.render import Document, Row, seconds
 from intentctl.status import failure
 from runtime.errors import TopologyError, UnsupportedModelError
 from runtime.footprint import HEADROOM
@@ -21,8 +20,6 @@ from selector.performance.traces import Trace, read_trace
 from selector.prediction import confidence, server_of
 from selector.profiles import load
 from selector.shapes import shape
-
-Document = dict[str, Any]
 
 NETWORK = Link("network", 12.5e9, 25e-6)
 """Between device kinds, which are taken to stand in a machine each: 100 Gb/s."""

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import yaml
 
 from intentctl import render
 from intentctl.arguments import Form
 from intentctl.predict import NODE_LINK
+from intentctl.render import Document
 from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
 from runtime.footprint import blocks
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from intentctl.client import Client
     from service.documents.state import NodeDocument
 
-Document = dict[str, Any]
 
 KV_SHARE = 0.5
 """Share of the KV that memory has room for by our arithmetic that is counted on: engines keep some for switches."""

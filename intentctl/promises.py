@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form, spread
+from intentctl.arguments import HOURS, Form, spread
 from intentctl.options import Deployment, Output, Where, moment
 from intentctl.status import failure
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         TenantLoadDocument,
     )
 
-HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 IntentId = Annotated[str, typer.Argument(help="Id of an intent that the service keeps.")]
 Replace = Annotated[
     list[str] | None,

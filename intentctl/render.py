@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # measuring talks, too, on machines without what documents ne
     from service.documents.state import StateDocument
 
 Row = tuple[str, str]
+Document = dict[str, Any]
+"""What is printed as JSON or YAML."""
 
 
 def _console(stderr: bool = False) -> Console:

@@ -37,7 +37,6 @@ class Journal(Protocol):
         Raises:
             JournalError: it cannot be written.
         """
-        ...
 
 
 class Coordinator:

@@ -167,30 +167,24 @@ class Shadow(Protocol):
 
     async def ready(self) -> None:
         """Return when weights are loaded, groups built and every worker of the target has run a step."""
-        ...
 
     async def lag(self) -> Lag:
         """Start or go on copying in the background, and tell what is still missing."""
-        ...
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request to the target under ``epoch``; either all of it happens or ``SwitchError`` is raised.
 
         ``deadline_s`` is how long the cut may take before it is given up.
         """
-        ...
 
     async def drain(self) -> None:
         """After a cut: return when what was left to drain has ended on the old topology."""
-        ...
 
     async def release(self) -> None:
         """After a cut: give back what only the old topology needed. Idempotent."""
-        ...
 
     async def abort(self, reason: Reason) -> None:
         """Before a cut: give back what only the target needed. Idempotent."""
-        ...
 
 
 class Engine(Protocol):
@@ -199,17 +193,14 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What it can run."""
-        ...
 
     @property
     def topology(self) -> Topology:
         """What it runs now."""
-        ...
 
     @property
     def state(self) -> EngineState:
         """Whether it can serve now. Answers at once."""
-        ...
 
     async def submit(self, request: Request) -> None:
         """Queue a request.
@@ -218,15 +209,12 @@ class Engine(Protocol):
             RequestError: it can never be served (too long for the model or the KV cache).
             EngineLostError: the engine is down.
         """
-        ...
 
     async def cancel(self, request_id: str) -> None:
         """End a request early; unknown ids are ignored (it may just have ended)."""
-        ...
 
     def outputs(self) -> AsyncIterator[list[Output]]:
         """Batches in order, for one consumer; ends when the engine is closed."""
-        ...
 
     async def prepare(self, target: Topology) -> Shadow:
         """Begin to build the target beside what runs.
@@ -234,16 +222,12 @@ class Engine(Protocol):
         Raises:
             SwitchError: refused before anything is touched (unsupported, no memory, a switch already under way).
         """
-        ...
 
     async def stats(self) -> EngineStats:
         """A snapshot of queues, blocks and processes."""
-        ...
 
     async def exposition(self) -> str:
         """The engine's own metrics as Prometheus text, beside those of the service; empty where it has none."""
-        ...
 
     async def close(self) -> None:
         """End the engine and every process it started."""
-        ...

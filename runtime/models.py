@@ -325,11 +325,6 @@ class Topology:
         return len(self.stages)
 
     @property
-    def num_layers(self) -> int:
-        """Layers of the whole model."""
-        return self.stages[-1].layers.end
-
-    @property
     def devices(self) -> tuple[int, ...]:
         """All devices, stage by stage, in rank order."""
         return tuple(itertools.chain.from_iterable(stage.devices for stage in self.stages))

@@ -76,7 +76,6 @@ class Observers(Protocol):
 
     def of(self, tenant: str) -> "Observer":
         """Who wants to know those of a tenant's requests."""
-        ...
 
 
 class Observer(Protocol):
@@ -84,26 +83,21 @@ class Observer(Protocol):
 
     def arrived(self, prompt_tokens: int) -> None:
         """A request came."""
-        ...
 
     def first_token(self, ttft_s: float) -> None:
         """Arrival at the router to first token."""
-        ...
 
     def next_token(self, itl_s: float) -> None:
         """One token to the next of the same stream."""
-        ...
 
     def refused(self) -> None:
         """A request that can never be served."""
-        ...
 
     def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
         """A stream ended: by itself, by its client (cancelled) or broken (error).
 
         ``e2e_s`` is from arrival to the last token, ``tpot_s`` the mean time between tokens; None with fewer than two.
         """
-        ...
 
 
 @dataclass(slots=True)
@@ -246,11 +240,6 @@ class Router:
         now_s = self._clock()
         waiting = (stream for stream in self._streams.values() if not stream.e2e_s)
         return [(stream.tenant, now_s - stream.arrived_s) for stream in waiting]
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of new streams."""
-        return self._ledger.epoch
 
     @property
     def counts(self) -> Counts:

@@ -5,37 +5,29 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.access.rights import Right
-from service.bodies import needs
 from service.documents.access import MeDocument
 from service.documents.approvals import StandingDocument
 from service.documents.lists import ApprovalsDocument, PageRequest
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
-from service.routes import READING, Here, refusals
+from service.routes import READING, Here, call
 
 access_routes = APIRouter(route_class=RepeatableRoute)
 
 
-@access_routes.get("/v1/me", tags=["keys"], openapi_extra=needs(Right.LOOK))
+@access_routes.get("/v1/me", **call("keys", Right.LOOK))
 def me(operator: Here) -> MeDocument:
     """Whose key this is and what it may do; the service's clock, time zone and version."""
     return operator.me()
 
 
-@access_routes.get(
-    "/v1/approvals", tags=["plans"], responses=refusals(*READING), openapi_extra=needs(Right.LOOK)
-)
+@access_routes.get("/v1/approvals", **call("plans", Right.LOOK, *READING))
 def approvals(asked: Annotated[PageRequest, Query()], operator: Here) -> ApprovalsDocument:
     """The last word to each plan, newest first; those whose time is over are among them."""
     return operator.approvals(asked)
 
 
-@access_routes.get(
-    "/v1/plans/{plan_id:id}/standing",
-    tags=["plans"],
-    responses=refusals(*READING, Code.NOT_FOUND),
-    openapi_extra=needs(Right.LOOK),
-)
+@access_routes.get("/v1/plans/{plan_id:id}/standing", **call("plans", Right.LOOK, *READING, Code.NOT_FOUND))
 def standing(plan_id: str, operator: Here) -> StandingDocument:
     """How a plan stands now: who made it, the yes or no that holds, what applied it, what runs."""
     return operator.standing(plan_id)

@@ -147,12 +147,6 @@ def create_app(parts: Composition) -> FastAPI:
     return app
 
 
-def openapi_document() -> str:
-    """The control API's OpenAPI document, as it stands in ``docs/openapi.json``."""
-    document = control_api().openapi()
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(ServiceError)
     async def refused(_: Request, error: ServiceError) -> Response:

@@ -40,6 +40,9 @@ LOCKED = {
 }
 """Kind of database to what makes a transaction one in which nobody else migrates."""
 
+EARLIER = frozenset(f"000{number}" for number in range(1, 8))
+"""Revisions whose migrations are part of the first one now: it is run again, and recognises their tables."""
+
 
 def open_database(folder: Path, url: str | None = None, password: str | None = None) -> Engine:
     """The database at a URL, or a SQLite file in the folder, with the tables of this version.
@@ -81,8 +84,12 @@ def migrate(engine: Engine) -> None:
     with engine.begin() as connection:
         for statement in LOCKED[engine.dialect.name]:
             connection.exec_driver_sql(statement)
-        _refuse_newer(connection, ScriptDirectory.from_config(config))
         config.attributes["connection"] = connection
+        has = set(MigrationContext.configure(connection).get_current_heads())
+        if has & EARLIER:
+            command.stamp(config, "base", purge=True)
+        else:
+            _refuse_newer(connection, has, ScriptDirectory.from_config(config))
         command.upgrade(config, "head")
 
 
@@ -145,8 +152,7 @@ def _tune_sqlite(connection: DBAPIConnection, _: object) -> None:
     cursor.close()
 
 
-def _refuse_newer(connection: Connection, known: ScriptDirectory) -> None:
-    has = set(MigrationContext.configure(connection).get_current_heads())
+def _refuse_newer(connection: Connection, has: set[str], known: ScriptDirectory) -> None:
     if unknown := has - {script.revision for script in known.walk_revisions()}:
         where = connection.engine.url.render_as_string(hide_password=True)
         raise StoreError(

@@ -1,10 +1,10 @@
 """What an operator can do, in this process: from a deployment file alone, or with what serves it."""
-# ruff: noqa: ARG002 - without a service some methods of the protocol can only refuse
+# ruff: noqa: ARG002 - what a service does with arguments, a file alone does without
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import JsonValue
 
@@ -14,36 +14,13 @@ from runtime.models import Topology
 from selector.models import Profile
 from service import engines, intents, openslo, outlook, targets, usecases
 from service.deployment import Deployment
-from service.documents.access import (
-    AuditDocument,
-    AuditPage,
-    HeadDocument,
-    KeyDocument,
-    KeyRequest,
-    KeysDocument,
-    MeDocument,
-    NewKeyDocument,
-    VerdictDocument,
-)
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.intents import (
     AmendmentDocument,
     ExportDocument,
     FollowUp,
     ImportDocument,
     VersionDocument,
-    VersionedFollowUp,
 )
-from service.documents.lists import (
-    ApprovalsDocument,
-    IntentsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-)
-from service.documents.operations import OperationDocument, UndoDocument
 from service.documents.plans import (
     FrontiersDocument,
     PlanAnswer,
@@ -53,29 +30,14 @@ from service.documents.plans import (
     When,
     WishRequest,
 )
-from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.documents.promises import (
-    ActivateRequest,
     AgendaDocument,
     AgendaQuery,
     AgendaRequest,
-    ControlDocument,
-    ControlRequest,
-    LoadHistoryDocument,
-    LoadsDocument,
-    PromiseDocument,
-    PromisesDocument,
-    RecentLoadDocument,
-    RecentQuery,
-    ReportDocument,
-    ReportQuery,
 )
 from service.documents.state import (
-    Event,
-    ModelsDocument,
     ProfilesDocument,
-    StateDocument,
 )
 from service.errors import RefusedError
 from service.models import ServedModel
@@ -86,7 +48,21 @@ if TYPE_CHECKING:
     from service.promises.agenda import Promised
     from service.promises.cases import Here
 
-T = TypeVar("T")
+
+def _refuse(what: str) -> NoReturn:
+    raise RefusedError(
+        Code.UNREACHABLE,
+        f"{what}: no service was asked; start one (intentctl serve) or name its --server",
+    )
+
+
+def _refusing(what: str) -> Callable[..., Any]:
+    """A method that needs a service. Its first argument stands in ``what`` for ``{}``."""
+
+    def refuse(_: "FromFile", *arguments: object, **named: object) -> NoReturn:
+        _refuse(what.format(*arguments, *named.values()))
+
+    return refuse
 
 
 class FromFile:
@@ -102,23 +78,11 @@ class FromFile:
         """As the protocol says."""
         return usecases.translate(text, self._deployment, self._llm, self._clock(now))
 
-    def keep(self, text: str, now: str | None = None) -> VersionDocument:
-        """Needs a service."""
-        self._refuse("no intent was kept")
-
-    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
-        """Needs a service."""
-        self._refuse(f"{intent_id} is kept by a service, or by nobody")
-
     def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
         """As the protocol says."""
         now = self._clock(follow_up.now)
         previous = self._checked(intent, now)
         return AmendmentDocument.of(intents.amend(previous, follow_up, self._deployment, now, self._llm))
-
-    def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
-        """Needs a service."""
-        self._refuse(f"{intent_id} is kept by a service, or by nobody")
 
     def plan(self, asked: PlanRequest) -> PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
@@ -148,7 +112,7 @@ class FromFile:
     def saved_plan(self, plan_id: str) -> PlanDocument:
         """As the protocol says."""
         if plan_id not in self._plans:
-            self._refuse(f"{plan_id} is kept by a service, or by nobody")
+            _refuse(f"{plan_id} is kept by a service, or by nobody")
         return self._plans[plan_id]
 
     def simulation(self, plan_id: str) -> SimulationDocument:
@@ -161,144 +125,16 @@ class FromFile:
         plan = self.saved_plan(plan_id)
         return outlook.frontiers(plan, self._deployment.limits, *self._place(plan))
 
-    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
-        """Needs a service."""
-        self._refuse(f"{plan_id} was not applied")
-
-    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
-        """Needs a service."""
-        self._refuse(f"{plan_id} cannot be applied here")
-
-    def standing(self, plan_id: str) -> StandingDocument:
-        """Needs a service."""
-        self._refuse(f"{plan_id} is kept by a service, or by nobody")
-
-    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
-        """Needs a service."""
-        self._refuse("nothing is kept here")
-
-    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
-        """Needs a service."""
-        self._refuse(f"{plan_id} was not approved")
-
-    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
-        """Needs a service."""
-        self._refuse(f"{plan_id} was not rejected")
-
-    def operation(self, operation_id: str) -> OperationDocument:
-        """Needs a service."""
-        self._refuse(f"{operation_id} is known to a service, or to nobody")
-
-    def cancel(self, operation_id: str) -> OperationDocument:
-        """Needs a service."""
-        self._refuse(f"{operation_id} was not cancelled")
-
-    def undoable(self, operation_id: str) -> UndoDocument:
-        """Needs a service."""
-        self._refuse(f"{operation_id} is known to a service, or to nobody")
-
-    def undo(self, operation_id: str) -> PlanAnswer:
-        """Needs a service."""
-        self._refuse(f"{operation_id} is known to a service, or to nobody")
-
-    def watch(self) -> Iterator[Event]:
-        """Needs a service."""
-        self._refuse("nothing happens here")
-
-    def intents(self, asked: PageRequest) -> IntentsDocument:
-        """Needs a service."""
-        self._refuse("nothing is kept here")
-
-    def plans(self, asked: PlansRequest) -> PlansDocument:
-        """Needs a service."""
-        self._refuse("nothing is kept here")
-
-    def operations(self, asked: OperationsRequest) -> OperationsDocument:
-        """Needs a service."""
-        self._refuse("nothing is kept here")
-
-    def models(self) -> ModelsDocument:
-        """Needs a service."""
-        self._refuse("nothing runs here")
-
-    def topology(self, model: str | None = None) -> StateDocument:
-        """Needs a service."""
-        self._refuse("nothing runs here")
-
     def profiles(self, model: str | None = None) -> ProfilesDocument:
         """As the protocol says."""
         served = self._deployment.model(model)
         return ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
-
-    def me(self) -> MeDocument:
-        """Needs a service."""
-        self._refuse("there are no keys here")
-
-    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
-        """Needs a service."""
-        self._refuse("no key was made")
-
-    def keys(self) -> KeysDocument:
-        """Needs a service."""
-        self._refuse("there are no keys here")
-
-    def revoke_key(self, prefix: str) -> KeyDocument:
-        """Needs a service."""
-        self._refuse(f"{prefix} was not revoked")
-
-    def audit(self, page: AuditPage) -> AuditDocument:
-        """Needs a service."""
-        self._refuse("there is no audit here")
-
-    def audit_head(self) -> HeadDocument:
-        """Needs a service."""
-        self._refuse("there is no audit here")
-
-    def verify_audit(self, head: str | None = None) -> VerdictDocument:
-        """Needs a service."""
-        self._refuse("there is no audit here")
 
     def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
         """As the protocol says; it starts from the deployment's ``start`` topologies."""
         ahead = timedelta(hours=asked.hours)
         now = self._clock(asked.now if isinstance(asked, AgendaRequest) else None)
         return self._here().agenda(self._promised(asked, now), now, ahead)
-
-    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
-        """Needs a service."""
-        self._refuse(f"{intent_id} was not activated")
-
-    def retire(self, intent_id: str) -> PromiseDocument:
-        """Needs a service."""
-        self._refuse(f"{intent_id} was not retired")
-
-    def promises(self) -> PromisesDocument:
-        """Needs a service."""
-        self._refuse("nothing is promised here")
-
-    def control(self) -> ControlDocument:
-        """Needs a service."""
-        self._refuse("there is no controller here")
-
-    def set_control(self, asked: ControlRequest) -> ControlDocument:
-        """Needs a service."""
-        self._refuse("there is no controller here")
-
-    def load(self) -> LoadsDocument:
-        """Needs a service."""
-        self._refuse("nothing runs here")
-
-    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
-        """Needs a service."""
-        self._refuse("nothing runs here")
-
-    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
-        """Needs a service."""
-        self._refuse("nothing runs here")
-
-    def report(self, asked: ReportQuery) -> ReportDocument:
-        """Needs a service."""
-        self._refuse("nothing is promised here")
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:
         """As the protocol says."""
@@ -307,6 +143,42 @@ class FromFile:
     def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
         """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
+
+    keep = _refusing("no intent was kept")
+    intent = _refusing("{} is kept by a service, or by nobody")
+    amend_kept = _refusing("{} is kept by a service, or by nobody")
+    apply = _refusing("{} was not applied")
+    preflight = _refusing("{} cannot be applied here")
+    standing = _refusing("{} is kept by a service, or by nobody")
+    approvals = _refusing("nothing is kept here")
+    approve = _refusing("{} was not approved")
+    reject = _refusing("{} was not rejected")
+    operation = _refusing("{} is known to a service, or to nobody")
+    cancel = _refusing("{} was not cancelled")
+    undoable = _refusing("{} is known to a service, or to nobody")
+    undo = _refusing("{} is known to a service, or to nobody")
+    watch = _refusing("nothing happens here")
+    intents = _refusing("nothing is kept here")
+    plans = _refusing("nothing is kept here")
+    operations = _refusing("nothing is kept here")
+    models = _refusing("nothing runs here")
+    topology = _refusing("nothing runs here")
+    me = _refusing("there are no keys here")
+    create_key = _refusing("no key was made")
+    keys = _refusing("there are no keys here")
+    revoke_key = _refusing("{} was not revoked")
+    audit = _refusing("there is no audit here")
+    audit_head = _refusing("there is no audit here")
+    verify_audit = _refusing("there is no audit here")
+    activate = _refusing("{} was not activated")
+    retire = _refusing("{} was not retired")
+    promises = _refusing("nothing is promised here")
+    control = _refusing("there is no controller here")
+    set_control = _refusing("there is no controller here")
+    load = _refusing("nothing runs here")
+    recent_load = _refusing("nothing runs here")
+    load_history = _refusing("nothing runs here")
+    report = _refusing("nothing is promised here")
 
     def _promised(self, asked: AgendaRequest | AgendaQuery, now: datetime) -> "list[Promised]":
         """What is promised, and a wish beside it."""
@@ -383,7 +255,8 @@ class FromFile:
 
     def _settled(self, intent_id: str) -> VersionDocument:
         """The version of an intent that is kept which can be planned for."""
-        return self.intent(intent_id)
+        kept: VersionDocument = self.intent(intent_id)
+        return kept
 
     def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
         """When each goal was said; nothing: just now."""
@@ -406,9 +279,3 @@ class FromFile:
     @cached_property
     def _llm(self) -> LlmSettings | None:
         return llm_settings(self._deployment.llm, read_settings()) if self._deployment.llm else None
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise RefusedError(
-            Code.UNREACHABLE,
-            f"{what}: no service was asked; start one (intentctl serve) or name its --server",
-        )

@@ -3,23 +3,20 @@
 from fastapi import APIRouter, Response
 
 from service.access.rights import Right
-from service.bodies import needs
 from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
 from service.documents.plans import PlanAnswer
 from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
-from service.routes import Here, refusals
+from service.routes import Here, call
 
 operation_routes = APIRouter(route_class=RepeatableRoute)
 
 
 @operation_routes.post(
     "/v1/operations/{operation_id:id}:cancel",
-    tags=["operations"],
     status_code=202,
-    responses=refusals(Code.NOT_FOUND, Code.TOO_LATE, Code.ALREADY_ENDED, Code.STORE),
-    openapi_extra=needs(Right.APPLY),
+    **call("operations", Right.APPLY, Code.NOT_FOUND, Code.TOO_LATE, Code.ALREADY_ENDED, Code.STORE),
 )
 def cancel(operation_id: str, response: Response, operator: Here) -> OperationDocument:
     """Give up a switch that has not committed: what it took is given back, and what ran goes on.
@@ -32,10 +29,7 @@ def cancel(operation_id: str, response: Response, operator: Here) -> OperationDo
 
 
 @operation_routes.get(
-    "/v1/operations/{operation_id:id}/undo",
-    tags=["operations"],
-    responses=refusals(Code.NOT_FOUND, Code.STORE),
-    openapi_extra=needs(Right.LOOK),
+    "/v1/operations/{operation_id:id}/undo", **call("operations", Right.LOOK, Code.NOT_FOUND, Code.STORE)
 )
 def undoable(operation_id: str, operator: Here) -> UndoDocument:
     """Whether an operation can be undone now, where that leads, and if not, why and what to do instead."""
@@ -44,10 +38,8 @@ def undoable(operation_id: str, operator: Here) -> UndoDocument:
 
 @operation_routes.post(
     "/v1/operations/{operation_id:id}:undo",
-    tags=["operations"],
     status_code=201,
-    responses=refusals(Code.NOT_FOUND, Code.CANNOT_UNDO, Code.INFEASIBLE, Code.STORE),
-    openapi_extra=needs(Right.SAY),
+    **call("operations", Right.SAY, Code.NOT_FOUND, Code.CANNOT_UNDO, Code.INFEASIBLE, Code.STORE),
 )
 def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
     """A plan back to where an operation came from, to be approved and applied like any other.
@@ -61,9 +53,7 @@ def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
 
 @operation_routes.post(
     "/v1/plans/{plan_id:id}:preflight",
-    tags=["plans"],
-    responses=refusals(Code.INVALID_REQUEST, Code.NOT_FOUND, Code.ENGINE_LOST, Code.STORE),
-    openapi_extra=needs(Right.SAY),
+    **call("plans", Right.SAY, Code.INVALID_REQUEST, Code.NOT_FOUND, Code.ENGINE_LOST, Code.STORE),
 )
 def preflight(plan_id: str, operator: Here, body: ApplyRequest | None = None) -> PreflightDocument:
     """What `:apply` with the same body would do now, without touching anything: every reason against it, and what it takes."""

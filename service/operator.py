@@ -70,184 +70,138 @@ class Operator(Protocol):
     @property
     def serves(self) -> bool:
         """Whether a service is behind it: what is said is kept, and plans can be applied."""
-        ...
 
     def translate(self, text: str, now: str | None = None) -> Intent:
         """Words to a checked intent, at the present or the clock given. Keeps nothing, changes nothing."""
-        ...
 
     def keep(self, text: str, now: str | None = None) -> VersionDocument:
         """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
-        ...
 
     def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
         """An intent that is kept: its latest version, or another."""
-        ...
 
     def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
         """What a follow-up makes of an intent. Keeps nothing, changes nothing."""
-        ...
 
     def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
         """The next version of an intent that is kept."""
-        ...
 
     def plan(self, asked: PlanRequest) -> PlanAnswer:
         """The best topology of each model that a wish is about; none where a question has to be answered first."""
-        ...
 
     def saved_plan(self, plan_id: str) -> PlanDocument:
         """A plan made before."""
-        ...
 
     def simulation(self, plan_id: str) -> SimulationDocument:
         """A plan's target served in virtual time, under its window's workload."""
-        ...
 
     def frontiers(self, plan_id: str) -> FrontiersDocument:
         """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
-        ...
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
         """Start the switch to a plan's target. ``acknowledge``: the codes of findings that somebody has seen."""
-        ...
 
     def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
         """What ``apply`` would do now: every reason against it, memory, what a switch takes. Touches nothing."""
-        ...
 
     def standing(self, plan_id: str) -> StandingDocument:
         """How a plan stands: who made it, who said what to it, whether something else was applied since."""
-        ...
 
     def approvals(self, asked: PageRequest) -> ApprovalsDocument:
         """What was said to plans, newest first."""
-        ...
 
     def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
         """Say yes to what was read of a plan, for a while."""
-        ...
 
     def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
         """Say no to a plan, for good."""
-        ...
 
     def operation(self, operation_id: str) -> OperationDocument:
         """How far a switch has come."""
-        ...
 
     def cancel(self, operation_id: str) -> OperationDocument:
         """Give up a switch that has not committed; answers at once, while what it took is given back."""
-        ...
 
     def undoable(self, operation_id: str) -> UndoDocument:
         """Whether an operation can be undone now, and if not, what to do instead."""
-        ...
 
     def undo(self, operation_id: str) -> PlanAnswer:
         """A plan back to where an operation came from. Changes nothing that runs."""
-        ...
 
     def watch(self) -> Iterator[Event]:
         """What happens from now on, until the service ends."""
-        ...
 
     def intents(self, asked: PageRequest) -> IntentsDocument:
         """Intents that are kept, newest first."""
-        ...
 
     def plans(self, asked: PlansRequest) -> PlansDocument:
         """Plans that were made, newest first."""
-        ...
 
     def operations(self, asked: OperationsRequest) -> OperationsDocument:
         """Operations, newest first."""
-        ...
 
     def models(self) -> ModelsDocument:
         """What runs of each model, on what, and whether it is being changed."""
-        ...
 
     def topology(self, model: str | None = None) -> StateDocument:
         """The same of one model, which need not be named where there is one."""
-        ...
 
     def profiles(self, model: str | None = None) -> ProfilesDocument:
         """A model's sizes and the profile of each of its device kinds, as plans take them."""
-        ...
 
     def me(self) -> MeDocument:
         """Who asks, and what they may do."""
-        ...
 
     def create_key(self, asked: KeyRequest) -> NewKeyDocument:
         """Make a key; the answer is the only one that has the whole of it."""
-        ...
 
     def keys(self) -> KeysDocument:
         """All keys, without their secrets."""
-        ...
 
     def revoke_key(self, prefix: str) -> KeyDocument:
         """Let a key open nothing any more."""
-        ...
 
     def audit(self, page: AuditPage) -> AuditDocument:
         """What was done, newest first."""
-        ...
 
     def audit_head(self) -> HeadDocument:
         """The end of the audit's chain, to be kept elsewhere."""
-        ...
 
     def verify_audit(self, head: str | None = None) -> VerdictDocument:
         """Whether the audit is what it was, and what it was at a head that was kept."""
-        ...
 
     def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
         """The time ahead with what is promised, and with a wish beside it where one is asked about. Changes nothing."""
-        ...
 
     def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
         """Keep an intent from now on, until it is superseded, retired or expired."""
-        ...
 
     def retire(self, intent_id: str) -> PromiseDocument:
         """Keep an intent no longer."""
-        ...
 
     def promises(self) -> PromisesDocument:
         """Intents that were activated, newest first."""
-        ...
 
     def control(self) -> ControlDocument:
         """How the controller stands to what it is to do."""
-        ...
 
     def set_control(self, asked: ControlRequest) -> ControlDocument:
         """Change that: its mode, or whether it is paused."""
-        ...
 
     def load(self) -> LoadsDocument:
         """What is asked of each model now, and how it is served."""
-        ...
 
     def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
         """The last minutes of each model, step by step."""
-        ...
 
     def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
         """What was asked of each model, five minutes at a time; kept for 15 days."""
-        ...
 
     def report(self, asked: ReportQuery) -> ReportDocument:
         """What came of the promises."""
-        ...
 
     def export_openslo(self, wish: WishRequest) -> ExportDocument:
         """OpenSLO v1 documents of a wish, and what they leave out of it."""
-        ...
 
     def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
         """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
-        ...

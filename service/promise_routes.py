@@ -1,12 +1,10 @@
 """Routes about promises: what is active, the time ahead, the controller, load and report."""
 
-from enum import Enum
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from service.access.rights import Right
-from service.bodies import needs
 from service.documents.problems import Code
 from service.documents.promises import (
     ActivateRequest,
@@ -25,21 +23,23 @@ from service.documents.promises import (
     ReportQuery,
 )
 from service.repeatable import RepeatableRoute
-from service.routes import READING, WISHING, Here, refusals
+from service.routes import READING, WISHING, Here, call
 
 promise_routes = APIRouter(route_class=RepeatableRoute)
-
-TAGS: list[str | Enum] = ["promises"]
 
 
 @promise_routes.post(
     "/v1/intents/{intent_id:id}:activate",
-    tags=TAGS,
     status_code=201,
-    responses=refusals(
-        *WISHING, Code.NOT_A_PROMISE, Code.NOT_ACTIVE, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED
+    **call(
+        "promises",
+        Right.APPROVE,
+        *WISHING,
+        Code.NOT_A_PROMISE,
+        Code.NOT_ACTIVE,
+        Code.NOT_APPROVED,
+        Code.FINDING_NOT_ACKNOWLEDGED,
     ),
-    openapi_extra=needs(Right.APPROVE),
 )
 def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None) -> PromiseDocument:
     """Keep an intent from now on in every window it names, until superseded, retired or expired.
@@ -52,71 +52,50 @@ def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None
 
 @promise_routes.post(
     "/v1/intents/{intent_id:id}:retire",
-    tags=TAGS,
-    responses=refusals(Code.NOT_FOUND, Code.NOT_ACTIVE, Code.STORE),
-    openapi_extra=needs(Right.APPROVE),
+    **call("promises", Right.APPROVE, Code.NOT_FOUND, Code.NOT_ACTIVE, Code.STORE),
 )
 def retire(intent_id: str, operator: Here) -> PromiseDocument:
     """Keep an intent no longer. What runs stays until something else asks for a change."""
     return operator.retire(intent_id)
 
 
-@promise_routes.get(
-    "/v1/promises", tags=TAGS, responses=refusals(Code.STORE), openapi_extra=needs(Right.LOOK)
-)
+@promise_routes.get("/v1/promises", **call("promises", Right.LOOK, Code.STORE))
 def promises(operator: Here) -> PromisesDocument:
     """Intents that were activated, newest first, with what became of each."""
     return operator.promises()
 
 
-@promise_routes.get("/v1/agenda", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))
+@promise_routes.get("/v1/agenda", **call("promises", Right.LOOK, *READING))
 def agenda(asked: Annotated[AgendaQuery, Query()], operator: Here) -> AgendaDocument:
     """The time ahead as what is active has it: segments, what is to serve each, the switches between."""
     return operator.agenda(asked)
 
 
-@promise_routes.post(
-    "/v1/agenda:preview",
-    tags=TAGS,
-    responses=refusals(*WISHING, Code.NOT_A_PROMISE),
-    openapi_extra=needs(Right.SAY),
-)
+@promise_routes.post("/v1/agenda:preview", **call("promises", Right.SAY, *WISHING, Code.NOT_A_PROMISE))
 def preview(body: AgendaRequest, operator: Here) -> AgendaDocument:
     """The time ahead as it would be with a wish beside what is active. Keeps nothing, changes nothing."""
     return operator.agenda(body)
 
 
-@promise_routes.get("/v1/controller", tags=TAGS, openapi_extra=needs(Right.LOOK))
+@promise_routes.get("/v1/controller", **call("promises", Right.LOOK))
 def control(operator: Here) -> ControlDocument:
     """How the controller stands: mode, pause, overrides, and its last decision for each model."""
     return operator.control()
 
 
-@promise_routes.post(
-    "/v1/controller",
-    tags=TAGS,
-    responses=refusals(*READING, Code.NOT_APPROVED),
-    openapi_extra=needs(Right.APPROVE),
-)
+@promise_routes.post("/v1/controller", **call("promises", Right.APPROVE, *READING, Code.NOT_APPROVED))
 def set_control(body: ControlRequest, operator: Here) -> ControlDocument:
     """Change the controller's mode, pause it or let it go on, which ends overrides."""
     return operator.set_control(body)
 
 
-@promise_routes.get(
-    "/v1/load", tags=TAGS, responses=refusals(Code.ENGINE_LOST), openapi_extra=needs(Right.LOOK)
-)
+@promise_routes.get("/v1/load", **call("promises", Right.LOOK, Code.ENGINE_LOST))
 def load(operator: Here) -> LoadsDocument:
     """What is asked of each model now, and how it is served: by everybody, and tenant by tenant."""
     return operator.load()
 
 
-@promise_routes.get(
-    "/v1/load/recent",
-    tags=TAGS,
-    responses=refusals(Code.INVALID_REQUEST),
-    openapi_extra=needs(Right.LOOK),
-)
+@promise_routes.get("/v1/load/recent", **call("promises", Right.LOOK, Code.INVALID_REQUEST))
 def recent_load(asked: Annotated[RecentQuery, Query()], operator: Here) -> RecentLoadDocument:
     """The last minutes of each model in steps of unix time, the last of which may not be over.
 
@@ -126,15 +105,13 @@ def recent_load(asked: Annotated[RecentQuery, Query()], operator: Here) -> Recen
     return operator.recent_load(asked)
 
 
-@promise_routes.get(
-    "/v1/load/history", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK)
-)
+@promise_routes.get("/v1/load/history", **call("promises", Right.LOOK, *READING))
 def load_history(asked: Annotated[ReportQuery, Query()], operator: Here) -> LoadHistoryDocument:
     """What was asked of each model and how it was served, five minutes at a time; kept for 15 days."""
     return operator.load_history(asked)
 
 
-@promise_routes.get("/v1/report", tags=TAGS, responses=refusals(*READING), openapi_extra=needs(Right.LOOK))
+@promise_routes.get("/v1/report", **call("promises", Right.LOOK, *READING))
 def report(asked: Annotated[ReportQuery, Query()], operator: Here) -> ReportDocument:
     """How far each goal was kept, and each switch with its cause and its verdict."""
     return operator.report(asked)

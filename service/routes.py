@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from enum import Enum
 from itertools import chain
-from typing import Annotated, cast
+from typing import Annotated, TypedDict, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -94,7 +95,7 @@ class _Id(Convertor[str]):
 register_url_convertor("id", _Id())
 
 
-def _refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
+def refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
     """The problems that a route may answer with, by their status."""
     found: dict[int | str, dict[str, object]] = {}
     for status in sorted({STATUS[code] for code in codes}):
@@ -103,7 +104,19 @@ def _refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
     return found
 
 
-refusals = _refusals
+class Call(TypedDict):
+    """What the OpenAPI document says of a route beside its path: its tag, its problems, the right that it needs."""
+
+    tags: list[str | Enum]
+    responses: dict[int | str, dict[str, object]]
+    openapi_extra: dict[str, object]
+
+
+def call(tag: str, right: Right, *codes: Code) -> Call:
+    """The keywords of a route for those who have a right, that may answer with these problems."""
+    return Call(tags=[tag], responses=refusals(*codes), openapi_extra=dict(needs(right)))
+
+
 READING = (Code.INVALID_REQUEST, Code.STORE)
 WISHING = (*READING, Code.NOT_FOUND, Code.CLARIFY, Code.CONFLICT, Code.INFEASIBLE, Code.OUT_OF_SCOPE)
 LOOKING = (Code.NOT_FOUND, Code.STALE_PLAN, Code.INFEASIBLE, Code.STORE)
@@ -123,67 +136,43 @@ APPLYING = (
 )
 
 
-@routes.post(
-    "/v1/intents:translate",
-    tags=["intents"],
-    response_model=IntentForm,
-    responses=_refusals(*READING),
-    openapi_extra=needs(Right.SAY),
-)
+@routes.post("/v1/intents:translate", response_model=IntentForm, **call("intents", Right.SAY, *READING))
 def translate(body: TranslateRequest, operator: Here) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
     return operator.translate(body.text, body.now)
 
 
-@routes.post(
-    "/v1/intents:amend",
-    tags=["intents"],
-    responses=_refusals(*READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE),
-    openapi_extra=needs(Right.SAY),
-)
+@routes.post("/v1/intents:amend", **call("intents", Right.SAY, *READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE))
 def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
     return operator.amend(body.intent, FollowUp(text=body.text, mode=body.mode, now=body.now))
 
 
-@routes.post(
-    "/v1/intents",
-    tags=["intents"],
-    status_code=201,
-    responses=_refusals(*READING, Code.OUT_OF_SCOPE),
-    openapi_extra=needs(Right.SAY),
-)
+@routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *READING, Code.OUT_OF_SCOPE))
 def create_intent(body: TranslateRequest, response: Response, operator: Here) -> VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
 
 
-@routes.get("/v1/intents", tags=["intents"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK))
+@routes.get("/v1/intents", **call("intents", Right.LOOK, *READING))
 def intents(asked: Annotated[PageRequest, Query()], operator: Here) -> IntentsDocument:
     """Intents that are kept, each in its latest version, newest first."""
     return operator.intents(asked)
 
 
-@routes.get("/v1/plans", tags=["plans"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK))
+@routes.get("/v1/plans", **call("plans", Right.LOOK, *READING))
 def plans(asked: Annotated[PlansRequest, Query()], operator: Here) -> PlansDocument:
     """Plans that were made and the operations that applied them, newest first."""
     return operator.plans(asked)
 
 
-@routes.get(
-    "/v1/operations", tags=["operations"], responses=_refusals(*READING), openapi_extra=needs(Right.LOOK)
-)
+@routes.get("/v1/operations", **call("operations", Right.LOOK, *READING))
 def operations(asked: Annotated[OperationsRequest, Query()], operator: Here) -> OperationsDocument:
     """Operations, newest first."""
     return operator.operations(asked)
 
 
-@routes.get(
-    "/v1/intents/{intent_id:id}",
-    tags=["intents"],
-    responses=_refusals(*READING, Code.NOT_FOUND),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/intents/{intent_id:id}", **call("intents", Right.LOOK, *READING, Code.NOT_FOUND))
 def intent(
     intent_id: str, operator: Here, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
 ) -> VersionDocument:
@@ -193,10 +182,10 @@ def intent(
 
 @routes.post(
     "/v1/intents/{intent_id:id}:amend",
-    tags=["intents"],
     status_code=201,
-    responses=_refusals(*READING, Code.NOT_FOUND, Code.OUT_OF_SCOPE, Code.NO_CHANGE, Code.STALE_INTENT),
-    openapi_extra=needs(Right.SAY),
+    **call(
+        "intents", Right.SAY, *READING, Code.NOT_FOUND, Code.OUT_OF_SCOPE, Code.NO_CHANGE, Code.STALE_INTENT
+    ),
 )
 def amend_intent(
     intent_id: str, body: VersionedFollowUp, response: Response, operator: Here
@@ -211,7 +200,7 @@ def amend_intent(
     status_code=201,
     responses={
         200: {"model": PlanAnswer, "description": "A question must be answered first"},
-        **_refusals(*WISHING),
+        **refusals(*WISHING),
     },
     openapi_extra=needs(Right.SAY),
 )
@@ -225,68 +214,37 @@ def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnsw
     return answer
 
 
-@routes.post(
-    "/v1/openslo:export",
-    tags=["openslo"],
-    responses=_refusals(*WISHING, Code.UNSUPPORTED),
-    openapi_extra=needs(Right.SAY),
-)
+@routes.post("/v1/openslo:export", **call("openslo", Right.SAY, *WISHING, Code.UNSUPPORTED))
 def export_openslo(body: WishRequest, operator: Here) -> ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
 
 
-@routes.post(
-    "/v1/openslo:import",
-    tags=["openslo"],
-    responses=_refusals(*READING, Code.UNSUPPORTED),
-    openapi_extra=needs(Right.SAY),
-)
+@routes.post("/v1/openslo:import", **call("openslo", Right.SAY, *READING, Code.UNSUPPORTED))
 def import_openslo(body: ImportRequest, operator: Here) -> ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     return operator.import_openslo(body.documents)
 
 
-@routes.get(
-    "/v1/plans/{plan_id:id}",
-    tags=["plans"],
-    responses=_refusals(Code.NOT_FOUND, Code.STORE),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/plans/{plan_id:id}", **call("plans", Right.LOOK, Code.NOT_FOUND, Code.STORE))
 def plan(plan_id: str, operator: Here) -> PlanDocument:
     """A plan made before."""
     return operator.saved_plan(plan_id)
 
 
-@routes.get(
-    "/v1/plans/{plan_id:id}/simulation",
-    tags=["plans"],
-    responses=_refusals(*LOOKING),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/plans/{plan_id:id}/simulation", **call("plans", Right.LOOK, *LOOKING))
 def simulation(plan_id: str, operator: Here) -> SimulationDocument:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     return operator.simulation(plan_id)
 
 
-@routes.get(
-    "/v1/plans/{plan_id:id}/frontiers",
-    tags=["plans"],
-    responses=_refusals(*LOOKING),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/plans/{plan_id:id}/frontiers", **call("plans", Right.LOOK, *LOOKING))
 def frontiers(plan_id: str, operator: Here) -> FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)
 
 
-@routes.post(
-    "/v1/plans/{plan_id:id}:apply",
-    tags=["plans"],
-    status_code=202,
-    responses=_refusals(*APPLYING),
-    openapi_extra=needs(Right.APPLY),
-)
+@routes.post("/v1/plans/{plan_id:id}:apply", status_code=202, **call("plans", Right.APPLY, *APPLYING))
 def apply(
     plan_id: str, response: Response, operator: Here, body: ApplyRequest | None = None
 ) -> OperationDocument:
@@ -302,10 +260,10 @@ def apply(
 
 @routes.post(
     "/v1/plans/{plan_id:id}:approve",
-    tags=["plans"],
     status_code=201,
-    responses=_refusals(*DECIDING, Code.STALE_PLAN, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED),
-    openapi_extra=needs(Right.APPROVE),
+    **call(
+        "plans", Right.APPROVE, *DECIDING, Code.STALE_PLAN, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED
+    ),
 )
 def approve(plan_id: str, body: ApproveRequest, operator: Here) -> ApprovalDocument:
     """Say yes to what was read of a plan, for a while; whoever may apply plans can then apply this one.
@@ -316,35 +274,20 @@ def approve(plan_id: str, body: ApproveRequest, operator: Here) -> ApprovalDocum
     return operator.approve(plan_id, body)
 
 
-@routes.post(
-    "/v1/plans/{plan_id:id}:reject",
-    tags=["plans"],
-    status_code=201,
-    responses=_refusals(*DECIDING),
-    openapi_extra=needs(Right.APPROVE),
-)
+@routes.post("/v1/plans/{plan_id:id}:reject", status_code=201, **call("plans", Right.APPROVE, *DECIDING))
 def reject(plan_id: str, operator: Here, body: RejectRequest | None = None) -> ApprovalDocument:
     """Say no to a plan, for good; a yes that held ends."""
     return operator.reject(plan_id, body or RejectRequest())
 
 
-@routes.get(
-    "/v1/operations/{operation_id:id}",
-    tags=["operations"],
-    responses=_refusals(Code.NOT_FOUND, Code.STORE),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/operations/{operation_id:id}", **call("operations", Right.LOOK, Code.NOT_FOUND, Code.STORE))
 def operation(operation_id: str, operator: Here) -> OperationDocument:
     """How far a switch has come."""
     return operator.operation(operation_id)
 
 
 @routes.get(
-    "/v1/events",
-    tags=["operations"],
-    response_class=EventSourceResponse,
-    responses=_refusals(Code.INVALID_REQUEST),
-    openapi_extra=needs(Right.LOOK),
+    "/v1/events", response_class=EventSourceResponse, **call("operations", Right.LOOK, Code.INVALID_REQUEST)
 )
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
@@ -355,45 +298,31 @@ async def events(
         yield ServerSentEvent(data=event.data, event=event.event, id=number)
 
 
-@routes.get("/v1/models", tags=["state"], openapi_extra=needs(Right.LOOK))
+@routes.get("/v1/models", **call("state", Right.LOOK))
 def models(operator: Here) -> ModelsDocument:
     """What runs of each model, on what, and whether it is being changed."""
     return operator.models()
 
 
-@routes.get(
-    "/v1/models/{model:path}/topology",
-    tags=["state"],
-    responses=_refusals(Code.NOT_FOUND),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/models/{model:path}/topology", **call("state", Right.LOOK, Code.NOT_FOUND))
 def topology_of(model: str, operator: Here) -> StateDocument:
     """What runs of one model, on what, and whether it is being changed."""
     return operator.topology(model)
 
 
-@routes.get(
-    "/v1/models/{model:path}/profiles",
-    tags=["state"],
-    responses=_refusals(Code.NOT_FOUND),
-    openapi_extra=needs(Right.LOOK),
-)
+@routes.get("/v1/models/{model:path}/profiles", **call("state", Right.LOOK, Code.NOT_FOUND))
 def profiles_of(model: str, operator: Here) -> ProfilesDocument:
     """A model's sizes and the profile of each of its device kinds, as plans take them."""
     return operator.profiles(model)
 
 
-@routes.get(
-    "/v1/topology", tags=["state"], responses=_refusals(Code.INVALID_REQUEST), openapi_extra=needs(Right.LOOK)
-)
+@routes.get("/v1/topology", **call("state", Right.LOOK, Code.INVALID_REQUEST))
 def topology(operator: Here) -> StateDocument:
     """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
-@routes.get(
-    "/v1/profiles", tags=["state"], responses=_refusals(Code.INVALID_REQUEST), openapi_extra=needs(Right.LOOK)
-)
+@routes.get("/v1/profiles", **call("state", Right.LOOK, Code.INVALID_REQUEST))
 def profiles(operator: Here) -> ProfilesDocument:
     """What predictions of the only model are made from; where several are served, each has a path of its own."""
     return operator.profiles()
@@ -403,7 +332,7 @@ def profiles(operator: Here) -> ProfilesDocument:
     "/v1/keys",
     tags=["keys"],
     status_code=201,
-    responses=_refusals(*READING),
+    responses=refusals(*READING),
     openapi_extra=needs_and_tells_a_secret(Right.KEYS),
 )
 def create_key(body: KeyRequest, operator: Here) -> NewKeyDocument:
@@ -411,40 +340,33 @@ def create_key(body: KeyRequest, operator: Here) -> NewKeyDocument:
     return operator.create_key(body)
 
 
-@routes.get("/v1/keys", tags=["keys"], responses=_refusals(Code.STORE), openapi_extra=needs(Right.KEYS))
+@routes.get("/v1/keys", **call("keys", Right.KEYS, Code.STORE))
 def keys(operator: Here) -> KeysDocument:
     """All keys, without their secrets."""
     return operator.keys()
 
 
 @routes.post(
-    "/v1/keys/{prefix:id}:revoke",
-    tags=["keys"],
-    responses=_refusals(Code.NOT_FOUND, Code.CONFLICT, Code.STORE),
-    openapi_extra=needs(Right.KEYS),
+    "/v1/keys/{prefix:id}:revoke", **call("keys", Right.KEYS, Code.NOT_FOUND, Code.CONFLICT, Code.STORE)
 )
 def revoke_key(prefix: str, operator: Here) -> KeyDocument:
     """Let a key open nothing any more, at once. The last key of an administrator stays."""
     return operator.revoke_key(prefix)
 
 
-@routes.get("/v1/audit", tags=["audit"], responses=_refusals(*READING), openapi_extra=needs(Right.AUDIT))
+@routes.get("/v1/audit", **call("audit", Right.AUDIT, *READING))
 def audit(page: Annotated[AuditPage, Query()], operator: Here) -> AuditDocument:
     """What was done, newest first: who, in which role, what, to what, from where."""
     return operator.audit(page)
 
 
-@routes.get(
-    "/v1/audit/head", tags=["audit"], responses=_refusals(Code.STORE), openapi_extra=needs(Right.AUDIT)
-)
+@routes.get("/v1/audit/head", **call("audit", Right.AUDIT, Code.STORE))
 def audit_head(operator: Here) -> HeadDocument:
     """The end of the audit's chain: kept elsewhere, it shows later that nothing before it was changed."""
     return operator.audit_head()
 
 
-@routes.get(
-    "/v1/audit/verdict", tags=["audit"], responses=_refusals(*READING), openapi_extra=needs(Right.AUDIT)
-)
+@routes.get("/v1/audit/verdict", **call("audit", Right.AUDIT, *READING))
 def verify_audit(
     operator: Here, head: Annotated[str | None, Query(pattern=Head.PATTERN)] = None
 ) -> VerdictDocument:
@@ -458,13 +380,13 @@ async def health() -> Health:
     return Health()
 
 
-@routes.get("/readyz", tags=["state"], responses=_refusals(Code.ENGINE_LOST, Code.STOPPING))
+@routes.get("/readyz", tags=["state"], responses=refusals(Code.ENGINE_LOST, Code.STOPPING))
 async def readiness(parts: Parts) -> Readiness:
     """Each model's state; a problem (503) if none of them can serve, or the service is stopping."""
     return ready(parts.servings)
 
 
-@routes.get("/metrics", tags=["state"], response_class=Response, openapi_extra=needs(Right.LOOK))
+@routes.get("/metrics", response_class=Response, **call("state", Right.LOOK))
 async def metrics(parts: Parts) -> Response:
     """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))

@@ -57,9 +57,8 @@ def _with(intent: Intent, found: Sequence[Finding]) -> Intent:
 
 def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
     """What the goals do to one another."""
-    return chain.from_iterable(
-        rule.check(goals, site, words) for rule in (conflicts, precisions, placements, priorities)
-    )
+    rules = (conflicts.check, precisions.check, placements.check, priorities.check)
+    return chain.from_iterable(rule(goals, site, words) for rule in rules)
 
 
 def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
@@ -67,8 +66,8 @@ def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Fin
 
     What goals ask for together comes last, of those that can be by themselves.
     """
-    rules = (windows, inventory, limits, memory, capacity)
-    found = chain(bounds.check(goals, words), *(rule.check(goals, site, words) for rule in rules))
+    rules = (windows.check, inventory.check, limits.check, memory.check, capacity.check)
+    found = chain(bounds.check(goals, words), *(rule(goals, site, words) for rule in rules))
     alone: dict[str, Finding] = {}
     for finding in found:
         alone.setdefault(finding.pointer, finding)

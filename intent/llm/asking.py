@@ -52,7 +52,6 @@ class Reading(Protocol[T_co]):
     @property
     def problems(self) -> Sequence[Problem]:
         """What the model has to put right."""
-        ...
 
     def settled(self) -> T_co:
         """What it comes to.
@@ -60,7 +59,6 @@ class Reading(Protocol[T_co]):
         Raises:
             ExtractionError: nothing.
         """
-        ...
 
 
 def ask(request: Answer, prompt: Prompt, settings: LlmSettings, read: Callable[[Answer], Reading[T]]) -> T:

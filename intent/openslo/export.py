@@ -7,7 +7,7 @@ not exported.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,8 +211,3 @@ def _threshold_objective(goal: Objective) -> dict[str, Any]:
         "timeSliceTarget": 1.0,
         "timeSliceWindow": SLICE,
     }
-
-
-def losses(left_out: Sequence[Loss]) -> list[dict[str, str]]:
-    """Losses as JSON."""
-    return [{"pointer": loss.pointer, "message": loss.message} for loss in left_out]

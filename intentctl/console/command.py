@@ -1,10 +1,10 @@
 """`intentctl console`: serves the console until it is told to stop."""
 
-import ipaddress
 from typing import Annotated
 
 import typer
 
+from intentctl.credentials import is_loopback
 from intentctl.status import failure
 
 USUAL = "http://127.0.0.1:8642"
@@ -32,7 +32,7 @@ def console(
     from intentctl.console.app import create_app
     from intentctl.console.server import Server
 
-    is_local = _is_loopback(host)
+    is_local = is_loopback(host)
     Client(server)  # an address that is none is refused here
     app = create_app(
         lambda key: Client(server, key), _names(public_host, is_local=is_local), is_local=is_local
@@ -58,10 +58,3 @@ def _names(public: list[str] | None, *, is_local: bool) -> list[str]:
     if public:
         return [*public, "localhost", "127.0.0.1", "[::1]"]
     return ["localhost", "127.0.0.1", "[::1]"] if is_local else ["*"]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

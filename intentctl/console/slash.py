@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+from intentctl.arguments import HOURS
 
 
 @dataclass(frozen=True, slots=True)

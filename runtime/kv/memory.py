@@ -29,15 +29,12 @@ class Memory(Protocol):
         Raises:
             MemoryFaultError: there are not so many.
         """
-        ...
 
     def free(self, address: int) -> None:
         """Give an allocation back; no peer has it open."""
-        ...
 
     def export(self, address: int) -> bytes:
         """What a peer opens an allocation with: at most ``HANDLE_BYTES``."""
-        ...
 
     def open(self, exported: bytes) -> int:
         """The address here of a peer's allocation.
@@ -45,19 +42,15 @@ class Memory(Protocol):
         Raises:
             MemoryFaultError: the peer is gone.
         """
-        ...
 
     def close(self, address: int) -> None:
         """Have a peer's allocation no longer."""
-        ...
 
     def read(self, address: int, num_bytes: int) -> bytes:
         """What lies there."""
-        ...
 
     def wait(self) -> None:
         """Return when all kernels that were launched have ended."""
-        ...
 
 
 class CudaMemory:

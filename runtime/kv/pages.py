@@ -41,11 +41,6 @@ def holes(
                 yield start, end
 
 
-def smallest_stack(block_bytes: int, granularity: int) -> int:
-    """The fewest layers whose blocks, ``block_bytes`` each, together fill what a device allocates at once."""
-    return -(-granularity // block_bytes)
-
-
 def refuse_divided_stacks(topology: Topology, stack: int) -> None:
     """Refuse stages that divide a stack of layers: they are gained and dropped together.
 
@@ -58,16 +53,6 @@ def refuse_divided_stacks(topology: Topology, stack: int) -> None:
                 f"stage {number} ({stage}): starts in the middle of a slab of {stack} layers; "
                 f"let it start at a multiple of {stack}"
             )
-
-
-def utilisation(num_layers: int, stack: int, block_bytes: int, granularity: int) -> float:
-    """Share of the allocated bytes that hold KV, where ``stack`` layers' parts of a block are allocated together.
-
-    ``block_bytes`` is one layer's part; allocations are multiples of ``granularity``. A last stack with fewer layers
-    takes as much as a full one, because slabs are alike.
-    """
-    allocated = -(-num_layers // stack) * -(-stack * block_bytes // granularity) * granularity
-    return num_layers * block_bytes / allocated
 
 
 def chunk_blocks(block_bytes: int, granularity: int) -> int:

@@ -23,14 +23,12 @@ class StepAttention(Protocol):
     @property
     def positions(self) -> torch.Tensor:
         """``[tokens]``, on the rank's device."""
-        ...
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Write ``k`` and ``v`` ``[tokens, KV heads, dim]``, attend with ``q`` ``[tokens, heads, dim]``.
 
         Returns ``[tokens, heads * dim]``.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ class EngineSettings:
     block_size: int = 32
     """Tokens per KV block."""
     layers_per_slab: int = 1
-    """Layers whose KV is allocated together: more where a device allocates more at once than one layer's part of a block
-    (``kv.pages.smallest_stack``). Stages can only begin at multiples of it."""
+    """Layers whose KV is allocated together: more where a device allocates more at once than one layer's part of a block.
+    Stages can only begin at multiples of it."""
     num_blocks: int | None = None
     """KV blocks; None takes half of what one device could hold, so that a switch finds room."""
     max_running: int = 64

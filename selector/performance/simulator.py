@@ -3,7 +3,7 @@
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
 much prefill as the chunk leaves room for. With several pipeline stages as many micro-batches are in flight, and a stage is one
-server that they pass in order. What a step takes is ``StageCost``'s. The server may change on the way; what runs goes on.
+server that they pass in order. What a step takes is ``StageCost``'s.
 """
 
 import heapq
@@ -43,19 +43,6 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """From a moment on there is another server.
-
-    Where its stages are others, it waits until the requests that run fit the KV of both and the steps in flight have ended,
-    and then all stand still for ``stop_s``. Each has to have room for every request of the load, or those would be dropped.
-    """
-
-    at_s: float
-    server: Server
-    stop_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Served:
     """What became of one request, in seconds."""
 
@@ -65,7 +52,7 @@ class Served:
 
 
 @dataclass(slots=True)
-class _Group:
+class MicroBatch:
     """One micro-batch: the sequences that step together."""
 
     ready_s: float = 0.0
@@ -80,28 +67,31 @@ class _Group:
 
     @property
     def size(self) -> int:
+        """Its sequences."""
         return self.decoding + len(self.prefilling)
 
 
 def simulate(
-    server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change] = (), most_steps: float = math.inf
+    server: Server, arrivals: Sequence[Arrival], most_steps: float = math.inf
 ) -> list[Served | None]:
-    """Serve the arrivals, which come in order of time, as do the changes; None where a request cannot ever fit.
+    """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
 
     The results are in the order of the arrivals. Time grows with the number of steps, those apart between which nothing
     comes or ends; after ``most_steps`` (a batch in a stage counts one) what is not served yet stays None.
     """
-    run = _Run(server, arrivals, changes)
+    run = ServerRun(server, arrivals)
     while run.computed < most_steps and run.advance():
         pass
     return run.served
 
 
-class _Run:
-    def __init__(self, server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change]) -> None:
-        self.server, self.arrivals, self.changes = server, arrivals, deque(changes)
+class ServerRun:
+    """A server on the way through its arrivals."""
+
+    def __init__(self, server: Server, arrivals: Sequence[Arrival]) -> None:
+        self.server, self.arrivals = server, arrivals
         self.served: list[Served | None] = [None] * len(arrivals)
-        self.groups = [_Group() for _ in server.stages]
+        self.groups = [MicroBatch() for _ in server.stages]
         self.free = [0.0] * len(server.stages)
         self.first = [0.0] * len(arrivals)
         self.waiting: deque[int] = deque()
@@ -114,10 +104,7 @@ class _Run:
     def advance(self) -> bool:
         """Do what comes first, an arrival that an idle group can take or the step of a group; False when nothing is left."""
         busy = [group for group in self.groups if group.size]
-        group = min(busy, key=lambda one: one.ready_s, default=None)
-        arrival_s = self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
-        if self._changes(min(self._next_step_s(group), arrival_s)):
-            return True
+        group, arrival_s = min(busy, key=lambda one: one.ready_s, default=None), self.next_arrival_s
         if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
             self._admit(group.ready_s)
             if sum(one.size > 0 for one in self.groups) == 1:
@@ -125,45 +112,26 @@ class _Run:
             self._run(group)
             return True
         if self.waiting and group is None:  # what kept them out has just ended
-            self._admit(self._next_step_s(group))
+            self._admit(self.next_step_s(group))
             return True
         self._admit(arrival_s)
         return group is not None or arrival_s < math.inf
 
-    def _next_step_s(self, group: _Group | None) -> float:
+    @property
+    def next_arrival_s(self) -> float:
+        """When the next request comes."""
+        return self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
+
+    @property
+    def comes_s(self) -> float:
+        """Until when nothing comes."""
+        return self.next_arrival_s
+
+    def next_step_s(self, group: MicroBatch | None) -> float:
+        """When the next step ends for which something waits, given the group that is first."""
         if group is not None:
             return group.ready_s
         return max(one.ready_s for one in self.groups) if self.waiting else math.inf
-
-    def _changes(self, now: float) -> bool:
-        """Make the next change if its time has come before what comes next, and what runs has room."""
-        if not self.changes or self.changes[0].at_s > now:
-            return False
-        change = self.changes[0]
-        is_other = change.server.stages != self.server.stages
-        if is_other and self.reserved > min(self.server.kv_tokens, change.server.kv_tokens):
-            return False
-        self.changes.popleft()
-        self.server = change.server
-        if is_other:
-            start_s = max([change.at_s, *self.free]) + change.stop_s
-            self.groups = self._dealt(start_s)
-            self.free = [start_s] * len(change.server.stages)
-        return True
-
-    def _dealt(self, start_s: float) -> list[_Group]:
-        """What runs, dealt anew to as many micro-batches as the server has stages."""
-        groups = [_Group(start_s) for _ in self.server.stages]
-        for old in self.groups:
-            for end, number in old.ending:
-                group = min(groups, key=lambda one: one.size)
-                one, steps_left = self.arrivals[number], end - old.steps
-                group.decoding += 1
-                group.context += one.input_tokens + one.output_tokens - steps_left
-                heapq.heappush(group.ending, (steps_left, number))
-            for part in old.prefilling:
-                min(groups, key=lambda one: one.size).prefilling.append(part)
-        return groups
 
     def _admit(self, now: float) -> None:
         while self.next < len(self.arrivals) and self.arrivals[self.next].at_s <= now:
@@ -185,7 +153,7 @@ class _Run:
             self.running += 1
             self.reserved += length
 
-    def _leap(self, group: _Group) -> None:
+    def _leap(self, group: MicroBatch) -> None:
         """Steps of the only group that runs, up to the one in which an answer ends or before which something comes.
 
         Nothing but the context changes, and nearly evenly: the time is taken by Simpson's rule.
@@ -195,11 +163,9 @@ class _Run:
         count = group.ending[0][0] - group.steps - 1
         if count < _LEAP:
             return
-        comes_s = self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
-        comes_s = min(comes_s, self.changes[0].at_s if self.changes else math.inf)
-        if comes_s < math.inf:
+        if self.comes_s < math.inf:
             longest_s = self._seconds(group, count - 1)
-            count = min(count, int((comes_s - group.ready_s) / longest_s) - 1)
+            count = min(count, int((self.comes_s - group.ready_s) / longest_s) - 1)
         if count < _LEAP:
             return
         first_s, middle_s, last_s = (self._seconds(group, after) for after in (0, (count - 1) / 2, count - 1))
@@ -208,14 +174,14 @@ class _Run:
         group.context += count * group.decoding
         self.free = [group.ready_s] * len(self.free)
 
-    def _seconds(self, group: _Group, after: float) -> float:
+    def _seconds(self, group: MicroBatch, after: float) -> float:
         """A step of decodes alone, after so many others: all stages in turn."""
         context = group.context + after * group.decoding
         step = Step(group.decoding, context, context, group.decoding)
         self.computed += len(self.server.stages)
         return sum(stage.seconds(step) for stage in self.server.stages) / self.server.share
 
-    def _run(self, group: _Group) -> None:
+    def _run(self, group: MicroBatch) -> None:
         self.computed += len(self.server.stages)
         step, completed = self._compose(group)
         end = group.ready_s
@@ -238,7 +204,7 @@ class _Run:
             group.context += one.input_tokens + 1
             heapq.heappush(group.ending, (group.steps + one.output_tokens - 1, number))
 
-    def _compose(self, group: _Group) -> tuple[Step, list[int]]:
+    def _compose(self, group: MicroBatch) -> tuple[Step, list[int]]:
         """The step of a group, and the requests whose prefill it completes."""
         tokens, attended, kv = group.decoding, group.context, group.context
         completed: list[int] = []
@@ -256,7 +222,7 @@ class _Run:
                 completed.append(int(group.prefilling.popleft()[0]))
         return Step(tokens, attended, kv, group.decoding + len(completed)), completed
 
-    def _finish(self, group: _Group, number: int, end: float) -> None:
+    def _finish(self, group: MicroBatch, number: int, end: float) -> None:
         one, first = self.arrivals[number], self.first[number]
         group.decoding -= 1
         group.context -= one.input_tokens + one.output_tokens

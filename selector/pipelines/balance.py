@@ -47,10 +47,6 @@ class Holds:
     last: Counts
     only: Counts
 
-    def taken(self, places: Any) -> "Holds":
-        """At some of the points."""
-        return Holds(*(rows[..., places] for rows in (self.inner, self.first, self.last, self.only)))
-
     @property
     def units(self) -> int:
         """All there are."""

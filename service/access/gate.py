@@ -34,7 +34,6 @@ class Gate(Protocol):
         Raises:
             Refusal: no key, a wrong one, or too many requests with it.
         """
-        ...
 
 
 class OpenGate:

@@ -37,7 +37,6 @@ class Plans(Protocol):
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
     ) -> list[Outlook]:
         """What is to serve each segment."""
-        ...
 
     def outlook(
         self,
@@ -49,17 +48,14 @@ class Plans(Protocol):
         closely: bool = True,
     ) -> Outlook:
         """What is to serve one of them."""
-        ...
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for a segment."""
-        ...
 
     def prediction(
         self, topology: Topology, workload: Workload, engine: Capabilities | None
     ) -> Prediction | None:
         """What a topology is predicted to do."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

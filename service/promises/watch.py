@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from runtime.engine import Finish
 from runtime.router import Observer, Observers, Usage
 from selector.models import Workload
@@ -252,10 +254,7 @@ def rounded(value: float) -> float:
 
 def percentile(values: Sequence[float], share: float) -> float | None:
     """The value that a share of them do not exceed; None where there is none."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+    return float(np.quantile(values, share, method="inverted_cdf")) if values else None
 
 
 def _lately(kept: deque[Timed], since_s: float) -> tuple[Timed, ...]:

@@ -16,8 +16,8 @@ from benchmarks.report import (
     switch_stops,
     table,
 )
+from benchmarks.stops import StopCurve
 from benchmarks.strategy import Switched
-from intentctl.curves import StopCurve
 from intentctl.measure import Interval, Stream
 from runtime.models import CutTimings
 from tests.rows import rows

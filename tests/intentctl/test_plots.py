@@ -8,8 +8,9 @@ import matplotlib as mpl
 import pytest
 
 from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits
-from intentctl.curves import Bound, Curve, StopCurve
-from intentctl.plots import draw_frontier, draw_stops
+from benchmarks.stops import StopCurve, draw_stops
+from intentctl.curves import Bound, Curve
+from intentctl.plots import draw_frontier
 from intentctl.status import CommandError
 from tests.rows import rows
 

@@ -1,44 +1,28 @@
-import json
-import threading
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Engine, create_engine, event, inspect, make_url, text
 
-from intent.document import to_document
-from service.database import open_database
+from service.database import EARLIER, open_database
 from service.pages import Page
 from service.store import Store
 from service.tables import Base
-from tests.rows import rows
 from tests.service.examples import intent, operation, plan
-
-OLD_TABLES = """\
-CREATE TABLE intents (id VARCHAR NOT NULL, document JSON NOT NULL, created_s {double} NOT NULL, PRIMARY KEY (id));
-CREATE TABLE plans (id VARCHAR NOT NULL, intent_id VARCHAR NOT NULL, document JSON NOT NULL, applied_by VARCHAR,
-    created_s {double} NOT NULL, PRIMARY KEY (id), FOREIGN KEY(intent_id) REFERENCES intents (id));
-CREATE TABLE operations (id VARCHAR NOT NULL, done BOOLEAN NOT NULL, document JSON NOT NULL, updated_s {double} NOT NULL,
-    PRIMARY KEY (id));
-CREATE TABLE journal (id {serial} NOT NULL, switch_id VARCHAR NOT NULL, phase VARCHAR NOT NULL, detail VARCHAR NOT NULL,
-    at_s {double} NOT NULL, PRIMARY KEY (id));
-CREATE INDEX ix_journal_switch_id ON journal (switch_id);
-CREATE TABLE generations (id {serial} NOT NULL, topology VARCHAR NOT NULL, at_s {double} NOT NULL, PRIMARY KEY (id));
-"""
-"""What the first version made; later ones added amendments, then generations.model."""
-
-LATER_TABLES = """\
-CREATE TABLE amendments (intent_id VARCHAR NOT NULL, version INTEGER NOT NULL, body JSON NOT NULL,
-    PRIMARY KEY (intent_id, version), FOREIGN KEY(intent_id) REFERENCES intents (id));
-ALTER TABLE generations ADD COLUMN model VARCHAR;
-"""
 
 TARGET = operation(end_s=9.0).result.target
 
-AGES = {"new": "", "first": OLD_TABLES, "last": OLD_TABLES + LATER_TABLES}
-"""What a database may have before migrations."""
+STORES = Path(__file__).parents[1] / "data" / "stores"
+"""Databases of every version that was on main, with rows in each table, as SQLite and PostgreSQL dumped them: ``first`` and
+``last`` from before there were migrations, the others by their revision."""
+
+OLD = sorted(file.stem for file in (STORES / "sqlite").glob("*.sql"))
+AGES = ("new", *OLD)
 
 
 @contextmanager
@@ -49,32 +33,29 @@ def raw(url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def make_old(url: str, age: str) -> str:
-    """The tables of an earlier version with a row in each; the URL again."""
-    with raw(url) as engine, engine.begin() as connection:
-        types = {"serial": "INTEGER", "double": "DOUBLE"}
-        if engine.dialect.name == "postgresql":
-            types = {"serial": "SERIAL", "double": "DOUBLE PRECISION"}
-        for statement in filter(str.strip, AGES[age].format(**types).split(";")):
-            connection.exec_driver_sql(statement)
-        if AGES[age]:
-            fill(connection)
-    return url
+def make_old(url: str, age: str) -> dict[str, list[dict[str, object]]]:
+    """The database of an earlier version, with rows in each table, which are the answer."""
+    if age == "new":
+        return {}
+    kind = "sqlite" if url.startswith("sqlite") else "postgresql"
+    statements = (STORES / kind / f"{age}.sql").read_text(encoding="utf-8")
+    if kind == "sqlite":
+        with closing(sqlite3.connect(make_url(url).database or "")) as file:
+            file.executescript(statements)
+    else:
+        with psycopg.connect(url) as connection:
+            connection.execute(statements.encode())
+    return rows(url)
 
 
-def fill(connection: Connection) -> None:
-    made, done = plan().model_dump_json(), operation(end_s=9.0).model_dump_json()
-    said = json.dumps(to_document(intent()))
-    rows: dict[str, dict[str, object]] = {
-        "intents": {"id": "intent-1", "document": said, "created_s": 1.0},
-        "plans": {"id": "plan-1", "intent_id": "intent-1", "document": made, "created_s": 2.0},
-        "operations": {"id": "op-1", "done": True, "document": done, "updated_s": 9.0},
-        "journal": {"switch_id": "op-1", "phase": "warming", "detail": "epoch 1", "at_s": 3.0},
-        "generations": {"topology": TARGET, "at_s": 4.0},
-    }
-    for name, row in rows.items():
-        values = ", ".join(f":{column}" for column in row)
-        connection.execute(text(f"INSERT INTO {name} ({', '.join(row)}) VALUES ({values})"), row)
+def rows(url: str) -> dict[str, list[dict[str, object]]]:
+    """What is in each table, but for the version."""
+    with raw(url) as engine, engine.connect() as connection:
+        names = set(inspect(connection).get_table_names()) - {"alembic_version"}
+        return {
+            name: [dict(row) for row in connection.execute(text(f"SELECT * FROM {name}")).mappings()]
+            for name in names
+        }
 
 
 def schema(url: str) -> dict[str, list[str]]:
@@ -106,9 +87,9 @@ def all_is_there(store: Store) -> None:
     assert store.intent("intent-1").said_by is None
 
 
-@rows("age", AGES)
-def test_the_tables_are_those_that_the_store_knows(tmp_path, new_database, age):
-    database = make_old(new_database(), age)
+@pytest.mark.parametrize("age", AGES)
+def test_the_tables_are_those_that_the_store_knows(tmp_path, database, age):
+    make_old(database, age)
     engine = open_database(tmp_path, database)
 
     with engine.connect() as connection:
@@ -117,17 +98,27 @@ def test_the_tables_are_those_that_the_store_knows(tmp_path, new_database, age):
     engine.dispose()
 
 
-@rows("age", ["first", "last"])
-def test_what_an_earlier_version_kept_is_there(tmp_path, new_database, age):
-    database = make_old(new_database(), age)
+@pytest.mark.parametrize("age", OLD)
+def test_what_an_earlier_version_kept_is_there(tmp_path, database, age):
+    before = make_old(database, age)
     store = Store.open(tmp_path, database)
 
+    after = rows(database)
+    for name, old in before.items():
+        for was, row in zip(old, after[name], strict=True):
+            known = {key: one for key, one in was.items() if one is not None}
+            assert {key: row[key] for key in known} == known, name
     all_is_there(store)
     assert store.next_generation("counting", "1x1") == 2
     store.close()
 
 
-@rows(
+def test_the_dumps_of_both_databases_are_of_the_same_versions():
+    assert sorted(file.stem for file in (STORES / "postgresql").glob("*.sql")) == OLD
+    assert {*EARLIER, "first", "last"} <= set(OLD)
+
+
+@pytest.mark.parametrize(
     ("topology", "at_s", "made"),
     [
         (TARGET, 0.5, False),  # the switch began at 1
@@ -137,9 +128,9 @@ def test_what_an_earlier_version_kept_is_there(tmp_path, new_database, age):
     ],
 )
 def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(
-    tmp_path, new_database, topology, at_s, made
+    tmp_path, database, topology, at_s, made
 ):
-    database = make_old(new_database(), "last")
+    make_old(database, "last")
     with raw(database) as engine, engine.begin() as connection:
         connection.execute(
             text("UPDATE generations SET topology = :topology, at_s = :at_s"),
@@ -158,12 +149,12 @@ class InterruptedHereError(Exception):
 @contextmanager
 def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
     """The statement of that number is not executed; asked whether there was one."""
-    left, thread = number, threading.get_ident()
+    left = number
 
     def count(*_: object) -> None:
         nonlocal left
-        left -= threading.get_ident() == thread  # services of other tests may run beside it
-        if left == 0 and threading.get_ident() == thread:
+        left -= 1
+        if left == 0:
             raise InterruptedHereError
 
     event.listen(Engine, "before_cursor_execute", count)
@@ -174,9 +165,9 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("age", AGES)
-def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, new_database, age):
-    database = make_old(new_database(), age)
+@pytest.mark.parametrize("age", ["new", "first", "last", "0003"])
+def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, database, age):
+    make_old(database, age)
     before, number, met = schema(database), 0, True
     while met:
         number += 1

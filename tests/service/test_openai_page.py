@@ -1,10 +1,10 @@
-from service.openai_page import PAGE, made
 from service.openai_requests import ChatRequest, CompletionRequest
+from tests.service.openai_page import PAGE, made
 
 
 def test_the_page_is_made_of_the_declaration():
     text = PAGE.read_text(encoding="utf-8")
-    assert made(text) == text, "run python -m service.openai_page"
+    assert made(text) == text, "run python -m tests.service.openai_page"
 
 
 def test_every_parameter_has_a_row_that_says_what_it_means():

@@ -22,10 +22,10 @@ from intent.models import (
     TenantException,
     TranslatorInfo,
 )
-from intent.schema import json_schema, written
 from intent.translate import translate
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals
+from tests.validator.intent_schema import json_schema, written
 from validator.schema import check, domain_schema, errors
 from validator.words import Words
 
@@ -46,7 +46,7 @@ def test_the_schema_is_a_schema():
 
 def test_the_file_is_what_the_nouns_say():
     file = Path(validator.schema.__file__).with_name("schema") / "intent.v1.json"
-    again = "write it anew: python -m intent.schema > validator/schema/intent.v1.json"
+    again = "write it anew: python -m tests.validator.intent_schema > validator/schema/intent.v1.json"
     assert file.read_text(encoding="utf-8") == written(json_schema()) + "\n", again
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv.pages import chunk_blocks, holes, runs, smallest_stack, utilisation
+from benchmarks.resize import utilisation
+from runtime.kv.pages import chunk_blocks, holes, runs
 
 
 def test_runs_are_as_long_as_they_go_and_have_something_new() -> None:
@@ -46,13 +47,6 @@ def test_holes_are_the_pages_all_of_whose_bytes_are_in_the_runs(
     found = holes([(base, size) for base in bases], runs(blocks, blocks), page, after * page)
     pages = [number for start, end in found for number in range(start // page, end // page)]
     assert pages == sorted(whole)
-
-
-def test_the_smallest_stack_fills_what_is_allocated_at_once() -> None:
-    assert smallest_stack(4096, 4096) == 1
-    assert smallest_stack(16_384, 4096) == 1
-    assert smallest_stack(16_384, 2 << 20) == 128
-    assert smallest_stack(3 << 10, 4096) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The tables of docs/openai-api.md, made of the declaration: ``python -m service.openai_page`` writes them into the page."""
+"""The tables of docs/openai-api.md, made of the declaration: ``python -m tests.service.openai_page`` writes them."""
 
 import json
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from service.openai_messages import Message
 from service.openai_requests import ChatRequest, CompletionRequest, Generation, StreamOptions
 from service.openai_tools import Function, JsonObject
 
-PAGE = Path(__file__).parents[1] / "docs" / "openai-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "openai-api.md"
 
-BEGIN, END = "<!-- made by `python -m service.openai_page` -->", "<!-- end of what is made -->"
+BEGIN, END = "<!-- made by `python -m tests.service.openai_page` -->", "<!-- end of what is made -->"
 
 ENDPOINTS: tuple[tuple[str, type[Declared], type[Declared]], ...] = (
     ("Both endpoints", Generation, Declared),

@@ -1,6 +1,6 @@
 """The JSON Schema (Draft 2020-12) of the intent document, made of the nouns.
 
-``python -m intent.schema > validator/schema/intent.v1.json`` writes it anew.
+``python -m tests.validator.intent_schema > validator/schema/intent.v1.json`` writes it anew.
 """
 
 import json
@@ -45,13 +45,13 @@ def written(value: Any, indent: str = "") -> str:
 class _Generator(GenerateJsonSchema):
     """Every key is required, and a type that may be null is one type with null beside it: one problem at one place."""
 
-    def sort(self, value: Any, parent_key: str | None = None) -> Any:  # noqa: ARG002 - pydantic's signature
+    def sort(self, value: Any, parent_key: str | None = None) -> Any:
         return value
 
-    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ARG002 - pydantic's signature
+    def field_is_required(self, field: Any, total: bool) -> bool:
         return True
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+    def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def default_schema(self, schema: Any) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+CREATE TABLE public.alembic_version (
+    version_num character varying(32) NOT NULL
+);
+CREATE TABLE public.amendments (
+    intent_id character varying NOT NULL,
+    version integer NOT NULL,
+    body json NOT NULL
+);
+CREATE TABLE public.generations (
+    id integer NOT NULL,
+    topology character varying NOT NULL,
+    at_s double precision NOT NULL,
+    model character varying,
+    operation_id character varying
+);
+CREATE SEQUENCE public.generations_id_seq
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE public.generations_id_seq OWNED BY public.generations.id;
+CREATE TABLE public.intents (
+    id character varying NOT NULL,
+    document json NOT NULL,
+    created_s double precision NOT NULL
+);
+CREATE TABLE public.journal (
+    id integer NOT NULL,
+    switch_id character varying NOT NULL,
+    phase character varying NOT NULL,
+    detail character varying NOT NULL,
+    at_s double precision NOT NULL
+);
+CREATE SEQUENCE public.journal_id_seq
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE public.journal_id_seq OWNED BY public.journal.id;
+CREATE TABLE public.operations (
+    id character varying NOT NULL,
+    done boolean NOT NULL,
+    document json NOT NULL,
+    updated_s double precision NOT NULL,
+    model character varying,
+    created_s double precision NOT NULL
+);
+CREATE TABLE public.plans (
+    id character varying NOT NULL,
+    intent_id character varying NOT NULL,
+    document json NOT NULL,
+    applied_by character varying,
+    created_s double precision NOT NULL,
+    model character varying
+);
+ALTER TABLE ONLY public.generations ALTER COLUMN id SET DEFAULT nextval('public.generations_id_seq'::regclass);
+ALTER TABLE ONLY public.journal ALTER COLUMN id SET DEFAULT nextval('public.journal_id_seq'::regclass);
+INSERT INTO public.alembic_version (version_num) VALUES ('0002');
+INSERT INTO public.amendments (intent_id, version, body) VALUES ('intent-2', 7, '{"kept": "body"}');
+INSERT INTO public.generations (id, topology, at_s, model, operation_id) VALUES (1, 'cpu[0]:0-8@fp32', 4, 'counting', 'op-1');
+INSERT INTO public.intents (id, document, created_s) VALUES ('intent-1', '{"apiVersion": "intentctl/v1", "kind": "Intent", "text": "TTFT < 2s", "language": "en", "outcome": "ok", "goals": [{"type": "objective", "metric": "ttft", "op": "<=", "evidence": "TTFT < 2s", "stat": "p99", "value": 2.0, "unit": "s", "window": "always", "tenant": null, "model": null, "soft": false}], "windows": {}, "assumptions": [], "set_aside": [], "expectations": [], "questions": [], "findings": [], "readback": "", "translator": {"name": "rules", "model": null, "prompt_version": null, "prompt_hash": null, "schema_version": "intentctl/v1", "reason": null}}', 1);
+INSERT INTO public.intents (id, document, created_s) VALUES ('intent-2', '{"apiVersion": "intentctl/v1", "kind": "Intent", "text": "TTFT < 2s", "language": "en", "outcome": "ok", "goals": [{"type": "objective", "metric": "ttft", "op": "<=", "evidence": "TTFT < 2s", "stat": "p99", "value": 2.0, "unit": "s", "window": "always", "tenant": null, "model": null, "soft": false}], "windows": {}, "assumptions": [], "set_aside": [], "expectations": [], "questions": [], "findings": [], "readback": "", "translator": {"name": "rules", "model": null, "prompt_version": null, "prompt_hash": null, "schema_version": "intentctl/v1", "reason": null}}', 6);
+INSERT INTO public.journal (id, switch_id, phase, detail, at_s) VALUES (1, 'op-1', 'warming', 'epoch 1', 3);
+INSERT INTO public.operations (id, done, document, updated_s, model, created_s) VALUES ('op-1', true, '{"id":"op-1","plan_id":"plan-1","model":"counting","source":"cpu[0]:0-4@fp32 > cpu[1]:4-8@fp32","target":"cpu[0]:0-8@fp32","applied_by":null,"approved_by":null,"progress":{"copied_bytes":0,"lag":{"bytes":0,"tokens":0}},"phases":[{"phase":"planned","at":1.0},{"phase":"done","at":9.0}],"result":{"switch_id":"op-1","source":"cpu[0]:0-4@fp32 > cpu[1]:4-8@fp32","target":"cpu[0]:0-8@fp32","phase":"done","reason":null,"detail":"","epoch":0,"prepare_s":0.0,"warming_s":0.0,"syncing_s":0.0,"held_s":0.0,"bytes_before":0,"bytes_inside":0,"moved":0,"left_to_drain":0,"stays":{},"tokens_recomputed":0,"paths":{},"timings":{"drain_ms":0.0,"patch_ms":0.0,"commit_ms":0.0,"first_step_ms":0.0}},"done":true,"phase":"done"}', 9, 'counting', 1);
+INSERT INTO public.plans (id, intent_id, document, applied_by, created_s, model) VALUES ('plan-1', 'intent-1', '{"id":"plan-1","intent_id":"intent-1","intent_version":null,"generation":4,"model":"counting","window":"always","kind":"promise","now":{"text":"cpu[0]:0-4@fp32 > cpu[1]:4-8@fp32","shape":"PP2","devices":[0,1],"stages":[{"kind":"cpu","devices":[0],"layers":{"start":0,"end":4},"precision":{"weights":"fp32","activations":"fp32","kv":"fp32"},"overrides":[]},{"kind":"cpu","devices":[1],"layers":{"start":4,"end":8},"precision":{"weights":"fp32","activations":"fp32","kv":"fp32"},"overrides":[]}]},"target":{"text":"cpu[0]:0-8@fp32","shape":"1x1","devices":[0],"stages":[{"kind":"cpu","devices":[0],"layers":{"start":0,"end":8},"precision":{"weights":"fp32","activations":"fp32","kv":"fp32"},"overrides":[]}]},"replicas":[],"prediction":{"ttft_s":{"mean":0.1,"p99":0.2},"tpot_s":{"mean":0.01,"p99":0.02},"e2e_s":{"mean":1.0,"p99":2.0},"throughput_tok_s":100.0,"gpu_util":0.5,"usd_per_hour":0.0,"batch":8,"quality_loss":0.0,"error_band":0.3,"source":"calibrated","devices":1,"replicas":1,"simulated":[]},"now_prediction":null,"runner_up":null,"reasons":["it is the only one"],"margins":[],"rules":[],"left_out":[],"offers":[],"considered":0,"switch":null,"certificate":[],"bytes_to_move":{},"to_acknowledge":[],"digest":"","changes":true}', NULL, 2, 'counting');
+SELECT pg_catalog.setval('public.generations_id_seq', 1, true);
+SELECT pg_catalog.setval('public.journal_id_seq', 1, true);
+ALTER TABLE ONLY public.alembic_version
+    ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
+ALTER TABLE ONLY public.amendments
+    ADD CONSTRAINT amendments_pkey PRIMARY KEY (intent_id, version);
+ALTER TABLE ONLY public.generations
+    ADD CONSTRAINT generations_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.intents
+    ADD CONSTRAINT intents_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.journal
+    ADD CONSTRAINT journal_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.operations
+    ADD CONSTRAINT operations_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.plans
+    ADD CONSTRAINT plans_pkey PRIMARY KEY (id);
+CREATE INDEX ix_intents_created_s_id ON public.intents USING btree (created_s, id);
+CREATE INDEX ix_journal_switch_id ON public.journal USING btree (switch_id);
+CREATE INDEX ix_operations_created_s_id ON public.operations USING btree (created_s, id);
+CREATE INDEX ix_plans_created_s_id ON public.plans USING btree (created_s, id);
+ALTER TABLE ONLY public.amendments
+    ADD CONSTRAINT amendments_intent_id_fkey FOREIGN KEY (intent_id) REFERENCES public.intents(id);
+ALTER TABLE ONLY public.plans
+    ADD CONSTRAINT plans_intent_id_fkey FOREIGN KEY (intent_id) REFERENCES public.intents(id);
