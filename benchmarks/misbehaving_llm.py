@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 
 from intent.errors import Failure
-from intent.llm.wire import wire_schema
+from intent.llm.quotes import wire_schema
 from intent.models import LlmSettings
 
 TEXT = "keep P99 TTFT < 2s at peak and TPOT < 50 ms overnight"

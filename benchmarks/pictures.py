@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from intentctl.plots import GREY, Keywords, Look, looks, picture, plain_ticks
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
+from selector.models import shape
 from selector.performance.load import Lengths, saturation_tok_s
-from selector.shapes import shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

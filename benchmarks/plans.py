@@ -20,13 +20,11 @@ from benchmarks.provenance import provenance
 from benchmarks.questions import ENGINE, NETWORK, PRECISIONS, PROFILES, RANGES, UNITS, cluster_of
 from intent.models import Goal, Objective, PrecisionRule
 from runtime.models import Cluster, Gpu, LayerRange, Link, ModelSpec, Node, Precision, Stage, Topology
-from selector.models import Candidate, Plan, Problem, Ticket, Workload
+from selector.models import Candidate, Plan, Problem, Ticket, Workload, shape
 from selector.objectives import holds
-from selector.outlook import Simulated, simulated
 from selector.planning import planned
-from selector.prediction import candidate
+from selector.prediction import Simulated, candidate, simulated
 from selector.search import select
-from selector.shapes import shape
 
 Document = dict[str, Any]
 

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.provenance import provenance
 from benchmarks.published import Row, rows
 from intentctl.predict import Offered, case, predict
-from selector.shapes import shape
+from selector.models import shape
 
 Document = dict[str, Any]
 

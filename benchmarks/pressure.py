@@ -25,7 +25,7 @@ from benchmarks.provenance import provenance
 from benchmarks.search import sizes
 from intentctl.arguments import EngineName
 from runtime.errors import RuntimeFault
-from selector.shapes import shape
+from selector.models import shape
 
 Document = dict[str, Any]
 PARTS = ("simulated", "live")

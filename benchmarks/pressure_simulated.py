@@ -28,13 +28,12 @@ from intent.models import Objective
 from runtime.capabilities import Limits
 from runtime.footprint import blocks_beside
 from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
-from selector.models import Candidate, Plan, Problem, Ticket, Workload
-from selector.moves import switch
+from selector.models import Candidate, Plan, Problem, Ticket, Workload, shape
 from selector.performance.simulator import Arrival, Server
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
+from selector.ranking import switch
 from selector.search import select
-from selector.shapes import shape
 
 RESULTS = ROOT / "benchmarks" / "results"
 LIMITS = Limits(allowed_precisions=("bf16",), max_sequences=256, max_step_tokens=2048)

@@ -10,8 +10,7 @@ from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
 from selector import profiles
-from selector.models import Problem, Workload
-from selector.shapes import shape
+from selector.models import Problem, Workload, shape
 
 KINDS = {
     "A100": (80 * 10**9, 2.2, Link("nvlink", 300e9, 5e-6)),

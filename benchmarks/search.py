@@ -34,9 +34,8 @@ from benchmarks.questions import (
 )
 from selector.models import Plan, Problem, Ticket, Workload
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import BATCHES, Load, Setting
+from selector.pipelines.operating import BATCHES, Load, Setting, pools_of
 from selector.pipelines.optimum import Threshold, solve
-from selector.pipelines.pools import pools_of
 from selector.search import select
 from selector.space import stage_counts, stage_kinds
 

@@ -131,7 +131,7 @@ def amend(
     Prints the new version and what is different. A file is the document that parse -o json prints; it is left as it is.
     """
     from intentctl import commands, wishes
-    from service.documents.intents import FollowUp
+    from service.documents.plans import FollowUp
 
     follow_up = FollowUp(text=text, mode="replace" if replace else None, now=now)
     wishes.amend(commands.source(where, deployment), intent, follow_up, output)

@@ -26,37 +26,33 @@ from service.documents.access import (
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
-from service.documents.intents import (
+from service.documents.operations import (
+    ApplyRequest,
+    ApprovalDocument,
+    ApproveRequest,
+    OperationDocument,
+    PreflightDocument,
+    RejectRequest,
+    StandingDocument,
+    UndoDocument,
+)
+from service.documents.plans import (
     AmendmentDocument,
     AmendRequest,
     ExportDocument,
     FollowUp,
+    FrontiersDocument,
     ImportDocument,
     ImportRequest,
-    TranslateRequest,
-    VersionDocument,
-    VersionedFollowUp,
-)
-from service.documents.lists import (
-    ApprovalsDocument,
-    IntentsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-)
-from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
-from service.documents.plans import (
-    FrontiersDocument,
     PlanAnswer,
     PlanDocument,
     PlanRequest,
     SimulationDocument,
+    TranslateRequest,
+    VersionDocument,
+    VersionedFollowUp,
     WishRequest,
 )
-from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code, Problem
 from service.documents.promises import (
     ActivateRequest,
@@ -74,7 +70,20 @@ from service.documents.promises import (
     ReportDocument,
     ReportQuery,
 )
-from service.documents.state import Event, ModelsDocument, ProfilesDocument, Readiness, StateDocument
+from service.documents.state import (
+    ApprovalsDocument,
+    Event,
+    IntentsDocument,
+    ModelsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+    ProfilesDocument,
+    Readiness,
+    StateDocument,
+)
 from service.errors import ServiceError
 
 Answer = TypeVar("Answer", bound=BaseModel)

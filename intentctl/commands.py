@@ -19,10 +19,16 @@ from intentctl.local import EXAMPLE, from_file
 from intentctl.options import Look
 from intentctl.status import failure
 from intentctl.visible import visible
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
-from service.documents.intents import FollowUp, VersionedFollowUp
-from service.documents.operations import OperationDocument
-from service.documents.plans import FrontiersDocument, PlanAnswer, PlanDocument, PlanRequest, When
+from service.documents.operations import ApprovalDocument, ApproveRequest, OperationDocument, RejectRequest
+from service.documents.plans import (
+    FollowUp,
+    FrontiersDocument,
+    PlanAnswer,
+    PlanDocument,
+    PlanRequest,
+    VersionedFollowUp,
+    When,
+)
 from service.documents.problems import Code
 from service.errors import ServiceError
 from service.operator import Operator

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from intentctl import render
 from intentctl.arguments import Form
-from service.documents.lists import OperationsRequest, PageRequest, PlansRequest
+from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
 if TYPE_CHECKING:
     from intentctl.render import Row
-    from service.documents.intents import VersionDocument
-    from service.documents.lists import AppliedPlan
     from service.documents.operations import OperationDocument
+    from service.documents.plans import VersionDocument
+    from service.documents.state import AppliedPlan
     from service.operator import Operator
 
 KINDS = ("intents", "plans", "operations")

@@ -10,7 +10,7 @@ from intentctl.status import failure
 
 if TYPE_CHECKING:
     from intentctl.render import Row
-    from service.documents.preflight import PreflightDocument
+    from service.documents.operations import PreflightDocument
     from service.operator import Operator
 
 Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentctl get` shows it.")]
@@ -51,7 +51,7 @@ def _last(service: "Operator") -> str:
     Raises:
         CommandError: there is none that can be undone, or one for each of several models.
     """
-    from service.documents.lists import OperationsRequest
+    from service.documents.state import OperationsRequest
 
     ended = service.operations(OperationsRequest(done=True, limit=200)).operations
     last = {one.model: one.id for one in reversed(ended) if one.result}

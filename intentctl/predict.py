@@ -12,14 +12,20 @@ from runtime.errors import TopologyError, UnsupportedModelError
 from runtime.footprint import HEADROOM
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
-from selector.errors import SelectorError
-from selector.models import Profile
-from selector.performance.load import Lengths, Slis, closed_loop, open_loop, reading_of, static_batch
+from selector.models import Profile, SelectorError, shape
+from selector.performance.load import (
+    Lengths,
+    Slis,
+    Trace,
+    closed_loop,
+    open_loop,
+    read_trace,
+    reading_of,
+    static_batch,
+)
 from selector.performance.simulator import Server, simulate
-from selector.performance.traces import Trace, read_trace
 from selector.prediction import confidence, server_of
 from selector.profiles import load
-from selector.shapes import shape
 
 NETWORK = Link("network", 12.5e9, 25e-6)
 """Between device kinds, which are taken to stand in a machine each: 100 Gb/s."""

@@ -19,8 +19,7 @@ from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
 from runtime.footprint import blocks
 from runtime.models import Cluster, Node
-from selector.errors import SelectorError
-from selector.models import Profile
+from selector.models import Profile, SelectorError
 from selector.performance.fit import Fit, Running, Sample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import available, load

@@ -22,9 +22,10 @@ from runtime.models import CutoverReport
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
 
-    from service.documents.intents import AmendmentDocument, ChangeDocument
     from service.documents.operations import OperationDocument
     from service.documents.plans import (
+        AmendmentDocument,
+        ChangeDocument,
         InfeasibleDocument,
         MarginDocument,
         PlanDocument,
@@ -187,7 +188,7 @@ def _options(question: Question) -> Iterator[str]:
 
 def amendment_rows(answer: AmendmentDocument) -> list[Row]:
     """A version of an intent: what is different from the one before, and the intent itself."""
-    from service.documents.intents import VersionDocument
+    from service.documents.plans import VersionDocument
 
     rows = (
         [("intent", f"{answer.id} version {answer.version}")] if isinstance(answer, VersionDocument) else []

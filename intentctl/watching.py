@@ -4,8 +4,7 @@ from intentctl import render
 from intentctl.arguments import Form
 from intentctl.promises import control_rows, decision_words, outcome_words
 from intentctl.status import failure
-from service.documents.approvals import ApprovalDocument
-from service.documents.operations import OperationDocument
+from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 from service.documents.state import Happened
 from service.operator import Operator

@@ -12,8 +12,7 @@ from intentctl.arguments import Form
 from intentctl.commands import check_outcome, intent_of, is_kept
 from intentctl.files import documents
 from intentctl.status import failure
-from service.documents.intents import AmendmentDocument, FollowUp, VersionedFollowUp
-from service.documents.plans import WishRequest
+from service.documents.plans import AmendmentDocument, FollowUp, VersionedFollowUp, WishRequest
 from service.operator import Operator
 
 

@@ -12,9 +12,8 @@ from intent.models import (
 )
 from runtime.models import Topology
 from selector.models import Candidate, LeftOut, Margin, Problem, Switch
-from selector.objectives import WORKLOAD_RATE
+from selector.objectives import WORKLOAD_RATE, Balance
 from selector.pipelines.optimum import Proof
-from selector.priorities import Balance
 
 LABELS = {
     "ttft": "TTFT",

@@ -16,10 +16,9 @@ from intent.models import Config
 from runtime.models import Cluster, Topology
 from selector.finder import Answer, Finder
 from selector.models import Candidate, Prediction, Problem
-from selector.objectives import Bound, thresholds
+from selector.objectives import Bound, only, thresholds
+from selector.pipelines.operating import Pool, pools_of
 from selector.pipelines.optimum import device_costs, feasible_counts
-from selector.pipelines.pools import Pool, pools_of
-from selector.placement import only
 from selector.space import no_room
 
 COUNTS = (2, 4, 8)

@@ -1,12 +1,66 @@
-"""The nouns of the selector: workload, profile, prediction, plan and infeasible. A leaf module."""
+"""The nouns of the selector, its errors, and common models by name."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, Self, get_args
 
+from intent.tables import mapping
 from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
+from runtime.errors import UnsupportedModelError
 from runtime.models import Cluster, ModelSpec, Topology
-from selector.errors import ProfileError
+
+
+class SelectorError(Exception):
+    """Root of the tree; every message says what was wrong, where and what to do."""
+
+
+class ProfileError(SelectorError):
+    """A profile that is missing, malformed or says nothing about what was asked."""
+
+
+class WorkloadError(SelectorError):
+    """A load or trace that is none: no requests, no rate, lengths that are not positive."""
+
+
+class SampleError(SelectorError):
+    """Measurements that no profile can be fitted to: too few, or times that are none."""
+
+
+def available() -> tuple[str, ...]:
+    """The names that are known."""
+    return tuple(sorted(_shapes()))
+
+
+def shape(name: str) -> ModelSpec:
+    """The model of that name, case and organisation left out: ``Qwen/Qwen3-8B`` is ``qwen3-8b``.
+
+    Raises:
+        UnsupportedModelError: it is not known; the message lists those that are.
+    """
+    known = _shapes()
+    short = name.rsplit("/", 1)[-1].casefold()
+    if short not in known:
+        raise UnsupportedModelError(
+            f"no shape for {name!r}; known are {', '.join(available())}, or give the path of a config.json"
+        )
+    return known[short]
+
+
+@cache
+def _shapes() -> Mapping[str, ModelSpec]:
+    found: Mapping[str, Any] = mapping("selector", "shapes")
+    return {name: _spec(name, sizes) for name, sizes in found.items()}
+
+
+def _spec(name: str, sizes: list[int]) -> ModelSpec:
+    layers, hidden, width, heads, kv_heads, head_dim, vocabulary, positions = sizes[:8]
+    dense = ModelSpec(
+        name, "shape only", layers, hidden, width, heads, kv_heads, head_dim, vocabulary, positions
+    )
+    experts, used = sizes[8:] or (1, 1)
+    return replace(dense, num_experts=experts, experts_per_token=used)
+
 
 Corrections = Mapping[tuple[str, str], float]
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]

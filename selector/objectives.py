@@ -1,25 +1,191 @@
-"""What goals ask of a prediction: which are weighed, what each reads, how far from its bound, how the search takes them. Pure."""
+"""What goals ask of a topology: devices, order, figures, beside today. Pure."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from intent.models import (
     HOURS_OF_COST,
     LATENCIES,
+    UNITS,
     Config,
     Goal,
     Objective,
     Placement,
     PrecisionRule,
     Priority,
+    Relative,
     TenantException,
 )
-from runtime.models import BYTES_PER_VALUE, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, Topology
 from selector.models import Candidate, Margin, Prediction, Problem, Workload
 from selector.pipelines.optimum import Metric, Threshold
-from selector.placement import concerns
-from selector.priorities import Balance, balance, objective, sides, weighed
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What placements leave of the inventory."""
+
+    allowed: Cluster
+    preferred: Cluster | None
+    """Part of what is allowed, to be tried first."""
+    frozen: tuple[int, ...]
+    """Devices of what runs now that have to stay as they are."""
+    notes: tuple[str, ...]
+
+
+def places(goals: Sequence[Goal], problem: Problem) -> Places:
+    """What the placements of a model, or of everything, leave; frozen devices that are idle stay idle."""
+    mine = [goal for goal in goals if isinstance(goal, Placement) and concerns(goal, problem.model.name)]
+    cluster, now = problem.cluster, set(problem.now.devices) if problem.now else set[int]()
+    allowed = {gpu.index for gpu in cluster.gpus}
+    frozen, preferred = set[int](), set[int]()
+    for goal in mine:
+        named = cluster.named(goal.selector)
+        match goal.rule:
+            case "require":
+                allowed &= named
+            case "forbid":
+                allowed -= named
+            case "freeze":
+                frozen |= named
+            case "prefer":
+                preferred |= named
+    left = allowed - (frozen - now)
+    return Places(
+        allowed=only(cluster, left),
+        preferred=only(cluster, left & preferred) if left & preferred else None,
+        frozen=tuple(sorted(frozen & now)),
+        notes=(_note(mine, left),) if left != {gpu.index for gpu in cluster.gpus} else (),
+    )
+
+
+def concerns(goal: Placement, model: str) -> bool:
+    """Whether a placement speaks of everything, or of this model."""
+    return goal.workload in {None, model}
+
+
+def only(cluster: Cluster, devices: Collection[int]) -> Cluster:
+    """The cluster with no other devices."""
+    nodes = (
+        replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in cluster.nodes
+    )
+    return replace(cluster, nodes=tuple(node for node in nodes if node.gpus))
+
+
+def _note(goals: Sequence[Placement], left: Collection[int]) -> str:
+    said = " and ".join(repr(goal.evidence) for goal in goals if goal.rule != "prefer")
+    devices = ", ".join(map(str, sorted(left))) or "none"
+    return f"{said}: of the inventory that leaves the devices {devices}"
+
+
+Choice = TypeVar("Choice")
+
+FIRST, SECOND = 2.0, 1.0
+"""Weights of two sides: exponents of what they read."""
+_SIDES = ("latency", "throughput", "cost")
+_NEAR = 1e-3
+
+
+def weighed(goal: Priority) -> bool:
+    """Whether both sides are something that a topology decides."""
+    return goal.higher in _SIDES and (goal.lower is None or goal.lower in _SIDES)
+
+
+def sides(goals: Sequence[Goal]) -> tuple[str, ...]:
+    """The sides that were said, what is put first before what is put after it."""
+    pairs = [goal for goal in goals if isinstance(goal, Priority) and weighed(goal)]
+    said = dict.fromkeys(side for goal in pairs for side in (goal.higher, goal.lower) if side)
+    order: list[str] = []
+    while len(order) < len(said):
+        left = [side for side in said if side not in order]
+        beaten = {goal.lower for goal in pairs if goal.higher in left}
+        above_all = [goal.higher for goal in pairs if goal.lower is None and goal.higher in left]
+        free = [side for side in left if side not in beaten] or left  # the validator lets no circle pass
+        order.append(next((side for side in above_all if side in free), free[0]))
+    return tuple(order)
+
+
+def above_cost(goals: Sequence[Goal]) -> bool:
+    """Whether latency or throughput is put before everything else, cost included: ``throughput first``."""
+    return any(
+        isinstance(goal, Priority) and weighed(goal) and goal.lower is None and goal.higher != "cost"
+        for goal in goals
+    )
+
+
+def objective(side: str, bounds: Sequence[Goal]) -> Objective:
+    """What making a side good means; latency is the one that a goal bounds, else the mean TTFT."""
+    if side == "throughput":
+        return Objective("throughput_tok", "maximize", evidence="priority")
+    if side == "cost":
+        return Objective("cost", "minimize", evidence="priority", unit="USD/h")
+    bound = next(
+        (goal for goal in bounds if isinstance(goal, Objective) and goal.metric in {"ttft", "tpot", "e2e"}),
+        None,
+    )
+    if bound is None:
+        return Objective("ttft", "minimize", evidence="priority", stat="mean", unit="s")
+    return Objective(bound.metric, "minimize", evidence="priority", stat=bound.stat, unit="s")
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A side that costs money to make better, weighed against the cost."""
+
+    better: Objective
+    exponents: tuple[float, float]
+    """Of what it reads, and of the cost."""
+
+    def score(self, reading: float, cost: float) -> float:
+        """Smaller is better; ``reading`` is smaller where it is better, too."""
+        if not math.isfinite(reading):
+            return math.inf
+        return self.exponents[0] * math.log(max(reading, 1e-12)) + self.exponents[1] * math.log(
+            max(cost, 1e-12)
+        )
+
+
+def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
+    """Latency or throughput against cost, where one of them is put before the other."""
+    order = sides(goals)
+    better = next((side for side in order if side != "cost"), None)
+    if better is None or not ("cost" in order or above_cost(goals)):
+        return None
+    first = order[0] != "cost"
+    return Balance(objective(better, bounds), (FIRST, SECOND) if first else (SECOND, FIRST))
+
+
+@dataclass(frozen=True, slots=True)
+class Trade(Generic[Choice]):
+    """The best choice for a product of powers of a cost and of what it buys, which falls as the cost may rise."""
+
+    buys: Callable[[float], tuple[Choice, float, float] | None]
+    """The best choice for at most a cost, what it reads (smaller is better) and what it really costs; None if there is none."""
+    score: Callable[[float, float], float]
+    """Of what it reads and what it costs; smaller is better."""
+
+    def best(self, costs: Sequence[float]) -> Choice | None:
+        """Branch and bound over the costs, which rise: between two, nothing beats the lower cost with the upper one's reading."""
+        found = self.buys(costs[-1])
+        if found is None:
+            return None
+        best, score = found[0], self.score(*found[1:])
+        open_ranges = [(0, len(costs) - 1, found[1])]
+        while open_ranges:
+            low, high, reading = open_ranges.pop()
+            if low >= high or self.score(reading, costs[low]) >= score - _NEAR:
+                continue
+            middle = (low + high) // 2
+            tried = self.buys(costs[middle])
+            if tried is not None:
+                if self.score(*tried[1:]) < score:
+                    best, score = tried[0], self.score(*tried[1:])
+                open_ranges.append((low, middle, tried[1]))
+            open_ranges.append((middle + 1, high, reading))
+        return best
+
 
 EVALUATED = frozenset(
     {
@@ -255,3 +421,31 @@ def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str)
 def holds(goal: Bound, candidate: Candidate, workload: Workload) -> bool:
     """Whether the prediction meets the bound."""
     return margin_of(goal, candidate, workload, "").margin >= 0
+
+
+def absolute(goals: Sequence[Goal], today: Candidate | None, workload: Workload) -> list[Goal]:
+    """The goals with relative ones as bounds on what today's topology is predicted to do; they stay as they are without one."""
+    return [
+        _bound(goal, today, workload)
+        if today and isinstance(goal, Relative) and goal.metric in EVALUATED
+        else goal
+        for goal in goals
+    ]
+
+
+def _bound(goal: Relative, today: Candidate, workload: Workload) -> Objective:
+    unit = goal.unit or UNITS[goal.metric][0]
+    said = Objective(goal.metric, goal.op, goal.evidence, stat=goal.stat, unit=unit)
+    current = value_of(said, today.topology, today.prediction, workload)
+    value = current * goal.factor if goal.factor is not None else current + (goal.delta or 0.0)
+    return Objective(
+        goal.metric,
+        goal.op,
+        goal.evidence,
+        stat=goal.stat,
+        value=value,
+        unit=unit,
+        window=goal.window,
+        tenant=goal.tenant,
+        model=goal.model,
+    )

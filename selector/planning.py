@@ -1,26 +1,30 @@
-"""A plan that is borne out by the simulator: what is chosen serves its workload in virtual time before it is told. Pure.
-
-The search works with closed forms. Where a simulation of what it chose differs from them by more than the error band, or
-says otherwise about a goal, its figures stand in the plan; where it then misses a goal, by how much the closed
-forms were off corrects the next search.
-"""
+"""A plan held against the simulator and against the bound on its pause. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from intent.models import Goal, Objective
+from intent.models import Goal, Objective, ReconfigRule
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector import explain
-from selector.errors import ProfileError
-from selector.models import Candidate, Corrections, Infeasible, Plan, Prediction, Problem, Profile, Ticket
-from selector.moves import bytes_to_move, switch
-from selector.outlook import Simulated, simulated
-from selector.performance.lengths import Lengths
+from selector.models import (
+    Candidate,
+    Corrections,
+    Infeasible,
+    Margin,
+    Plan,
+    Prediction,
+    Problem,
+    Profile,
+    ProfileError,
+    Ticket,
+)
 from selector.performance.load import saturation_tok_s
+from selector.performance.work import Lengths
 from selector.pipelines.operating import Load
-from selector.prediction import candidate, server_of
+from selector.prediction import Simulated, candidate, server_of, simulated
+from selector.ranking import bytes_to_move, switch
 from selector.search import choose, select
 
 SEARCHES = 3
@@ -184,3 +188,111 @@ def _believed(seen: Seen, goals: Sequence[Goal], problem: Problem) -> Prediction
 def _readings(of: Prediction | Simulated, metric: str) -> Mapping[str, float]:
     readings: Mapping[str, float] = getattr(of, f"{metric}_s")
     return readings
+
+
+PAUSE = "reconfig_pause"
+SHORT_ENOUGH = "the pause"
+"""What stands for evidence in the goal that follows from a bound on the stop."""
+
+
+Search = Callable[[Sequence[Goal], Problem, Mapping[str, Profile], Ticket], Plan | Infeasible]
+
+
+def planned_within(
+    goals: Sequence[Goal],
+    problem: Problem,
+    profiles: Mapping[str, Profile],
+    ticket: Ticket,
+    search: Search = planned,
+) -> Plan | Infeasible:
+    """As ``search``, with a switch that keeps the hard bounds on its stop; soft ones it may miss, and says so."""
+    bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == PAUSE and goal.value]
+    answer = search(goals, problem, profiles, ticket)
+    hard = [bound for bound in bounds if not bound.soft]
+    if not isinstance(answer, Plan) or not _missed(hard, answer):
+        return _told_pause(answer, bounds)
+    tightest = min(hard, key=_value)
+    too_long = _too_long(answer, tightest)
+    quicker = _quicker(tightest)
+    found = search([*goals, quicker], problem, profiles, ticket)
+    if isinstance(found, Plan) and not _missed(hard, found):
+        return _told_pause(_without(found, quicker, tightest), bounds, too_long)
+    stays = search([*goals, ReconfigRule("forbid", SHORT_ENOUGH)], problem, profiles, ticket)
+    if isinstance(stays, Plan):
+        return _told_pause(stays, bounds, too_long)
+    return _refused(stays, answer, tightest)
+
+
+def _value(bound: Objective) -> float:
+    return bound.value or 0.0
+
+
+def _pause_s(plan: Plan) -> float:
+    """The pause of a plan's switch, as predicted; 0 where it makes none."""
+    return plan.switch.pause_s if plan.switch and plan.now != plan.target else 0.0
+
+
+def _missed(bounds: Sequence[Objective], plan: Plan) -> bool:
+    return any(_pause_s(plan) > _value(bound) for bound in bounds)
+
+
+def _too_long(plan: Plan, bound: Objective) -> str:
+    where = explain.topology_words(plan.target)
+    return (
+        f"a switch to {where} would pause its streams for about {_pause_s(plan) * 1e3:.3g} ms, "
+        f"more than {explain.goal_words(bound)} allows"
+    )
+
+
+def _rounded_up(seconds: float) -> float:
+    """To a whole millisecond."""
+    return math.ceil(seconds * 1e3) / 1e3
+
+
+def _quicker(bound: Objective) -> Objective:
+    """What the target has to be where what runs is slower than the bound."""
+    return Objective("tpot", "<=", SHORT_ENOUGH, stat="mean", value=_value(bound), unit="s")
+
+
+def _refused(stays: Infeasible, switched: Plan, bound: Objective) -> Infeasible:
+    """That neither a switch nor what runs holds the goals, and what pause could be held."""
+    near = stays.nearest
+    what_runs = f"{explain.topology_words(near.topology)} {near.reason}" if near else stays.reasons[0]
+    unsaid = {explain.goal_words(bound), repr(SHORT_ENOUGH)}
+    return Infeasible(
+        reasons=(_too_long(switched, bound), what_runs),
+        nearest=near,
+        feasible_targets=(explain.goal_words(replace(bound, value=_rounded_up(_pause_s(switched)))),),
+        left_out=tuple(one for one in stays.left_out if one.goal not in unsaid),
+    )
+
+
+def _without(plan: Plan, quicker: Objective, bound: Objective) -> Plan:
+    """A plan that speaks of the bound where it means a goal that nobody said."""
+    unsaid, said = explain.goal_words(quicker), explain.goal_words(bound)
+    second = plan.runner_up
+    return replace(
+        plan,
+        margins=tuple(one for one in plan.margins if one.goal != unsaid),
+        reasons=tuple(reason.replace(unsaid, said) for reason in plan.reasons),
+        runner_up=replace(second, reason=second.reason.replace(unsaid, said)) if second else None,
+    )
+
+
+def _told_pause(answer: Plan | Infeasible, bounds: Sequence[Objective], *reasons: str) -> Plan | Infeasible:
+    """With each bound beside the stop that is predicted, and no longer among what is not weighed."""
+    if not isinstance(answer, Plan) or not bounds:
+        return answer
+    pause_s = _pause_s(answer)
+    words = [explain.goal_words(bound) for bound in bounds]
+    margins = tuple(
+        Margin(goal, pause_s, _value(bound), "s", 1 - pause_s / _value(bound))
+        for goal, bound in zip(words, bounds, strict=True)
+    )
+    missed = [f"{explain.misses(one)}: a soft goal" for one in margins if one.margin < 0]
+    return replace(
+        answer,
+        margins=(*answer.margins, *margins),
+        reasons=(*answer.reasons, *reasons, *missed),
+        left_out=tuple(one for one in answer.left_out if one.goal not in words),
+    )

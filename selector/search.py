@@ -9,26 +9,34 @@ from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, Te
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
-from selector.errors import ProfileError
-from selector.finder import Answer, Finder
+from selector.finder import Answer, Finder, why_infeasible
 from selector.fleet import Fleets
-from selector.infeasible import why_infeasible
-from selector.models import Candidate, Infeasible, LeftOut, Plan, Problem, Profile, Switch, Ticket
-from selector.moves import bytes_to_move, switch
+from selector.models import (
+    Candidate,
+    Infeasible,
+    LeftOut,
+    Plan,
+    Problem,
+    Profile,
+    ProfileError,
+    Switch,
+    Ticket,
+)
 from selector.objectives import (
     FULL,
     WORKLOAD_RATE,
     Bound,
     Demands,
+    Places,
+    absolute,
     margin_of,
+    places,
     precisions_for,
     sort_goals,
     value_of,
 )
-from selector.placement import Places, places
 from selector.prediction import candidate
-from selector.ranking import Ranking
-from selector.relatives import absolute
+from selector.ranking import Ranking, bytes_to_move, switch
 from selector.space import obstacle, weights_of
 
 _ABOUT = 1.5

@@ -14,8 +14,7 @@ from runtime.models import Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from selector.models import Problem, Profile
 from selector.pipelines.balance import MOST_STAGES
-from selector.pipelines.operating import BLOCK_TOKENS, Load, StageKind
-from selector.pipelines.pools import Pool
+from selector.pipelines.operating import BLOCK_TOKENS, Load, Pool, StageKind
 
 _COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query
 
 from service.access.rights import Right
 from service.documents.access import MeDocument
-from service.documents.approvals import StandingDocument
-from service.documents.lists import ApprovalsDocument, PageRequest
+from service.documents.operations import StandingDocument
 from service.documents.problems import Code
+from service.documents.state import ApprovalsDocument, PageRequest
 from service.repeatable import RepeatableRoute
 from service.routes import READING, Here, call
 

@@ -14,19 +14,17 @@ from runtime.models import Topology
 from selector.models import Profile
 from service import engines, intents, openslo, outlook, targets, usecases
 from service.deployment import Deployment
-from service.documents.intents import (
+from service.documents.plans import (
     AmendmentDocument,
     ExportDocument,
     FollowUp,
-    ImportDocument,
-    VersionDocument,
-)
-from service.documents.plans import (
     FrontiersDocument,
+    ImportDocument,
     PlanAnswer,
     PlanDocument,
     PlanRequest,
     SimulationDocument,
+    VersionDocument,
     When,
     WishRequest,
 )
@@ -36,9 +34,7 @@ from service.documents.promises import (
     AgendaQuery,
     AgendaRequest,
 )
-from service.documents.state import (
-    ProfilesDocument,
-)
+from service.documents.state import ProfilesDocument
 from service.errors import RefusedError
 from service.models import ServedModel
 from service.profiles import load_profiles

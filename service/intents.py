@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from intent.followups.amend import amend as amend_intent
-from intent.followups.talk import NO_CHANGE
-from intent.followups.versions import Amendment
+from intent.followups.talk import NO_CHANGE, Amendment
 from intent.models import Goal, Intent, LlmSettings, Outcome
 from intent.readback import render
 from service.deployment import Deployment
-from service.documents.intents import AmendmentDocument, FollowUp, VersionDocument, VersionedFollowUp
+from service.documents.plans import AmendmentDocument, FollowUp, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.usecases import check, new_id, refuse_damaged

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from intent.openslo.metrics import buckets, histogram
+from intent.openslo.export import buckets, histogram
 from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport, Phase, Reason
 from runtime.router import Usage

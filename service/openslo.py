@@ -7,10 +7,9 @@ from pydantic import JsonValue
 
 from intent.models import Intent
 from intent.openslo.export import export
-from intent.openslo.reader import read
-from intent.openslo.values import OpenSloError
+from intent.openslo.reader import OpenSloError, read
 from service.deployment import Deployment
-from service.documents.intents import ExportDocument, ImportDocument
+from service.documents.plans import ExportDocument, ImportDocument
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.usecases import check, concerned, refuse_unless_ok

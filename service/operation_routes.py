@@ -3,9 +3,8 @@
 from fastapi import APIRouter, Response
 
 from service.access.rights import Right
-from service.documents.operations import ApplyRequest, OperationDocument, UndoDocument
+from service.documents.operations import ApplyRequest, OperationDocument, PreflightDocument, UndoDocument
 from service.documents.plans import PlanAnswer
-from service.documents.preflight import PreflightDocument
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
 from service.routes import Here, call

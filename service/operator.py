@@ -17,34 +17,29 @@ from service.documents.access import (
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
-from service.documents.intents import (
+from service.documents.operations import (
+    ApprovalDocument,
+    ApproveRequest,
+    OperationDocument,
+    PreflightDocument,
+    RejectRequest,
+    StandingDocument,
+    UndoDocument,
+)
+from service.documents.plans import (
     AmendmentDocument,
     ExportDocument,
     FollowUp,
-    ImportDocument,
-    VersionDocument,
-    VersionedFollowUp,
-)
-from service.documents.lists import (
-    ApprovalsDocument,
-    IntentsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-)
-from service.documents.operations import OperationDocument, UndoDocument
-from service.documents.plans import (
     FrontiersDocument,
+    ImportDocument,
     PlanAnswer,
     PlanDocument,
     PlanRequest,
     SimulationDocument,
+    VersionDocument,
+    VersionedFollowUp,
     WishRequest,
 )
-from service.documents.preflight import PreflightDocument
 from service.documents.promises import (
     ActivateRequest,
     AgendaDocument,
@@ -61,7 +56,19 @@ from service.documents.promises import (
     ReportDocument,
     ReportQuery,
 )
-from service.documents.state import Event, ModelsDocument, ProfilesDocument, StateDocument
+from service.documents.state import (
+    ApprovalsDocument,
+    Event,
+    IntentsDocument,
+    ModelsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
+    ProfilesDocument,
+    StateDocument,
+)
 
 
 class Operator(Protocol):

@@ -31,7 +31,7 @@ def simulation(
     Raises:
         RefusedError: the deployment has changed since, and has no place for the target.
     """
-    from selector.outlook import simulated  # here, for a service that starts need not wait for numpy
+    from selector.prediction import simulated  # here, for a service that starts need not wait for numpy
 
     topology = _topology(plan.target, plan, model)
     found = simulated(topology, _problem(plan, limits, model, engine), profiles)
@@ -70,7 +70,7 @@ def frontiers(
 def _frontier(
     label: str, topology: Topology, problem: Problem, profiles: Mapping[str, Profile]
 ) -> FrontierDocument:
-    from selector.outlook import frontier  # here, as above
+    from selector.prediction import frontier  # here, as above
 
     found = frontier(topology, problem, profiles)
     return FrontierDocument(

@@ -10,13 +10,13 @@ from service import targets, usecases
 from service.access import consent as consents
 from service.access.caller import Caller
 from service.access.policy import Approval
-from service.documents.plans import PlanDocument
-from service.documents.preflight import (
+from service.documents.operations import (
     BlocksDocument,
     DeviceMemoryDocument,
     PreflightDocument,
     ReasonDocument,
 )
+from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError
 

@@ -8,11 +8,9 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from selector.errors import ProfileError
-from selector.models import CpuSamples, Profile
-from selector.performance.calibrate import KIND as CPU
-from selector.performance.calibrate import fit_cpu
-from selector.profiles import load
+from selector.models import CpuSamples, Profile, ProfileError
+from selector.profiles import KIND as CPU
+from selector.profiles import fit_cpu, load
 from service.deployment import Deployment
 from service.errors import DeploymentError, RefusedError
 from service.models import ServedModel

@@ -27,38 +27,45 @@ from service.documents.access import (
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.forms import IntentForm
-from service.documents.intents import (
+from service.documents.operations import (
+    ApplyRequest,
+    ApprovalDocument,
+    ApproveRequest,
+    OperationDocument,
+    RejectRequest,
+)
+from service.documents.plans import (
     AmendmentDocument,
     AmendRequest,
     ExportDocument,
     FollowUp,
+    FrontiersDocument,
     ImportDocument,
     ImportRequest,
+    PlanAnswer,
+    PlanDocument,
+    PlanRequest,
+    SimulationDocument,
     TranslateRequest,
     VersionDocument,
     VersionedFollowUp,
+    WishRequest,
 )
-from service.documents.lists import (
+from service.documents.problems import STATUS, Code, Problem
+from service.documents.state import (
+    Health,
     IntentsDocument,
+    ModelsDocument,
     OperationsDocument,
     OperationsRequest,
     PageRequest,
     PlansDocument,
     PlansRequest,
+    ProfilesDocument,
+    Readiness,
+    StateDocument,
 )
-from service.documents.operations import ApplyRequest, OperationDocument
-from service.documents.plans import (
-    FrontiersDocument,
-    PlanAnswer,
-    PlanDocument,
-    PlanRequest,
-    SimulationDocument,
-    WishRequest,
-)
-from service.documents.problems import STATUS, Code, Problem
-from service.documents.state import Health, ModelsDocument, ProfilesDocument, Readiness, StateDocument
 from service.metrics import merged
 from service.operator import Operator
 from service.repeatable import RepeatableRoute, needs_and_tells_a_secret

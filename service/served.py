@@ -26,30 +26,17 @@ from service.documents.access import (
     NewKeyDocument,
     VerdictDocument,
 )
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.forms import Json
-from service.documents.intents import (
-    VersionDocument,
-    VersionedFollowUp,
+from service.documents.operations import (
+    ApprovalDocument,
+    ApproveRequest,
+    OperationDocument,
+    PreflightDocument,
+    RejectRequest,
+    StandingDocument,
+    UndoDocument,
 )
-from service.documents.lists import (
-    AppliedPlan,
-    ApprovalsDocument,
-    IntentsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-    place,
-)
-from service.documents.operations import OperationDocument, UndoDocument
-from service.documents.plans import (
-    PlanAnswer,
-    PlanDocument,
-    When,
-)
-from service.documents.preflight import PreflightDocument
+from service.documents.plans import PlanAnswer, PlanDocument, VersionDocument, VersionedFollowUp, When
 from service.documents.problems import Code
 from service.documents.promises import (
     ActivateRequest,
@@ -65,9 +52,18 @@ from service.documents.promises import (
     ReportQuery,
 )
 from service.documents.state import (
+    AppliedPlan,
+    ApprovalsDocument,
     Event,
+    IntentsDocument,
     ModelsDocument,
+    OperationsDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansDocument,
+    PlansRequest,
     StateDocument,
+    place,
 )
 from service.errors import RefusedError
 from service.inprocess import FromFile

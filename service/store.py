@@ -17,9 +17,8 @@ from intent.document import from_document, to_document
 from intent.models import Intent
 from service.database import in_words, open_database
 from service.documents.forms import Document
-from service.documents.intents import VersionDocument
 from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument
+from service.documents.plans import PlanDocument, VersionDocument
 from service.documents.state import Event, Kind
 from service.errors import StoreError
 from service.pages import Cursor, Listed, Page

@@ -187,7 +187,7 @@ def plan(
     )
     ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words
-    from selector.pauses import planned_within  # here, for a service that starts need not wait for numpy
+    from selector.planning import planned_within  # here, for a service that starts need not wait for numpy
 
     held = [goal for goal, at in begun if segment.holds(goal.window, at)]
     answer = planned_within(held, problem, profiles, ticket)

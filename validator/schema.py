@@ -11,7 +11,7 @@ from jsonschema.exceptions import ValidationError
 
 from intent.document import pointer_to, to_document
 from intent.models import Finding, Intent
-from validator.words import Words
+from validator.models import Words
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -6,23 +6,8 @@ from itertools import chain
 
 from intent.models import Finding, Goal, Intent, Outcome
 from intent.readback import render
-from validator import (
-    bounds,
-    capacity,
-    conflicts,
-    devices,
-    inventory,
-    limits,
-    memory,
-    names,
-    placements,
-    precisions,
-    priorities,
-    schema,
-    windows,
-)
-from validator.models import Site
-from validator.words import Words
+from validator import consistency, feasibility, schema, values
+from validator.models import Site, Words
 
 
 def validate(intent: Intent, site: Site) -> Intent:
@@ -36,9 +21,9 @@ def validate(intent: Intent, site: Site) -> Intent:
     if broken := tuple(schema.check(intent, words)):
         return replace(_with(intent, broken), outcome=Outcome.OUT_OF_SCOPE, readback="")
     site = replace(site, windows={**site.windows, **intent.windows})
-    missing = tuple(names.unknown(intent.goals, site))
-    asked = names.question(intent, missing, words)
-    unnamed = tuple(names.findings(missing, intent.goals, words))
+    missing = tuple(values.unknown(intent.goals, site))
+    asked = values.question(intent, missing, words)
+    unnamed = tuple(values.findings(missing, intent.goals, words))
     clashes = tuple(_conflicts(intent.goals, site, words))
     impossible = tuple(_impossible(intent.goals, site, words))
     questions = intent.questions or ((asked,) if asked else ())
@@ -57,7 +42,12 @@ def _with(intent: Intent, found: Sequence[Finding]) -> Intent:
 
 def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
     """What the goals do to one another."""
-    rules = (conflicts.check, precisions.check, placements.check, priorities.check)
+    rules = (
+        consistency.check_conflicts,
+        consistency.check_precisions,
+        consistency.check_placements,
+        consistency.check_priorities,
+    )
     return chain.from_iterable(rule(goals, site, words) for rule in rules)
 
 
@@ -66,11 +56,17 @@ def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Fin
 
     What goals ask for together comes last, of those that can be by themselves.
     """
-    rules = (windows.check, inventory.check, limits.check, memory.check, capacity.check)
-    found = chain(bounds.check(goals, words), *(rule(goals, site, words) for rule in rules))
+    rules = (
+        values.check_windows,
+        feasibility.check_inventory,
+        feasibility.check_limits,
+        feasibility.check_memory,
+        feasibility.check_capacity,
+    )
+    found = chain(values.check_bounds(goals, words), *(rule(goals, site, words) for rule in rules))
     alone: dict[str, Finding] = {}
     for finding in found:
         alone.setdefault(finding.pointer, finding)
     possible = {n: goal for n, goal in enumerate(goals) if f"/goals/{n}/value" not in alone}
     yield from alone.values()
-    yield from devices.check(possible, site, words)
+    yield from consistency.check_devices(possible, site, words)

@@ -6,9 +6,9 @@ from typing import Any
 
 from benchmarks.provenance import ROOT
 from benchmarks.words.utterances import CorpusError, Utterance
-from intent.llm.extraction import PROMPT_VERSION, translate_prompt
-from intent.llm.reading import read_answer
-from intent.llm.wire import filled, wire_schema
+from intent.llm.following import PROMPT_VERSION, translate_prompt
+from intent.llm.goals import read_answer
+from intent.llm.quotes import filled, wire_schema
 from intent.models import Catalogue, Intent, TranslatorInfo
 from intent.translate import translate_by
 

@@ -16,8 +16,8 @@ from benchmarks.report import Document
 from benchmarks.words import replies
 from benchmarks.words.utterances import NOW, Utterance
 from intent.errors import ExtractionError
-from intent.llm.reading import read_answer
-from intent.llm.wire import filled, parse_answer, wire_schema
+from intent.llm.goals import read_answer
+from intent.llm.quotes import filled, parse_answer, wire_schema
 from intent.models import Catalogue, Goal, Objective, Priority, Relative, TenantException
 from intent.rules.draft import Draft
 from service.deployment import Deployment

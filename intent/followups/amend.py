@@ -1,21 +1,39 @@
-"""A follow-up to an intent: an answer to its question, a change of one goal, one more, one less, or something else instead.
-
-The result is a new version of the intent, with what changed. A goal that the follow-up does not name stays as it is; what could
-mean several goals becomes a question. With an LLM it says what changes (``followed``), otherwise and where it fails the rules do.
-"""
+"""The next version of an intent from a follow-up, read by rules or by an LLM."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from intent.errors import ExtractionError
-from intent.followups.answers import answered, number_said
-from intent.followups.cues import Way, follow_up, said, say, without
-from intent.followups.followed import asks_about_follow_up, chosen, followed
-from intent.followups.fragments import VALUES, Fragment, put_into
-from intent.followups.subjects import filled, is_alike, same_subject, same_wish
-from intent.followups.talk import NOT_UNDERSTOOD, Entries, ReadBack, Talk, orders_in, translator
-from intent.followups.versions import Amendment, Entry, Mode, entries_of, version
+from intent.followups.fragments import (
+    VALUES,
+    Fragment,
+    Way,
+    answered,
+    cue,
+    filled,
+    follow_up,
+    is_alike,
+    number_said,
+    put_into,
+    same_subject,
+    same_wish,
+    say,
+    without,
+)
+from intent.followups.talk import (
+    NOT_UNDERSTOOD,
+    Amendment,
+    Entries,
+    Entry,
+    Mode,
+    ReadBack,
+    Talk,
+    entries_of,
+    orders_in,
+    translator,
+    version,
+)
 from intent.injection import orders
 from intent.models import (
     MAX_CHARACTERS,
@@ -25,12 +43,87 @@ from intent.models import (
     Intent,
     LlmSettings,
     Objective,
+    Outcome,
     Question,
     TranslatorInfo,
 )
+from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.translate import translate
+
+OPEN = "follow_up_open"
+"""The finding of a question that a follow-up left, not the words before it."""
+
+
+def followed(talk: Talk, llm: LlmSettings) -> Amendment:
+    """The version that the LLM's answer comes to; as it was, with a question, where the follow-up leaves something open.
+
+    Raises:
+        ExtractionError: it gave no usable answer.
+    """
+    from intent.llm import follow, translator  # langchain costs 1.5 s to import
+
+    found = follow(talk.previous, talk.said, talk.catalogue, llm)
+    orders = orders_in(translate(talk.said, talk.catalogue))
+    if found.draft.questions:
+        return Amendment(_asked(talk, found.draft, orders), (), "merge")
+    if not found.draft.goals and not found.removed:
+        return talk.lost()
+    gone = {*found.removed, *found.replaced}
+    entries = [entry for place, entry in enumerate(talk.entries) if place not in gone]
+    for place, goal in enumerate(found.draft.goals):
+        notes = tuple(
+            (one.pointer.rpartition("/")[2], one.text)
+            for one in found.draft.assumptions
+            if one.pointer.startswith(f"/goals/{place}/")
+        )
+        entries.append(Entry(goal, notes, found.replaced[place]))
+    said = [one for one in found.draft.findings if one.code != OPEN]
+    amendment = talk.next(entries, (*orders, *said), found.draft.language)
+    return replace(amendment, intent=replace(amendment.intent, translator=translator(llm)))
+
+
+def chosen(previous: Intent, said: str) -> str:
+    """What is said; of a question that a follow-up left, the option with the number that is said."""
+    if not asks_about_follow_up(previous):
+        return said
+    question = previous.questions[0]
+    number = number_said(said, len(question.options))
+    return question.stands_for(number - 1) if number is not None and number <= len(question.options) else said
+
+
+def asks_about_follow_up(previous: Intent) -> bool:
+    """Whether the open question is about a follow-up that an LLM read."""
+    return bool(previous.questions) and any(one.code == OPEN for one in previous.findings)
+
+
+def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
+    """The goals as they are, and the question; its options are what to say next."""
+    question = draft.questions[0]
+    before = len(" ".join(talk.previous.text.split()))
+    made = (_now(question.stands_for(place), talk, before) for place in range(len(question.options)))
+    nothing = draft.say("nothing")
+    texts = {text: say for text, say in zip(made, question.options, strict=True) if text} | {nothing: nothing}
+    texts |= {talk.said: talk.said} if len(texts) == 1 else {}
+    offered = list(texts)[:4]
+    asked = Question(question.text, tuple(texts[one] for one in offered), texts[offered[0]], tuple(offered))
+    return replace(
+        talk.previous,
+        text=f"{talk.previous.text}\n{talk.said}",
+        questions=(asked,),
+        findings=tuple(
+            dict.fromkeys((*orders_in(talk.previous), *orders, Finding(OPEN, "/text", asked.text, talk.said)))
+        ),
+        outcome=Outcome.CLARIFY,
+    )
+
+
+def _now(option: str, talk: Talk, before: int) -> str:
+    """What an option says beside what was said before; the whole of it, if it stands by itself."""
+    earlier = " ".join(talk.previous.text.split())
+    return option[before:].strip() if option.startswith(earlier) else option
+
 
 _BOUNDS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON})
 _PARTS = {Kind.STAT: "stat", Kind.WINDOW: "window"}
@@ -149,7 +242,7 @@ def _merged(talk: Talk) -> Amendment:
             return _copied(talk)
     reading = translate(talk.follow.text, talk.catalogue)
     whole = bool(reading.goals) and not reading.questions
-    if said(talk.said, "step") and (not whole or _is_there(talk, reading)):
+    if cue(talk.said, "step") and (not whole or _is_there(talk, reading)):
         return talk.refused(NOT_UNDERSTOOD, "step" if talk.entries else "no_goal")
     if whole:
         return _said(talk, reading)
@@ -308,7 +401,7 @@ def _beside(entries: Entries, more: Entries) -> list[Entry]:
 
 def _dropped(talk: Talk) -> Amendment | None:
     """Without the goal that is named; None where the words do not name goals but say what to bring them to."""
-    if said(talk.follow.text, "everything"):
+    if cue(talk.follow.text, "everything"):
         return talk.next([])
     rest, named = without(talk.follow.text, "goal_noun")
     if not named and any(one.kind in _BOUNDS for one in tokenize(rest, talk.catalogue)):

@@ -1,24 +1,187 @@
-"""One question to an OpenAI-compatible endpoint: two tries, one strict answer, one deadline.
-
-The LLM has no tools and approves nothing. langchain is imported inside, because it takes longer to load than the rules take
-to answer.
-"""
+"""One question to an endpoint: two tries, one deadline."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from intent.errors import ExtractionError, Failure, Problem
-from intent.llm.endpoint import http_client, within
-from intent.llm.wire import parse_answer, unusable
+from intent.llm.quotes import parse_answer, unusable
 from intent.models import Catalogue, LlmSettings
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable
+
+T = TypeVar("T")
+
+MAX_ANSWER_BYTES = 1 << 20
+"""A dozen goals take a few thousand; an answer that does not end is left here."""
+MAX_WORDS = 300
+"""Characters of a reason."""
+SHORTEST_SECRET = 8
+"""Shorter keys are placeholders, and words like any other."""
+
+_STATUS = {
+    401: Failure.UNAUTHORISED,
+    403: Failure.UNAUTHORISED,
+    404: Failure.NOT_FOUND,
+    408: Failure.TIMEOUT,
+    429: Failure.RATE_LIMITED,
+}
+
+
+def within(settings: LlmSettings, ask: Callable[[threading.Event], T]) -> T:
+    """Run ``ask`` until the deadline; a thread, because a client's timeout counts per read and per try.
+
+    ``ask`` gets an event that is set when nobody waits for it any more.
+
+    Raises:
+        ExtractionError: it failed, or the deadline has passed.
+    """
+    answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+    given_up = threading.Event()
+
+    def work() -> None:
+        try:
+            answers.put((ask(given_up), None))
+        except Exception as error:  # noqa: BLE001 - the edge to a client whose errors have no common root
+            answers.put((None, error))
+
+    threading.Thread(target=work, name="intent-llm", daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=settings.timeout_s)
+    except queue.Empty:
+        words = f"no answer from {_shown(settings)} within {settings.timeout_s:g} s"
+        raise ExtractionError(Failure.TIMEOUT, words) from None
+    finally:
+        given_up.set()
+    if error is not None:
+        raise classified(error, settings) from error
+    return answer  # type: ignore[return-value] # there is an answer where there is no error
+
+
+@contextmanager
+def http_client(given_up: threading.Event) -> Iterator[Any]:
+    """A client that follows no redirect, takes no compressed or endless answer, and stops when it is given up."""
+    import openai
+
+    def send(request: Any) -> None:
+        _go_on(given_up)
+        request.headers["accept-encoding"] = "identity"
+
+    def receive(response: Any) -> None:
+        _read(response, given_up)
+
+    client = openai.DefaultHttpxClient(
+        follow_redirects=False, event_hooks={"request": [send], "response": [receive]}
+    )
+    with client:
+        yield client
+
+
+def _go_on(given_up: threading.Event) -> None:
+    if given_up.is_set():
+        raise ExtractionError(Failure.TIMEOUT, "nobody waits for this answer any more")
+
+
+def _read(response: Any, given_up: threading.Event) -> None:
+    """Read the body piece by piece, as long as it is wanted and small, and leave it to be read again."""
+    encoding = response.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        words = f"the endpoint compresses its answers ({encoding[:40]}), though asked not to"
+        raise ExtractionError(Failure.COMPRESSED, words)
+    body = bytearray()
+    for piece in response.iter_raw():
+        _go_on(given_up)
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            words = f"the answer is longer than {MAX_ANSWER_BYTES:,} bytes"
+            raise ExtractionError(Failure.TOO_LARGE, words)
+    if response.status_code == 200:
+        _check_completion(bytes(body))
+    response.stream = type(response)(response.status_code, content=bytes(body)).stream
+    response.is_stream_consumed = response.is_closed = False
+
+
+def _check_completion(body: bytes) -> None:
+    """Refuse what only a status says is an answer: a proxy's page, an error, half a document."""
+    try:
+        content = json.loads(body)["choices"][0]["message"].get("content")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        shown = body[: 4 * MAX_WORDS].decode(errors="replace") or "an empty body"
+        raise ExtractionError(Failure.NOT_A_COMPLETION, f"this is no chat completion: {shown}") from None
+    if not isinstance(content, str | None):
+        words = f"the message holds {type(content).__name__}, not text"
+        raise ExtractionError(Failure.NOT_A_COMPLETION, words)
+
+
+def classified(error: Exception, settings: LlmSettings) -> ExtractionError:
+    """The named failure of whatever a client raised; the API key is blanked out."""
+    causes = list(_causes(error))
+    named = next((one for one in causes if isinstance(one, ExtractionError)), None)
+    if named is not None:
+        return ExtractionError(named.failure, _sayable(named.words, settings), named.problems)
+    said = dict.fromkeys(str(one) for one in (error, causes[-1]))
+    words = f"{_shown(settings)} failed: {'; '.join(filter(None, said))}"
+    return ExtractionError(_failure(error), _sayable(words, settings))
+
+
+def _sayable(words: str, settings: LlmSettings) -> str:
+    """Words without the API key, which is blanked before anything is cut."""
+    for secret in (settings.api_key, settings.api_key.strip()):
+        if len(secret) >= SHORTEST_SECRET:
+            words = words.replace(secret, "***")
+    return " ".join(words.split())[:MAX_WORDS]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _failure(error: Exception) -> Failure:
+    import openai
+
+    by_kind = (
+        (openai.LengthFinishReasonError, Failure.CUT_OFF),
+        (openai.ContentFilterFinishReasonError, Failure.FILTERED),
+        (openai.APITimeoutError, Failure.TIMEOUT),
+        (openai.APIResponseValidationError, Failure.NOT_A_COMPLETION),
+        (openai.APIConnectionError, Failure.UNREACHABLE),
+    )
+    for kind, failure in by_kind:
+        if isinstance(error, kind):
+            return failure
+    if isinstance(error, openai.APIStatusError):
+        return _status_failure(error.status_code)
+    # newer clients raise a class of their own for a refusal
+    return Failure.REFUSED if "Refusal" in type(error).__name__ else Failure.NOT_A_COMPLETION
+
+
+def _status_failure(status: int) -> Failure:
+    if status in _STATUS:
+        return _STATUS[status]
+    if status >= 500:
+        return Failure.SERVER_ERROR
+    return Failure.REDIRECTED if 300 <= status < 400 else Failure.REQUEST_REJECTED
+
+
+def _shown(settings: LlmSettings) -> str:
+    """The endpoint without what a URL can hide: user, password, query."""
+    url = urlsplit(settings.base_url)
+    host = url.netloc.rpartition("@")[2]
+    return f"{url.scheme}://{host}{url.path}" if host else settings.base_url
+
 
 MAX_ANSWER_TOKENS = 3_000
 """Enough for a dozen goals; a model that runs on is cut here."""
@@ -27,7 +190,6 @@ MAX_QUOTED = 4_000
 
 Answer = Mapping[str, Any]
 T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

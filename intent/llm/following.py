@@ -1,7 +1,4 @@
-"""Follow-ups by an LLM: it gets what was said and what holds, and returns the goals that are new, different or gone.
-
-Its goals are whole and built like those of a first text, from quotes of all that was said so far and of what is said now.
-"""
+"""The two entries: a first text, and a follow-up."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,13 +10,40 @@ import prompts
 from intent.errors import Problem
 from intent.fold import fold
 from intent.llm.asking import Prompt, ask, names_of
-from intent.llm.extraction import PROMPT_VERSION
-from intent.llm.reading import Read, read_answer, refusal
-from intent.llm.wire import filled, schema_of, wire_schema
-from intent.models import Catalogue, Goal, Intent, LlmSettings
+from intent.llm.goals import Read, read_answer, refusal
+from intent.llm.quotes import filled, schema_of, wire_schema
+from intent.models import Catalogue, Goal, Intent, LlmSettings, TranslatorInfo
 from intent.readback import in_words
 from intent.rules.draft import Draft
 from intent.tables import table
+
+PROMPT_VERSION = "v3"
+
+
+def extract(text: str, catalogue: Catalogue, settings: LlmSettings) -> Draft:
+    """Ask the LLM, hold its answer against the text, and settle what it means.
+
+    Raises:
+        ExtractionError: no usable answer within ``settings.timeout_s``, for whatever reason; never shows the API key.
+    """
+    request = {"text": text, **names_of(catalogue)}
+    return ask(request, translate_prompt(), settings, lambda answer: read_answer(answer, text, catalogue))
+
+
+def translator(settings: LlmSettings) -> TranslatorInfo:
+    """What is kept with every intent that this endpoint reads."""
+    return TranslatorInfo(
+        name="llm", model=settings.model, prompt_version=PROMPT_VERSION, prompt_hash=translate_prompt().hash
+    )
+
+
+@cache
+def translate_prompt() -> Prompt:
+    """Instructions, examples and wire schema of a first text."""
+    loaded = table("prompts", f"examples.{PROMPT_VERSION}")
+    shots = tuple(({"text": example["text"]}, filled(example, wire_schema())) for example in loaded)
+    return Prompt(prompts.load("translate", PROMPT_VERSION), shots, wire_schema())
+
 
 _OLD = re.compile(
     r"(?:\b(?:not|rather than|instead of)\s+(?:just\s+)?|而?不是(?:正好)?)(?P<old>[^,.;!，。；！]*[^,.;!，。；！\s])",

@@ -1,13 +1,100 @@
-"""Where the words that an LLM copied stand in the text: whole words, whatever their case and width. Pure."""
+"""What an LLM answers, where its words stand in the text, and its numbers with their units. Pure."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
+from jsonschema import Draft202012Validator
+
+from intent.document import pointer_to
+from intent.errors import ExtractionError, Failure, Problem
 from intent.fold import Folded, Place, fold, overlaps
 from intent.models import Catalogue
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
+from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.tokens import Token
+
+Slots = Mapping[str, str | None]
+"""A goal of the wire schema."""
+
+MOST_PROBLEMS = 8
+"""How many things that are wrong are said of one answer."""
+
+
+@cache
+def wire_schema() -> dict[str, Any]:
+    """The flat schema an LLM is held to: every field required and nullable, no bounds."""
+    loaded: dict[str, Any] = json.loads(
+        files(__package__).joinpath("schema", "wire.json").read_text(encoding="utf-8")
+    )
+    return loaded
+
+
+def schema_of(title: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of an object that has all of these properties and no other."""
+    required = list(properties)
+    return {
+        "title": title, "type": "object", "additionalProperties": False, "required": required, "properties": properties,
+    }  # fmt: skip
+
+
+def parse_answer(content: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer's JSON, one code fence allowed around it.
+
+    Raises:
+        ExtractionError: it is not one complete JSON object in the schema; names what and where.
+    """
+    try:
+        answer = json.loads(_unfenced(content), object_pairs_hook=_unique, parse_constant=_refused_constant)
+    except (ValueError, RecursionError) as error:
+        raise unusable(Failure.NOT_JSON, [Problem("", f"not one complete JSON object ({error})")]) from error
+    found = sorted(
+        Draft202012Validator(schema).iter_errors(answer), key=lambda one: list(map(str, one.absolute_path))
+    )
+    if problems := [Problem(pointer_to(one.absolute_path), one.message[:200]) for one in found]:
+        raise unusable(Failure.NOT_IN_SCHEMA, problems)
+    return dict(answer)
+
+
+def filled(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of which only what is said was written, in the whole form of the schema."""
+    properties = schema["properties"]
+    slots = properties["goals"]["items"]["required"]
+    goals = [{slot: goal.get(slot) for slot in slots} for goal in answer.get("goals", ())]
+    return {name: list(answer.get(name, ())) for name in properties} | {"goals": goals}
+
+
+def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:
+    """The error of an answer with these problems, which a second try may put right."""
+    said = "; ".join(map(str, problems[:MOST_PROBLEMS]))
+    return ExtractionError(
+        failure, f"the model's answer is unusable at {said}", tuple(problems[:MOST_PROBLEMS])
+    )
+
+
+def _unfenced(content: str) -> str:
+    stripped = content.strip()
+    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
+        return stripped[:-3].split("\n", 1)[1]
+    return stripped
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"it says {twice[:60]!r} twice")
+    return dict(pairs)
+
+
+def _refused_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is no JSON number")
+
 
 _HAN_DIGITS = frozenset("零〇一二两三四五六七八九十百千万亿点")
 
@@ -82,3 +169,172 @@ def _continues(left: str, right: str, beyond: str) -> bool:
         return True
     digit_beside_point = any(one.isdigit() for one in pair) and any(one in ".," for one in pair)
     return digit_beside_point and beyond.isdigit()
+
+
+_NO_AMOUNT = frozenset({Kind.STAT, Kind.METRIC, Kind.WINDOW, Kind.TENANT, Kind.MODEL})
+"""What a digit may belong to without being a number that bounds anything."""
+_BETWEEN = frozenset(
+    {Kind.QUANTITY, Kind.NUMBER, Kind.LIST, Kind.JOIN, Kind.TO, Kind.BETWEEN, Kind.STAT, Kind.COMPARISON, Kind.FILLER,
+     Kind.RESPECTIVELY, Kind.THING}
+)  # fmt: skip
+"""What may stand between two numbers of which only the second has its unit: ``1 and 2 s``."""
+_COUNTED = frozenset(
+    {
+        Kind.QUANTITY,
+        Kind.METRIC,
+        Kind.THING,
+        Kind.FILLER,
+        Kind.TIMES,
+        Kind.AUDIENCE,
+        Kind.COUNTED,
+        Kind.UNKNOWN,
+    }
+)
+"""Words of a part and a whole."""
+_BESIDE = 3
+"""Characters by which a unit may stand apart from its number."""
+_USER = re.compile(
+    r"\beach\b|(?:\b(?:per|a|an|each|every|for)\s+)*(?:each|every)?\s*(?:\w+\s+)?"
+    r"\b(?:users?|streams?|sessions?|clients?|customers?|person|head|seat)\b"
+    r"|每?(?:个|位|名|路)?[\u4e00-\u9fff]{0,4}?(?:用户|客户|会话)|每人|每位|人均|每路"
+)
+"""For each of those who are served."""
+_LONGER = {"日": "每日", "天": "每天", "周": "每周", "月": "每月", "年": "每年", "时": "每小时"}
+"""A period in a character, 日预算, as the rules know it."""
+_MONEY = frozenset({"USD", "money"})
+
+
+def number_place(source: Source, number: str, evidence: Place) -> Place | None:
+    """Where the evidence has this number as one of its own."""
+    for place in source.places(number):
+        token = source.covering(place)
+        inside = evidence[0] <= place[0] and place[1] <= evidence[1]
+        if inside and (token is None or token.kind not in _NO_AMOUNT):
+            return place
+    return None
+
+
+def amount(source: Source, place: Place, unit: str | None, period: str | None) -> Token | None:
+    """The amount at a number's place as one token; None if the text has another unit or period there, or none of them.
+
+    ``unit`` and ``period`` are words of the text: around the number, or said once for it and another one.
+    """
+    of_each_user = period is not None and _USER.search(fold(period).text) is not None
+    if period is not None:
+        period = _USER.sub("", fold(period).text).strip() or None
+    found = _found(source, place, unit, _LONGER.get(period or "", period))
+    if found is None or not of_each_user:
+        return found
+    said: Quantity = found.value
+    if said.unit == PER_USER:
+        return found
+    return replace(found, value=said.in_unit(PER_USER, said.factor)) if said.unit == "tokens/s" else None
+
+
+def _found(source: Source, place: Place, unit: str | None, period: str | None) -> Token | None:
+    told = _told(source, place)
+    if told is not None and told.value.unit is not None and (told.value.unit not in _MONEY or period is None):
+        return told if all(_agrees(source, told, words) for words in (unit, period) if words) else None
+    if unit and not any(_belongs(source, place, one) for one in source.places(unit)):
+        return None
+    if not unit and not period:
+        return _with_neighbour(source, told) if told is not None else None
+    start, end = (told.start, told.end) if told is not None else place
+    number = source.text[start:end] if told is not None else source.text[slice(*place)]
+    for words in _orders(number, unit, period or _neighbour(source, (start, end))):
+        value = _one_amount(source, words)
+        if value is not None and value.unit is not None and (period is None or value.unit != "USD"):
+            return Token(Kind.QUANTITY, value, *_around(source, (start, end), (unit, period)))
+    return None
+
+
+def _told(source: Source, place: Place) -> Token | None:
+    """The amount that the rules read at this place: of a range, the end that has the number."""
+    alone = _one_amount(source, source.text[slice(*place)])
+    token = source.covering(place)
+    if token is not None and token.kind is Kind.QUANTITY:
+        return token
+    if token is not None and token.kind is Kind.RANGE:
+        ends = [one for one in token.value if alone is not None and one.number == alone.number]
+        return replace(token, kind=Kind.QUANTITY, value=ends[0]) if ends else None
+    return Token(Kind.QUANTITY, alone, *place) if alone is not None else None
+
+
+def _one_amount(source: Source, words: str) -> Quantity | None:
+    """The one amount that some words are, with nothing over."""
+    tokens = tokenize(words, source.catalogue)
+    found = [one.value for one in tokens if one.kind is Kind.QUANTITY]
+    spare = [one for one in tokens if one.kind not in {Kind.QUANTITY, Kind.FILLER}]
+    if len(found) == 2 and (share := _share(tokens, found)):
+        return share
+    foreign = len(found) == 1 and found[0].unit == "money"  # nobody has a rate: its period changes nothing
+    return found[0] if len(found) == 1 and (foreign or not spare) else None
+
+
+def _share(tokens: Sequence[Token], ends: Sequence[Quantity]) -> Quantity | None:
+    """``3 failed requests in a thousand``: a part of a whole, whatever is counted."""
+    part, whole = ends
+    counted = all(one.kind in _COUNTED for one in tokens) and part.unit is whole.unit is None
+    if not counted or not 0 < part.number < whole.number:
+        return None
+    return Quantity(float(f"{100 * part.number / whole.number:.12g}"), "ratio", 0.01)
+
+
+def _orders(number: str, unit: str | None, period: str | None) -> Iterator[str]:
+    """Number, unit and period in every order in which people say them."""
+    for order in (
+        (number, unit, period),
+        (unit, number, period),
+        (period, number, unit),
+        (unit, period, number),
+    ):
+        yield " ".join(part for part in order if part)
+
+
+def _neighbour(source: Source, place: Place) -> str | None:
+    """A period that stands right at a number: ``每秒 25 个 token``."""
+    for one in source.tokens:
+        if one.kind is Kind.PERIOD and distance((one.start, one.end), place) <= 1:
+            return source.text[one.start : one.end]
+    return None
+
+
+def _with_neighbour(source: Source, told: Token) -> Token:
+    """The amount, with a period that stands right at it."""
+    period = _neighbour(source, (told.start, told.end))
+    value = _one_amount(source, f"{source.text[told.start : told.end]} {period}") if period else None
+    return replace(told, value=value) if value is not None and value.unit is not None else told
+
+
+def _around(source: Source, place: Place, words: tuple[str | None, ...]) -> Place:
+    """A place with the words that stand right beside it."""
+    near = [
+        one
+        for word in words
+        if word and (one := source.place(word, place)) and distance(one, place) <= _BESIDE
+    ]
+    return min([place[0], *(one[0] for one in near)]), max([place[1], *(one[1] for one in near)])
+
+
+def _agrees(source: Source, told: Token, words: str) -> bool:
+    """Whether unit words are part of the amount, or say nothing else beside it."""
+    place = told.start, told.end
+    if not any(distance(one, place) <= _BESIDE for one in source.places(words)):
+        return False
+    inside, wanted = fold(source.text[slice(*place)]).text, fold(words).text.strip()
+    if wanted in inside:
+        return True
+    value = _one_amount(source, f"{told.value.number:g} {words}")
+    return value is not None and value.unit in {told.value.unit, None} and value.factor == told.value.factor
+
+
+def _belongs(source: Source, number: Place, unit: Place) -> bool:
+    """Whether a unit stands at a number, or behind one that comes next in a list with it."""
+    if distance(number, unit) <= _BESIDE:
+        return True
+    start, end = min(number[1], unit[1]), max(number[0], unit[0])
+    token = source.covering(unit)
+    if unit[0] < number[0] and (token is None or token.kind is not Kind.UNIT):  # it is another number's
+        return False
+    between = [one for one in source.tokens if start <= one.start and one.end <= max(end, unit[1])]
+    return all(one.kind in {*_BETWEEN, Kind.UNIT, Kind.SOFT, Kind.UNKNOWN} for one in between)

@@ -1,8 +1,4 @@
-"""One goal's slots on their way to values: held against the text, read by the rules' own parsers of amounts, times and names.
-
-A slot that the text does not bear is a ``Problem``, which the model is asked to put right. What the text itself leaves open
-becomes the draft's question, as the rules ask it.
-"""
+"""What a slot of a typed goal says, times among them. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,11 +8,8 @@ from typing import Any
 from intent import names
 from intent.errors import Problem
 from intent.fold import Place, fold, overlaps
-from intent.llm.amounts import amount, number_place
-from intent.llm.quotes import Source
+from intent.llm.quotes import Slots, Source, amount, number_place
 from intent.llm.support import differing_metric, differing_side, missing_stat, slots_of
-from intent.llm.windows import window
-from intent.llm.wire import Slots
 from intent.models import SETTINGS, Goal, Window
 from intent.rules import scopes
 from intent.rules.draft import Draft
@@ -26,6 +19,56 @@ from intent.rules.quantities import Quantity
 from intent.rules.questions import ask_time
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
+from intent.times.scanner import NUMBERS
+from intent.times.spans import is_rest, rest_of, together
+
+_HALF = re.compile(r"\b([a-z]+|\d{1,2}) ([ap])\.? ?m\b\.?")
+"""``nine a m``, as it is dictated."""
+_DIGIT = re.compile(r"\d")
+
+
+def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -> Token:
+    """The window as one token: of kind ``BAD_TIME`` where it cannot be one, its value the problem's code.
+
+    ``earlier`` are the windows said before, for words that mean the rest of the time.
+    """
+    place = source.place(words, near) or near
+    if whole := longer_name(source, place):
+        apart = [one for one in source.places(words) if longer_name(source, one) is None]
+        if not apart:
+            return whole
+        place = apart[0]
+    if is_rest(words):
+        rest = rest_of(earlier)
+        return Token(Kind.WINDOW if rest else Kind.BAD_TIME, rest or "ambiguous_time", *place)
+    said = _times(source, words, place)
+    if bad := next((one for one in said if one.kind is Kind.BAD_TIME), None):
+        return Token(Kind.BAD_TIME, bad.value, *place)
+    if not said:
+        return Token(Kind.WINDOW, words, *place)  # by a name that nobody defined
+    joined = together([one.value for one in said])
+    return Token(Kind.WINDOW if joined else Kind.BAD_TIME, joined or "ambiguous_time", *place)
+
+
+def longer_name(source: Source, place: Place) -> Token | None:
+    """The named window of which these words are a part: ``peak`` of ``off-peak``."""
+    found = (one for one in source.tokens if one.kind is Kind.WINDOW and isinstance(one.value, str))
+    around = (one for one in found if one.start <= place[0] and place[1] <= one.end)
+    return next((one for one in around if (one.start, one.end) != place), None)
+
+
+def _times(source: Source, words: str, place: Place) -> list[Token]:
+    """The times of the words, read in the way that leaves no number over; one that cannot be, if there is no such way."""
+    plain = _HALF.sub(lambda match: f"{NUMBERS.get(match[1], match[1])} {match[2]}m", fold(words).text)
+    for way in (words, f"on {words}", plain):
+        tokens = tokenize(way, source.catalogue)
+        said = [one for one in tokens if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]
+        if said and not any(one.kind in {Kind.QUANTITY, Kind.NUMBER, Kind.RANGE} for one in tokens):
+            return said
+    if said := [one for one in source.within(place) if one.kind in {Kind.WINDOW, Kind.BAD_TIME}]:
+        return said if not _DIGIT.search(words) else [Token(Kind.BAD_TIME, "ambiguous_time", *place)]
+    return [Token(Kind.BAD_TIME, "ambiguous_time", *place)] if _DIGIT.search(words) else []
+
 
 COPIED = (
     "evidence",

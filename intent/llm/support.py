@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from intent import names
 from intent.fold import Place, fold
-from intent.llm.quotes import Source
-from intent.llm.wire import Slots
+from intent.llm.quotes import Slots, Source
 from intent.models import HIGHER_IS_BETTER, LATENCIES, LOWER_IS_BETTER, SETTINGS, Goal
 from intent.rules import read
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind

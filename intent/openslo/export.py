@@ -1,31 +1,109 @@
-"""Goals as OpenSLO v1 documents and back, with a list of what gets lost on the way. Pure: dicts in, dicts out.
-
-A latency bound is a ratio: requests in the engine's histogram bucket up to the bound, of all requests, with the percentile as
-target. Other bounds are thresholds on a query. What OpenSLO has no words for stands in ``intentctl.dev/*`` annotations, or is
-not exported.
-"""
+"""Goals as OpenSLO documents: the metrics of engines, and queries about them. Pure."""
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from intent.document import goal_document
 from intent.messages import Language
-from intent.models import LATENCIES, METRIC_LABELS, PERCENTILES, Goal, Intent, Objective
-from intent.openslo.metrics import (
-    SLICE,
-    EngineName,
-    buckets,
-    histogram,
-    mean_query,
-    query,
-    tells_models_apart,
-    thresholds,
-)
-from intent.openslo.promql import quoted
+from intent.models import LATENCIES, METRIC_LABELS, PERCENTILES, Goal, Intent, Metric, Objective
 from intent.tables import table
+
+_MATCHERS = r'(?:\{(?P<labels>(?:"(?:[^"\\]|\\.)*"|[^{}"])*)\})?'
+_RATE = r"(?:rate|increase)\((?P<name>[\w:]+)_"
+_RANGE = r"\[(?P<range>\w+)\]\)"
+BUCKET = re.compile(rf"sum\({_RATE}bucket{_MATCHERS}{_RANGE}\)")
+"""Requests up to a bound; all forms are without spaces (``tight``)."""
+COUNT = re.compile(rf"sum\({_RATE}(?P<kind>count|bucket){_MATCHERS}{_RANGE}\)")
+"""All requests of a histogram."""
+QUANTILE = re.compile(
+    rf"histogram_quantile\((?P<share>0\.\d+),sum(?:by\(le\))?\({_RATE}bucket{_MATCHERS}{_RANGE}\)(?:by\(le\))?\)"
+)
+"""A percentile of a histogram."""
+_QUOTED = r'"(?P<value>(?:[^"\\]|\\.)*)"'
+_MATCHER = re.compile(rf"(?P<name>\w+)={_QUOTED}(?:,|$)")
+
+
+def tight(text: str) -> str:
+    """A query without the spaces outside quotation marks."""
+    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    return "".join(part if place % 2 else re.sub(r"\s+", "", part) for place, part in enumerate(parts))
+
+
+def quoted(name: str) -> str:
+    """A label's value as PromQL writes it."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def matchers(said: str | None, known: Collection[str]) -> dict[str, str] | None:
+    """Labels and the values they must equal; None if there are others than the known ones, or other comparisons."""
+    found: dict[str, str] = {}
+    place = 0
+    while said and place < len(said):
+        match = _MATCHER.match(said, place)
+        if match is None or match["name"] not in known or match["name"] in found:
+            return None
+        found[match["name"]], place = _plain(match["value"]), match.end()
+    return found
+
+
+def values_of(label: str, text: str) -> set[str]:
+    """Every value that a label must equal somewhere in a query."""
+    return {_plain(match["value"]) for match in re.finditer(rf"\b{label}={_QUOTED}", text)}
+
+
+def _plain(value: str) -> str:
+    return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), value)
+
+
+EngineName = Literal["torch", "vllm"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+SLICE = "5m"
+"""What the queries look back on, and the slice of time that a threshold holds in."""
+
+
+def histogram(engine: EngineName, metric: str) -> str:
+    """The name of the histogram of a latency."""
+    return str(_exposed(engine)["histograms"][metric]["name"])
+
+
+def buckets(engine: EngineName, metric: str) -> tuple[float, ...]:
+    """The bounds of a latency's histogram, in seconds."""
+    return tuple(_exposed(engine)["histograms"][metric]["buckets"])
+
+
+def thresholds(engine: EngineName) -> Mapping[Metric, str]:
+    """Patterns of the queries whose value a bound can be held against."""
+    patterns: Mapping[Metric, str] = _exposed(engine)["thresholds"]
+    return patterns
+
+
+def tells_models_apart(engine: EngineName, metric: Metric) -> bool:
+    """Whether the query of a metric can be about one model."""
+    pattern = thresholds(engine).get(metric)
+    return pattern is None or "model}" in pattern
+
+
+def query(engine: EngineName, metric: Metric, model: str | None) -> str:
+    """The query whose value a threshold bounds."""
+    matcher = f"model_name={quoted(model)}" if model else ""
+    braces, behind = (f"{{{matcher}}}", f",{matcher}") if matcher else ("", "")
+    return thresholds(engine)[metric].format(model=braces, and_model=behind)
+
+
+def mean_query(engine: EngineName, metric: Metric, model: str | None) -> str:
+    """The query of a latency's mean."""
+    labels = f"{{model_name={quoted(model)}}}" if model else ""
+    name = histogram(engine, metric)
+    return f"sum(rate({name}_sum{labels}[{SLICE}])) / sum(rate({name}_count{labels}[{SLICE}]))"
+
+
+def _exposed(engine: EngineName) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = table(__package__, "tables")["engines"][engine]
+    return found
+
 
 API_VERSION, KIND = "openslo/v1", "SLO"
 OWN = "intentctl.dev/"

@@ -1,7 +1,4 @@
-"""Goals from OpenSLO v1 documents: the forms that ``intent.openslo.export`` writes, and what others write about the same metrics.
-
-Nothing is guessed and nothing passed over: what has no place in an intent is refused with its path, or listed as left out. Pure.
-"""
+"""Goals from OpenSLO documents. Pure."""
 
 import json
 import re
@@ -11,7 +8,7 @@ from itertools import product
 from typing import Any, Literal, get_args
 
 from intent.document import window_of
-from intent.errors import DocumentError
+from intent.errors import DocumentError, IntentError
 from intent.fold import is_chinese
 from intent.messages import Language
 from intent.models import (
@@ -25,28 +22,108 @@ from intent.models import (
     TranslatorInfo,
     Window,
 )
-from intent.openslo import values
 from intent.openslo.export import (
     API_VERSION,
+    BUCKET,
+    COUNT,
+    ENGINES,
     KIND,
     OPS,
     OWN,
     PERIOD,
+    QUANTILE,
     SHARE,
-    Loss,
-    say,
-)
-from intent.openslo.metrics import (
-    ENGINES,
     SLICE,
+    Loss,
     histogram,
+    matchers,
     mean_query,
     query,
+    say,
     tells_models_apart,
     thresholds,
+    tight,
+    values_of,
 )
-from intent.openslo.promql import BUCKET, COUNT, QUANTILE, matchers, tight, values_of
-from intent.openslo.values import OpenSloError
+
+_LARGEST = 1e15
+
+
+class OpenSloError(IntentError):
+    """A document that cannot be read; names the path and what would do."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path or '/'}: {problem}")
+        self.path, self.problem = path, problem
+
+
+def refuse_other_keys(data: Any, path: str, needed: Collection[str], optional: Collection[str] = ()) -> None:
+    """An object with these keys and no others."""
+    if not isinstance(data, Mapping):
+        raise OpenSloError(path, "must be an object")
+    for key in data:
+        if key not in needed and key not in optional:
+            known = listed((*sorted(needed), *sorted(optional)))
+            raise OpenSloError(f"{path}/{key}", f"has no place in an intent; understood are {known}")
+    for key in sorted(needed):
+        if key not in data:
+            raise OpenSloError(f"{path}/{key}", "is missing")
+
+
+def only_one(data: Any, path: str) -> Any:
+    """The one element of a list of one."""
+    if not isinstance(data, list) or len(data) != 1:
+        raise OpenSloError(path, "must be a list of exactly one")
+    return data[0]
+
+
+def share_of(objective: Mapping[str, Any], where: str) -> float:
+    """The target as a share, from either of the keys for it."""
+    given = [key for key in ("target", "targetPercent") if key in objective]
+    if len(given) != 1:
+        raise OpenSloError(f"{where}/target", "exactly one of target and targetPercent has to be given")
+    value = number_of(objective[given[0]], f"{where}/{given[0]}")
+    share_of = value if given[0] == "target" else round(value / 100, 12)
+    if not 0 < share_of < 1:
+        raise OpenSloError(f"{where}/{given[0]}", "must be between nothing and everything")
+    return share_of
+
+
+def number_of(data: Any, path: str) -> float:
+    """A number that is one: no truth value, NaN or infinity."""
+    if isinstance(data, bool) or not isinstance(data, int | float) or not abs(data) <= _LARGEST:
+        raise OpenSloError(path, f"must be a number, not {shown(data)}")
+    return float(data)
+
+
+def text_of(data: Any, path: str) -> str:
+    """Words, of whole characters."""
+    if not isinstance(data, str) or not data.strip() or any("\ud800" <= one <= "\udfff" for one in data):
+        raise OpenSloError(path, f"must be a text, not {shown(data)}")
+    return data
+
+
+def expect(data: Any, expected: str, path: str) -> None:
+    """Exactly this."""
+    if data != expected:
+        raise OpenSloError(path, f"must be {expected!r} for this indicator, not {shown(data)}")
+
+
+def query_form(form: str) -> str:
+    """What to say of a query that has another form."""
+    return f"the query must have the form {form}"
+
+
+def shown(data: Any) -> str:
+    """A value as it stands in a message."""
+    text_of = repr(data)
+    return text_of if len(text_of) <= 60 else f"{text_of[:57]}..."
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names as they stand in a message."""
+    return ", ".join(map(str, names))
+
 
 _DURATION = re.compile(r"\d+(?:\.\d+)?(?:m|h|d|w|M|Q|Y)")
 _STATS: Mapping[float, Stat] = {share: stat for stat, share in PERCENTILES.items()}
@@ -96,19 +173,19 @@ _Lost = list[tuple[Loss, dict[str, object]]]
 
 
 def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
-    values.keys(document, path, {"apiVersion", "kind", "metadata", "spec"})
+    refuse_other_keys(document, path, {"apiVersion", "kind", "metadata", "spec"})
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document[key] != expected:
-            raise OpenSloError(f"{path}/{key}", f"must be {expected!r}, not {values.shown(document[key])}")
+            raise OpenSloError(f"{path}/{key}", f"must be {expected!r}, not {shown(document[key])}")
     metadata, spec = document["metadata"], document["spec"]
-    values.keys(metadata, f"{path}/metadata", {"name"}, {"displayName", "labels", "annotations"})
+    refuse_other_keys(metadata, f"{path}/metadata", {"name"}, {"displayName", "labels", "annotations"})
     wanted = {"service", "indicator", "timeWindow", "budgetingMethod", "objectives"}
-    values.keys(spec, f"{path}/spec", wanted, {"description"})
+    refuse_other_keys(spec, f"{path}/spec", wanted, {"description"})
     bound, lost = _bound(spec, f"{path}/spec")
     goal = Objective(
         bound.metric,
         bound.op,
-        values.text(
+        text_of(
             spec.get("description") or metadata.get("displayName") or metadata["name"],
             f"{path}/spec/description",
         ),
@@ -125,34 +202,34 @@ def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
 
 
 def _bound(spec: Mapping[str, Any], path: str) -> tuple[_Bound, _Lost]:
-    lost = _period(values.only(spec["timeWindow"], f"{path}/timeWindow"), f"{path}/timeWindow/0")
-    objective, where = values.only(spec["objectives"], f"{path}/objectives"), f"{path}/objectives/0"
+    lost = _period(only_one(spec["timeWindow"], f"{path}/timeWindow"), f"{path}/timeWindow/0")
+    objective, where = only_one(spec["objectives"], f"{path}/objectives"), f"{path}/objectives/0"
     indicator = spec["indicator"]
-    values.keys(indicator, f"{path}/indicator", {"spec"}, {"metadata"})
+    refuse_other_keys(indicator, f"{path}/indicator", {"spec"}, {"metadata"})
     kinds, inside = indicator["spec"], f"{path}/indicator/spec"
     if isinstance(kinds, Mapping) and "ratioMetric" in kinds:
-        values.keys(kinds, inside, {"ratioMetric"}, {"description"})
-        values.expect(spec["budgetingMethod"], "Occurrences", f"{path}/budgetingMethod")
+        refuse_other_keys(kinds, inside, {"ratioMetric"}, {"description"})
+        expect(spec["budgetingMethod"], "Occurrences", f"{path}/budgetingMethod")
         return _ratio(kinds["ratioMetric"], f"{inside}/ratioMetric", objective, where), lost
-    values.keys(kinds, inside, {"thresholdMetric"}, {"description"})
-    values.expect(spec["budgetingMethod"], "Timeslices", f"{path}/budgetingMethod")
+    refuse_other_keys(kinds, inside, {"thresholdMetric"}, {"description"})
+    expect(spec["budgetingMethod"], "Timeslices", f"{path}/budgetingMethod")
     bound, more = _threshold(kinds["thresholdMetric"], f"{inside}/thresholdMetric", objective, where)
     return bound, [*lost, *more]
 
 
 def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
     """Requests in the bucket up to the bound, of all requests."""
-    values.keys(metric, path, {"good", "total"}, {"counter"})
+    refuse_other_keys(metric, path, {"good", "total"}, {"counter"})
     good, total = (_query(metric[key], f"{path}/{key}") for key in ("good", "total"))
-    values.keys(objective, where, set(), {"displayName", "target", "targetPercent"})
-    share = values.share(objective, where)
+    refuse_other_keys(objective, where, set(), {"displayName", "target", "targetPercent"})
+    share = share_of(objective, where)
     if share not in _STATS:
-        raise OpenSloError(f"{where}/target", f"{share:g} is none of the shares {values.listed(_STATS)}")
+        raise OpenSloError(f"{where}/target", f"{share:g} is none of the shares {listed(_STATS)}")
     upper, all_of = BUCKET.fullmatch(good), COUNT.fullmatch(total)
     if upper is None:
-        raise OpenSloError(f"{path}/good", values.query_form('sum(rate(HISTOGRAM_bucket{le="SECONDS"}[5m]))'))
+        raise OpenSloError(f"{path}/good", query_form('sum(rate(HISTOGRAM_bucket{le="SECONDS"}[5m]))'))
     if all_of is None:
-        raise OpenSloError(f"{path}/total", values.query_form("sum(rate(HISTOGRAM_count[5m]))"))
+        raise OpenSloError(f"{path}/total", query_form("sum(rate(HISTOGRAM_count[5m]))"))
     inside = _labels(upper["labels"], f"{path}/good", {"le", "model_name"})
     outside = _labels(
         all_of["labels"],
@@ -181,7 +258,7 @@ def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
 def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bound, _Lost]:
     """A query whose value is bounded in every slice of time."""
     said = _query(metric, path)
-    values.keys(
+    refuse_other_keys(
         objective,
         where,
         {"op", "value"},
@@ -189,10 +266,8 @@ def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bou
     )
     ops = {form: op for op, form in OPS.items()}
     if objective["op"] not in ops:
-        raise OpenSloError(
-            f"{where}/op", f"must be one of {values.listed(ops)}, not {values.shown(objective['op'])}"
-        )
-    value = values.number(objective["value"], f"{where}/value")
+        raise OpenSloError(f"{where}/op", f"must be one of {listed(ops)}, not {shown(objective['op'])}")
+    value = number_of(objective["value"], f"{where}/value")
     op: Literal["<=", ">="] = "<=" if objective["op"] == "lte" else ">="
     if (quantile := QUANTILE.fullmatch(said)) is not None:
         bound = _quantile(quantile, op, value, (path, where))
@@ -206,7 +281,7 @@ def _quantile(match: re.Match[str], op: Literal["<=", ">="], value: float, place
     path, where = places
     share = float(match["share"])
     if share not in _STATS:
-        raise OpenSloError(path, f"the quantile {share:g} is none of {values.listed(_STATS)}")
+        raise OpenSloError(path, f"the quantile {share:g} is none of {listed(_STATS)}")
     if op != "<=":
         raise OpenSloError(f"{where}/op", "a latency is bounded from above: lte")
     labels = _labels(match["labels"], path, {"model_name"})
@@ -235,9 +310,9 @@ def _known_queries() -> Iterable[str]:
 
 
 def _budget(objective: Mapping[str, Any], where: str) -> _Lost:
-    share = values.share(objective, where)
+    share = share_of(objective, where)
     slice_said = objective.get("timeSliceWindow", SLICE)
-    if values.number(objective.get("timeSliceTarget", 1.0), f"{where}/timeSliceTarget") != 1.0:
+    if number_of(objective.get("timeSliceTarget", 1.0), f"{where}/timeSliceTarget") != 1.0:
         raise OpenSloError(f"{where}/timeSliceTarget", "must be 1: a bound holds for a whole slice")
     if share == SHARE and slice_said == SLICE:
         return []
@@ -245,12 +320,10 @@ def _budget(objective: Mapping[str, Any], where: str) -> _Lost:
 
 
 def _period(window: Any, path: str) -> _Lost:
-    values.keys(window, path, {"duration"}, {"isRolling", "calendar"})
-    duration = values.text(window["duration"], f"{path}/duration")
+    refuse_other_keys(window, path, {"duration"}, {"isRolling", "calendar"})
+    duration = text_of(window["duration"], f"{path}/duration")
     if not _DURATION.fullmatch(duration):
-        raise OpenSloError(
-            f"{path}/duration", f"must be a duration as {PERIOD!r}, not {values.shown(duration)}"
-        )
+        raise OpenSloError(f"{path}/duration", f"must be a duration as {PERIOD!r}, not {shown(duration)}")
     return (
         []
         if duration == PERIOD and "calendar" not in window
@@ -271,9 +344,9 @@ def _own(annotations: Any, path: str) -> dict[str, str]:
             if name not in _ANNOTATIONS:
                 raise OpenSloError(
                     f"{path}/{key}",
-                    f"is none of ours; known are {values.listed(OWN + one for one in _ANNOTATIONS)}",
+                    f"is none of ours; known are {listed(OWN + one for one in _ANNOTATIONS)}",
                 )
-            found[name] = values.text(value, f"{path}/{key}")
+            found[name] = text_of(value, f"{path}/{key}")
     return found
 
 
@@ -291,8 +364,7 @@ def _annotated(goal: Objective, notes: Mapping[str, str], path: str) -> Objectiv
         if goal.metric in LATENCIES or notes["stat"] not in get_args(Stat):
             raise OpenSloError(
                 f"{path}/{OWN}stat",
-                "a latency's statistic is its target; for others it is one of "
-                + values.listed(get_args(Stat)),
+                "a latency's statistic is its target; for others it is one of " + listed(get_args(Stat)),
             )
         stat = notes["stat"]  # type: ignore[assignment] # one of Stat, checked above
     if notes.get("soft", "true") != "true":
@@ -322,21 +394,21 @@ def _window(said: str, path: str) -> Window:
 
 def _query(metric: Any, path: str) -> str:
     """A Prometheus query, without spaces that mean nothing."""
-    values.keys(metric, path, {"metricSource"})
+    refuse_other_keys(metric, path, {"metricSource"})
     source, inside = metric["metricSource"], f"{path}/metricSource"
-    values.keys(source, inside, {"spec"}, {"type"})
+    refuse_other_keys(source, inside, {"spec"}, {"type"})
     if str(source.get("type", "Prometheus")).lower() != "prometheus":
-        raise OpenSloError(f"{inside}/type", f"must be 'Prometheus', not {values.shown(source['type'])}")
-    values.keys(source["spec"], f"{inside}/spec", {"query"})
-    return tight(values.text(source["spec"]["query"], f"{inside}/spec/query"))
+        raise OpenSloError(f"{inside}/type", f"must be 'Prometheus', not {shown(source['type'])}")
+    refuse_other_keys(source["spec"], f"{inside}/spec", {"query"})
+    return tight(text_of(source["spec"]["query"], f"{inside}/spec/query"))
 
 
 def _labels(said: str | None, path: str, known: Collection[str]) -> dict[str, str]:
     labels = matchers(said, known)
     if labels is None:
-        only = values.listed(sorted(known))
+        only = listed(sorted(known))
         raise OpenSloError(
-            path, f"of its labels only {only} are understood, once each and with =, not {values.shown(said)}"
+            path, f"of its labels only {only} are understood, once each and with =, not {shown(said)}"
         )
     return labels
 
@@ -345,13 +417,13 @@ def _latency(name: str, path: str) -> Metric:
     metrics = {histogram(engine, metric): metric for engine, metric in product(ENGINES, LATENCIES)}
     if name in metrics:
         return metrics[name]
-    known = values.listed(metrics)
-    raise OpenSloError(path, f"the histogram {values.shown(name)} is not one that I know: {known}")
+    known = listed(metrics)
+    raise OpenSloError(path, f"the histogram {shown(name)} is not one that I know: {known}")
 
 
 def _seconds(said: str | None, path: str) -> float:
     try:
         value = float(said or "")
     except ValueError:
-        raise OpenSloError(path, f'needs a label le="SECONDS", not {values.shown(said)}') from None
-    return values.number(value, path)
+        raise OpenSloError(path, f'needs a label le="SECONDS", not {shown(said)}') from None
+    return number_of(value, path)

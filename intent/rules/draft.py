@@ -23,7 +23,7 @@ from intent.rules.expectations import is_expectation
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
 from intent.rules.tokens import Token
-from intent.times.until import until_today
+from intent.times.spans import until_today
 
 
 @dataclass(frozen=True)

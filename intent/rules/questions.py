@@ -1,7 +1,7 @@
 """What is asked where words could mean two things; every option is a complete text to say instead."""
 
 from intent.models import HIGHER_IS_BETTER
-from intent.readback.words import Words
+from intent.readback.clauses import Words
 from intent.rules.draft import Draft, Option
 from intent.rules.kinds import Kind
 from intent.rules.quantities import PER_USER

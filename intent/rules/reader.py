@@ -62,7 +62,7 @@ from intent.rules.telling import (
 )
 from intent.rules.tokens import Token
 from intent.rules.weighing import Taken, loose, set_aside, taken_back, takes_back, weighty
-from intent.times.together import together
+from intent.times.spans import together
 
 _EXCLUDING = frozenset(
     {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",

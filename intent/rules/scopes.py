@@ -5,11 +5,11 @@ from typing import Literal
 from rapidfuzz import fuzz
 
 from intent.models import Window
-from intent.readback.words import Words
+from intent.readback.clauses import Words
 from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE
 from intent.rules.tokens import Token
-from intent.times.rest import REST, rest_of
+from intent.times.spans import REST, rest_of
 
 
 def window(draft: Draft, said: Token | None) -> Window | None:

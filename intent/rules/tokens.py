@@ -17,7 +17,7 @@ from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, heard
 from intent.times import Said, find
-from intent.times.rest import REST, find_rest
+from intent.times.spans import REST, find_rest
 
 KNOWN_GPUS = (
     "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",

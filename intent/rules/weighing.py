@@ -15,7 +15,7 @@ from intent.models import Goal, Objective, Placement, Priority, SetAside
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
 from intent.rules.tokens import Token
 from intent.tables import table
-from intent.times.rest import REST
+from intent.times.spans import REST
 
 _CLAUSE_END = re.compile(
     r":(?!\d)|[,;!?()\[\]\n，。；：！？（）【】、…~～]|\.(?=\s|$|\.)|\s[-–—]+\s|——|[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?"

@@ -5,22 +5,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from intent.models import DAYS
-from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
-from intent.times.clock import HALVES, Clock
-from intent.times.dates import (
+from intent.times.clock import (
+    HALVES,
+    UNKNOWN,
     WEEKDAYS,
     WEEKENDS,
+    Clock,
     Day,
     coming,
     days_between,
     in_days,
     next_named,
+    resolve,
     several_days,
 )
 from intent.times.pieces import Pieces
-from intent.times.scanner import Atom, scan
-from intent.times.words import Mark
-from intent.times.zones import UNKNOWN, resolve
+from intent.times.scanner import Atom, Mark, scan
+from intent.times.spans import are_hours, follows_a_bound, is_counted
 
 _END = Atom(Mark.WORD, "", -1, -1)
 _EDGES = {

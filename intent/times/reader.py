@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from intent.messages import Language
 from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
-from intent.times.durations import Stretch, find_durations
 from intent.times.grammar import Reader
-from intent.times.pieces import window_of
+from intent.times.pieces import Stretch, find_durations, window_of
 from intent.times.scanner import may_speak_of_time
 
 PROBLEMS = (

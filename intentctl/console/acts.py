@@ -13,9 +13,8 @@ from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
 from intentctl.keeping import NOT_NOW
-from service.documents.approvals import ApproveRequest, RejectRequest
-from service.documents.intents import VersionedFollowUp
-from service.documents.plans import PlanRequest
+from service.documents.operations import ApproveRequest, RejectRequest
+from service.documents.plans import PlanRequest, VersionedFollowUp
 from service.documents.problems import Code
 from service.documents.promises import ActivateRequest, ControlRequest
 from service.errors import ServiceError

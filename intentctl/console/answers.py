@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from intentctl.client import Client
 from intentctl.console.upstream import Upstream
 from intentctl.render import prediction, seconds
-from service.documents.intents import FollowUp
-from service.documents.plans import FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
+from service.documents.plans import FollowUp, FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
 from service.documents.problems import Code
 from service.errors import ServiceError
 

@@ -12,11 +12,8 @@ from intentctl.console.charts import Band, Chart, Mark, Question
 from intentctl.console.cluster import Row, inventory_of, picture
 from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
-from service.documents.approvals import StandingDocument
-from service.documents.intents import VersionDocument
-from service.documents.lists import AppliedPlan, OperationsRequest, PageRequest, PlansRequest
-from service.documents.operations import OperationDocument, UndoDocument
-from service.documents.plans import PlanDocument
+from service.documents.operations import OperationDocument, StandingDocument, UndoDocument
+from service.documents.plans import PlanDocument, VersionDocument
 from service.documents.promises import (
     AgendaDocument,
     AgendaQuery,
@@ -34,7 +31,14 @@ from service.documents.promises import (
     ReportQuery,
     SegmentDocument,
 )
-from service.documents.state import NodeDocument, StateDocument
+from service.documents.state import (
+    AppliedPlan,
+    NodeDocument,
+    OperationsRequest,
+    PageRequest,
+    PlansRequest,
+    StateDocument,
+)
 from service.errors import ServiceError
 
 FRESH_S = 2.0

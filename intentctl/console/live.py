@@ -10,8 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from intentctl.console.upstream import Heard, Upstream
 from intentctl.console.visit import visit
-from service.documents.approvals import ApprovalDocument
-from service.documents.operations import OperationDocument
+from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import OutcomeDocument, PromiseDocument
 from service.documents.state import Event
 

@@ -17,11 +17,10 @@ from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
 from service.access.rights import RIGHTS, Right
 from service.documents.access import AuditPage
-from service.documents.approvals import ApprovalDocument
-from service.documents.intents import VersionDocument
-from service.documents.lists import OperationsRequest, PageRequest, PlansRequest
-from service.documents.operations import OperationDocument
+from service.documents.operations import ApprovalDocument, OperationDocument
+from service.documents.plans import VersionDocument
 from service.documents.promises import OutcomeDocument, ReportQuery
+from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
 Kind = Literal["intents", "approvals", "switches", "verdicts"]
 KINDS: tuple[Kind, ...] = ("intents", "approvals", "switches", "verdicts")

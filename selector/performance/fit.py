@@ -14,8 +14,7 @@ import numpy as np
 
 from runtime.capabilities import USUAL_BATCHING
 from runtime.models import Cluster, ModelSpec, Precision, Topology
-from selector.errors import SampleError
-from selector.models import Profile
+from selector.models import Profile, SampleError
 from selector.performance.load import period_s
 from selector.performance.perf import Step, stage_costs
 from selector.performance.simulator import Server

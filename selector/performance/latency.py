@@ -1,22 +1,208 @@
-"""How the latencies of Poisson arrivals are spread, in closed form. Pure.
-
-A server is calm where prompts come and go faster than the number of decoding sequences follows; a queue that lasts brings it
-towards the crowd of saturation (``crowd``), which computes prompts more slowly and at times lacks KV. TTFT is the work
-found on arrival (``waiting``) and the own prompt. TPOT starts beside the prompts that came in meanwhile, and falls back
-to what it is on the mean.
-"""
+"""Distributions of seconds, the queue whose work grows, and latencies under Poisson arrivals. Pure."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from selector.performance.crowd import Crowd
-from selector.performance.lengths import Atoms, Lengths, Values
 from selector.performance.simulator import Server
-from selector.performance.spread import Reading, Spread, betas, reading_of
-from selector.performance.waiting import Ramp, Service, Waiting, waiting
-from selector.performance.work import Pace, Work, work_of
+from selector.performance.work import Atoms, Crowd, Lengths, Pace, Values, Work, work_of
+
+LEVELS = 128
+"""Cells of the work found on arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Seconds of work that a request brings, each as likely as its weight says."""
+
+    seconds: Values
+    weights: Values
+
+    @property
+    def mean_s(self) -> float:
+        """First moment."""
+        return float(self.weights @ self.seconds)
+
+    @property
+    def squared_s(self) -> float:
+        """Second moment, in square seconds."""
+        return float(self.weights @ self.seconds**2)
+
+    def capped_s(self, levels: Values) -> Values:
+        """The mean of the work capped at each level: the integral of its tail up to there."""
+        order = np.argsort(self.seconds)
+        seconds, weights = self.seconds[order], self.weights[order]
+        below = np.searchsorted(seconds, levels, side="right")
+        work = np.concatenate([[0.0], np.cumsum(seconds * weights)])
+        chance = np.concatenate([[0.0], np.cumsum(weights)])
+        capped: Values = work[below] + (1 - chance[below]) * levels
+        return capped
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What an arrival finds."""
+
+    idle: float
+    """Chance of no work at all."""
+    cell_s: float
+    chances: Values
+    """Of the work found, by cell; with ``idle`` they sum to 1."""
+    heavy: Values
+    """Chance, by cell, that an arrival there brings heavy work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """How work becomes heavy while a queue lasts: exponentially in time, the queue growing by what is not spare.
+
+    In a queue that has lasted ``t`` a share ``u = exp(-t / lasting)`` of the work is light. Its level moves by what the server
+    has to spare, ``(full + u * (calm - full)) dt``; integrated, that gives the level for each ``u``.
+    """
+
+    lasting_s: float
+    calm: float
+    """Share of the time to spare when all work is light."""
+    full: float
+    """And when all of it is heavy."""
+
+    def heavy(self, work_s: Values) -> Values:
+        """Chance that work is heavy where so much is found."""
+        light = np.exp(-np.linspace(0.0, 12.0, 100))
+        levels_s = self.lasting_s * (-self.full * np.log(light) + (self.calm - self.full) * (1 - light))
+        found: Values = 1 - np.interp(work_s, levels_s, light)
+        return found
+
+
+def waiting(rate_rps: float, light: Service, heavy: Service, ramp: Ramp) -> Waiting:
+    """The work found by Poisson arrivals; ``rate_rps * heavy.mean_s`` has to be below 1."""
+    spare = 1 - rate_rps * heavy.mean_s
+    wait_s = rate_rps * max(light.squared_s, heavy.squared_s) / (2 * spare)
+    cell_s = (9 * wait_s + 1.2 * float(heavy.seconds.max())) / LEVELS
+    ends = np.arange(LEVELS + 1, dtype=np.float64) * cell_s
+    first = np.diff(light.capped_s(ends)) / cell_s
+    apart = np.maximum(0.0, ends - cell_s / 2)  # between the middles of two cells
+    tails = np.diff(light.capped_s(apart))
+    growth = np.diff(heavy.capped_s(apart)) - tails
+    ripe = ramp.heavy(ends[:-1] + cell_s / 2)
+    density, ripened = np.zeros(LEVELS), np.zeros(LEVELS)
+    backwards, grown = tails[::-1].copy(), growth[::-1].copy()
+    for cell in range(LEVELS):
+        since = slice(LEVELS - 1 - cell, LEVELS - 1)
+        above = first[cell] + backwards[since] @ density[:cell] + grown[since] @ ripened[:cell]
+        density[cell] = rate_rps * above / (1 - rate_rps * (tails[0] + ripe[cell] * growth[0]))
+        ripened[cell] = ripe[cell] * density[cell]
+    chances = density * cell_s
+    idle = 1 / (1 + float(chances.sum()))
+    return Waiting(idle, cell_s, chances * idle, ripe)
+
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+_CELLS = 2048
+_POINTS = 192
+
+Reading = dict[str, float]
+"""``mean`` and percentiles, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Chances of seconds by cell; what lies beyond the grid is left out."""
+
+    cell_s: float
+    chances: Values
+
+    @classmethod
+    def reaching(cls, most_s: float, chances: Values, width_s: float) -> "Spread":
+        """A grid up to ``most_s``; the chances are given by cells of another width, each even within itself."""
+        cell_s = most_s / _CELLS
+        edges = np.arange(len(chances) + 1) * width_s
+        below = np.concatenate([[0.0], np.cumsum(chances)])
+        return cls(cell_s, np.diff(np.interp(np.arange(_CELLS + 1) * cell_s, edges, below)))
+
+    def plus(self, other: Atoms) -> "Spread":
+        """The sum with an independent one of weighted values, each split between two cells so that the mean stays."""
+        places = np.minimum(other.values / self.cell_s, _CELLS - 2)
+        below = places.astype(int)
+        above = places - below
+        if len(places) == 1:
+            moved = _shifted(self.chances, int(below[0])), _shifted(self.chances, int(below[0]) + 1)
+            return replace(self, chances=(1 - above[0]) * moved[0] + above[0] * moved[1])
+        kernel = np.bincount(below, weights=other.weights * (1 - above), minlength=_CELLS)
+        kernel += np.bincount(below + 1, weights=other.weights * above, minlength=_CELLS)
+        product = np.fft.irfft(
+            np.fft.rfft(self.chances, 2 * _CELLS) * np.fft.rfft(kernel, 2 * _CELLS), 2 * _CELLS
+        )
+        return replace(self, chances=np.clip(product[:_CELLS], 0.0, None))
+
+    def plus_even(self, most_s: float) -> "Spread":
+        """The sum with an independent one that is even from 0 to ``most_s``."""
+        cells = max(1.0, most_s / self.cell_s)
+        below = np.cumsum(self.chances)
+        earlier = np.interp(np.arange(_CELLS) - cells, np.arange(_CELLS), below, left=0.0)
+        return replace(self, chances=(below - earlier) / cells)
+
+    def joined(self, other: "Spread") -> "Spread":
+        """The chances of both, on the same grid."""
+        return replace(self, chances=self.chances + other.chances)
+
+    def wider(self, more_s: float) -> "Spread":
+        """The same on a grid that reaches so much further."""
+        return Spread.reaching(_CELLS * self.cell_s + more_s, self.chances, self.cell_s)
+
+    def between(self, shares: Values) -> Values:
+        """The mean between each two of these quantiles."""
+        below = np.concatenate([[0.0], np.cumsum(self.chances / self.chances.sum())])
+        sums = np.concatenate([[0.0], np.cumsum(np.diff(below) * self._places)])
+        means: Values = np.diff(np.interp(shares, below, sums)) / np.diff(shares)
+        return means
+
+    def reading(self) -> Reading:
+        """Mean and percentiles."""
+        return _reading(self._places, self.chances)
+
+    @property
+    def _places(self) -> Values:
+        return np.arange(0.5, _CELLS) * np.float64(self.cell_s)
+
+
+def _shifted(values: Values, cells: int) -> Values:
+    """Zeros first."""
+    return np.concatenate([np.zeros(min(cells, _CELLS)), values[: max(0, _CELLS - cells)]])
+
+
+def betas(support: tuple[float, float], means: Values, variances: Values, weights: Values) -> Reading:
+    """A mixture of beta distributions over an interval, by their moments."""
+    low, width = support[0], support[1] - support[0]
+    centres = np.clip((means - low) / width, 1e-4, 1 - 1e-4)
+    spreads = np.clip(variances / width**2, 1e-8, 0.98 * centres * (1 - centres))
+    firmness = centres * (1 - centres) / spreads - 1
+    angles = (np.arange(_POINTS) + 0.5) * (
+        np.pi / 2 / _POINTS
+    )  # squared sines are dense where betas are steep
+    logs = np.outer(2 * centres * firmness - 1, np.log(np.sin(angles)))
+    logs += np.outer(2 * (1 - centres) * firmness - 1, np.log(np.cos(angles)))
+    chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+    found = _reading(low + width * np.sin(angles) ** 2, (weights / chances.sum(axis=1)) @ chances)
+    return {**found, "mean": float(weights @ means / weights.sum())}
+
+
+def _reading(places: Values, chances: Values) -> Reading:
+    """Mean and percentiles of places in rising order, each with its chance."""
+    cumulated = np.cumsum(chances) / chances.sum()
+    found = {name: float(np.interp(float(name[1:]) / 100, cumulated, places)) for name in PERCENTILES}
+    return {"mean": float(chances @ places / chances.sum()), **found}
+
+
+def reading_of(values: Values | Sequence[float], names: Sequence[str] = PERCENTILES) -> Reading:
+    """Mean and percentiles of some values, by names such as ``p99.9``; zeros where there are none."""
+    values = np.asarray(values, dtype=float).ravel()
+    values = values if values.size else np.zeros(1)
+    found = {name: float(np.quantile(values, float(name[1:]) / 100)) for name in names}
+    return {"mean": float(values.mean()), **found}
+
 
 _CLOSE = 1e-3
 """By how much the number of decoding sequences may be off, relative to it."""

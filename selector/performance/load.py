@@ -1,20 +1,18 @@
-"""SLIs of a server under a load, in closed form: a static batch, a closed loop, Poisson arrivals, saturation. Pure.
+"""A load in closed form, and traces. Pure."""
 
-The steady states are those of ``crowd`` (so many requests at any time) and ``latency`` (Poisson arrivals); both
-stand on what prompts cost beside sequences that decode (``work``), and are held to ``simulator`` by the tests.
-"""
-
+import csv
+import io
+import json
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from selector.errors import WorkloadError
-from selector.performance.crowd import crowd, slots_for
-from selector.performance.latency import latencies
-from selector.performance.lengths import LONGEST, Lengths
+from selector.models import WorkloadError
+from selector.performance.latency import PERCENTILES, Reading, latencies, reading_of
 from selector.performance.perf import Step
-from selector.performance.simulator import Server
-from selector.performance.spread import PERCENTILES, Reading, reading_of
-from selector.performance.work import times
+from selector.performance.simulator import Arrival, Server
+from selector.performance.work import LONGEST, Lengths, crowd, slots_for, times
 
 __all__ = [
     "LONGEST",
@@ -138,3 +136,103 @@ def _overloaded(server: Server, lengths: Lengths) -> Slis:
     full = crowd(server, lengths, server.slots)
     tpot = {"mean": full.tpot_s} if lengths.output_tokens > 1 else None
     return Slis(None, tpot, None, full.rate_rps * lengths.output_tokens, saturated=True)
+
+
+EXAMPLES = 3
+"""Bad rows that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests in order of arrival, the first at 0 s, and what could not be read."""
+
+    arrivals: tuple[Arrival, ...]
+    bad_rows: int
+    examples: tuple[str, ...]
+    """The first bad rows, each with its line and why."""
+
+
+Read = Callable[[Mapping[str, object]], Arrival]
+
+
+def read_trace(text: str, name: str) -> Trace:
+    """Read a trace: a CSV of ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure) or ``arrival_s,input_tokens,output_tokens``, or
+    lines of JSON with ``timestamp`` in ms, ``input_length`` and ``output_length`` (Mooncake). Bad rows are counted and left out.
+
+    Raises:
+        WorkloadError: neither format, or not one good row.
+    """
+    first = text.lstrip("\ufeff \r\n").split("\n", 1)[0].strip()
+    if first.startswith("{"):
+        rows, read = _json_rows(text), _mooncake
+    elif "ContextTokens" in first:
+        rows, read = _csv_rows(text), _azure
+    elif {"arrival_s", "input_tokens", "output_tokens"} <= set(first.split(",")):
+        rows, read = _csv_rows(text), _plain
+    else:
+        raise WorkloadError(
+            f"{name}: no trace; its first line should be TIMESTAMP,ContextTokens,GeneratedTokens or "
+            "arrival_s,input_tokens,output_tokens or a JSON object with timestamp, input_length and output_length"
+        )
+    good, bad = [], []
+    for line, row in rows:
+        try:
+            good.append(read(row) if isinstance(row, Mapping) else _refuse("not an object"))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            bad.append(f"line {line}: {_reason(error)}")
+    if not good:
+        raise WorkloadError(
+            f"{name}: not one readable request; {'; '.join(bad[:EXAMPLES]) or 'it has no rows'}"
+        )
+    good.sort(key=lambda one: one.at_s)
+    start_s = good[0].at_s
+    shifted = tuple(Arrival(one.at_s - start_s, one.input_tokens, one.output_tokens) for one in good)
+    return Trace(shifted, len(bad), tuple(bad[:EXAMPLES]))
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.args[0]} missing" if isinstance(error, KeyError) else str(error)
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, object]]:
+    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff"), newline=""))
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, object]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError:
+                yield number, None
+
+
+def _azure(row: Mapping[str, object]) -> Arrival:
+    moment = datetime.fromisoformat(str(row["TIMESTAMP"]).strip()[:26])
+    seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return _arrival(seconds, row["ContextTokens"], row["GeneratedTokens"])
+
+
+def _mooncake(row: Mapping[str, object]) -> Arrival:
+    return _arrival(float(str(row["timestamp"])) / 1000, row["input_length"], row["output_length"])
+
+
+def _plain(row: Mapping[str, object]) -> Arrival:
+    return _arrival(float(str(row["arrival_s"])), row["input_tokens"], row["output_tokens"])
+
+
+def _arrival(at_s: float, inputs: object, outputs: object) -> Arrival:
+    found = Arrival(at_s, int(str(inputs)), int(str(outputs)))
+    if not math.isfinite(at_s):
+        _refuse(f"arrival at {at_s}")
+    if not (1 <= found.input_tokens <= LONGEST and 1 <= found.output_tokens <= LONGEST):
+        _refuse(
+            f"{found.input_tokens} tokens in and {found.output_tokens} out; each has to be 1 to {LONGEST:,}"
+        )
+    return found
+
+
+def _refuse(reason: str) -> Arrival:
+    raise ValueError(reason)

@@ -16,8 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology
-from selector.errors import ProfileError
-from selector.models import Profile
+from selector.models import Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -1,18 +1,7 @@
-"""What stages of a pipeline cost and hold, at every operating point at once. Pure.
-
-A pipeline is taken to move in lock-step, at the pace of its slowest stage: ``P`` stages pass on ``P`` micro-batches of ``B / P``
-sequences, and a pass takes ``P`` times the slowest stage. Then an operating point has to know only two times of a stage:
-
-- *busy*: for how long one request occupies it, with its part of the decode steps and its prompt. The largest over the stages is
-  the reciprocal of the rate that ``B`` sequences sustain, and by Little's law ``B / (outputs - 1)`` of it is the time of a token.
-- *first*: a pass of a step that carries the prompt (in ``C`` chunks: ``P + C - 1`` of them), after one pass of the steps that
-  run already. The largest over the stages is the time to a first token that waits for no other prompt.
-
-Both are affine in the layers of the stage. Every hop is taken to cross the network where the cluster has one.
-"""
+"""Devices that are alike, and what stages cost and hold at every operating point. Pure."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,11 +9,92 @@ import numpy as np
 
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
-from runtime.models import BYTES_PER_VALUE, Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from selector.models import Problem, Profile, Workload
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
-from selector.pipelines.pools import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Devices of one kind, of which a stage may take any number up to the size of a node."""
+
+    kind: str
+    nodes: tuple[tuple[int, ...], ...]
+    """Device indices by node."""
+    memory_bytes: int
+    """Of the smallest device."""
+    usd_per_hour: float
+    """Of one device, the mean."""
+
+    @property
+    def size(self) -> int:
+        """Devices in all."""
+        return sum(map(len, self.nodes))
+
+    @property
+    def node_size(self) -> int:
+        """Devices of the largest node."""
+        return max(map(len, self.nodes))
+
+
+def pools_of(cluster: Cluster, kinds: Collection[str]) -> tuple[Pool, ...]:
+    """The devices of these kinds, by kind; nodes together where counts alone say what fits into them."""
+    found: list[Pool] = []
+    for kind in kinds:
+        groups: list[list[list[Gpu]]] = []
+        for node in cluster.nodes:
+            if gpus := [gpu for gpu in node.gpus if gpu.kind == kind]:
+                home = next((group for group in groups if _together([*group, gpus])), None)
+                if home is None:
+                    groups.append([gpus])
+                else:
+                    home.append(gpus)
+        found += [_pool(kind, group) for group in groups]
+    return tuple(found)
+
+
+def _together(nodes: Sequence[Sequence[Gpu]]) -> bool:
+    """Whether stages of powers of two fit into nodes whenever there are devices enough, the largest first.
+
+    They do where no size of stage leaves more over in the nodes one by one than in their sum. Nodes of several sizes have to
+    have the same devices, too.
+    """
+    sizes = [len(gpus) for gpus in nodes]
+    devices = {(gpu.memory_bytes, gpu.usd_per_hour) for gpus in nodes for gpu in gpus}
+    if len(set(sizes)) > 1 and len(devices) > 1:
+        return False
+    parts = (2**power for power in range(max(sizes).bit_length()))
+    return all(sum(size // part for size in sizes) == sum(sizes) // part for part in parts)
+
+
+def _pool(kind: str, nodes: Sequence[Sequence[Gpu]]) -> Pool:
+    gpus = [gpu for node in nodes for gpu in node]
+    return Pool(
+        kind,
+        tuple(tuple(gpu.index for gpu in node) for node in nodes),
+        min(gpu.memory_bytes for gpu in gpus),
+        sum(gpu.usd_per_hour for gpu in gpus) / len(gpus),
+    )
+
+
+def dealt(
+    pools: Sequence[Pool], wanted: Sequence[tuple[int, int]], first: Collection[int]
+) -> list[tuple[int, ...]]:
+    """Devices for stages that want (pool, how many), in their order; those in ``first`` go out before others.
+
+    The largest stages choose first. Empty if they do not fit, which cannot be for powers of two in nodes of a power of two.
+    """
+    free = [[sorted(node, key=lambda device: device not in first) for node in pool.nodes] for pool in pools]
+    given: dict[int, tuple[int, ...]] = {}
+    for place, (pool, count) in sorted(enumerate(wanted), key=lambda item: -item[1][1]):
+        nodes = [node for node in free[pool] if len(node) >= count]
+        if not nodes:
+            return []
+        node = max(nodes, key=lambda node: (sum(device in first for device in node[:count]), -len(node)))
+        given[place], node[:count] = tuple(node[:count]), []
+    return [given[place] for place in range(len(wanted))]
+
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 

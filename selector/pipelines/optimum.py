@@ -1,25 +1,19 @@
-"""The best pipeline for goals and objectives: exact over all stages, splits and batch limits of the operating points. Pure.
-
-A goal leaves each operating point two times, the longest *busy* and the longest *first* (``operating``), and what fits
-into them is a knapsack (``balance``) that answers for all points and device counts at once. An objective is a goal
-whose bound is tightened until nothing holds it: the last pipeline found is the optimum, and what the knapsack holds just
-below is its certificate.
-"""
+"""How long a prompt waits, and the best of all pipelines. Pure."""
 
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from intent.models import Stat
+from intent.models import PERCENTILES, Stat
 from selector.pipelines.balance import Counts, Holds, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.pools import Pool
-from selector.pipelines.queueing import first_tokens_s, most_first_s
+from selector.pipelines.operating import Pool
 from selector.pipelines.stages import (
     ENDLESS,
     Limits,
@@ -32,6 +26,65 @@ from selector.pipelines.stages import (
 )
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
+
+STATISTICS: tuple[Stat, ...] = ("mean", *PERCENTILES)
+UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 19), np.linspace(0.92, 0.98, 4)])
+"""Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
+_CELLS = 4096
+_STEPS = tuple(2**power for power in reversed(range(len(UTILISATIONS).bit_length())))
+
+
+@cache
+def waits(stat: Stat) -> Values:
+    """The wait at each of ``UTILISATIONS``, in services; ``stat`` is ``mean`` or one of ``PERCENTILES``."""
+    means = UTILISATIONS / (2 * (1 - UTILISATIONS))
+    if stat == "mean":
+        return np.asarray(means)
+    return np.array(
+        [_quantile(busy, mean, PERCENTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)]
+    )
+
+
+def _quantile(busy: float, mean: float, share: float) -> float:
+    """Of the wait at one utilisation; its chances on a grid of services."""
+    cell = max(1 / 256, 16 * mean / _CELLS)
+    residual = np.zeros(_CELLS)
+    residual[: max(1, round(1 / cell))] = 1.0
+    residual /= residual.sum()
+    chances = np.fft.irfft((1 - busy) / (1 - busy * np.fft.rfft(residual, 2 * _CELLS)))[:_CELLS]
+    place = int(np.searchsorted(np.cumsum(chances), share))
+    return place * cell if share > 1 - busy else 0.0
+
+
+def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
+    """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting; infinite where they pile up."""
+    busy = rate_rps * overlap * first_s
+    queued = np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))
+    return np.where(busy > UTILISATIONS[-1], np.inf, first_s + queued / rate_rps)
+
+
+def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
+    """The inverse: how long prompts may take alone for a TTFT; one row per row of ``overlap``, one column per TTFT."""
+    queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
+    wanted = rate_rps * ttft_s
+    below = _last_within(wanted, inverse, queued)
+    low, slope = (
+        UTILISATIONS[below],
+        (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below]),
+    )
+    busy = low + (wanted - low * inverse - queued[below]) / (inverse + slope)
+    return np.asarray(np.clip(busy, 0.0, UTILISATIONS[-1]) * inverse / rate_rps)
+
+
+def _last_within(wanted: Values, inverse: Values, queued: Values) -> Places:
+    """The last utilisation but one whose TTFT is within what is wanted, by bisection; the first where none is."""
+    below = np.zeros(inverse.shape, dtype=np.intp)
+    for step in _STEPS:
+        tried = np.minimum(below + step, len(UTILISATIONS) - 2)
+        below = np.where(UTILISATIONS[tried] * inverse + queued[tried] <= wanted, tried, below)
+    return below
+
+
 Cells = np.ndarray[Any, np.dtype[np.bool_]]
 Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd_per_hour", "quality_loss"]
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from runtime.models import BYTES_PER_VALUE
 from selector.pipelines.balance import Counts, Holds, Seat
-from selector.pipelines.grid import Grid, Numbered, Pipeline
+from selector.pipelines.grid import Grid, Numbered, Pairs, Pipeline, Room
 from selector.pipelines.operating import StageKind, Times
-from selector.pipelines.quality import Pairs, Room
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Places = np.ndarray[Any, np.dtype[np.intp]]

@@ -5,7 +5,7 @@ import time
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
-from service.documents.approvals import ApprovalDocument
+from service.documents.operations import ApprovalDocument
 from service.errors import StoreError
 from service.pages import Listed, Page
 from service.store import Store, paged

@@ -8,7 +8,7 @@ from service.access.caller import Caller
 from service.access.office import Access, Acts
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right
-from service.documents.approvals import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
+from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError

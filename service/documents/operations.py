@@ -1,13 +1,57 @@
-"""A long-running change: one switch, from its plan to its result. Pure: times come in."""
+"""What is done with plans: approvals, operations, looking ahead."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
+from intent.models import Finding
 from runtime.models import CutoverReport, Phase, Progress, Reason
 from service.documents.forms import Document, Request
-from service.documents.plans import PlanDocument
+from service.documents.plans import PlanDocument, SwitchDocument
 from service.documents.problems import Code, Problem
+
+Codes = Annotated[list[str], Field(max_length=16)]
+Note = Annotated[str, Field(max_length=500)]
+
+
+class ApproveRequest(Request):
+    """A yes to one plan."""
+
+    digest: str = Field(description="of the plan that was read: `digest` in its document")
+    minutes: float = Field(default=60, gt=0, le=10_080, description="for which it holds")
+    acknowledge: Codes = Field(default=[], description="codes of the findings that were seen")
+    note: Note = ""
+
+
+class RejectRequest(Request):
+    """A no to one plan."""
+
+    note: Note = ""
+
+
+class StandingDocument(Document):
+    """How a plan stands now: who made it, who said what to it, and whether it can still be applied."""
+
+    plan_id: str
+    made_by: str | None
+    made_s: float | None = Field(description="unix seconds")
+    approval: "ApprovalDocument | None" = Field(description="the yes or no that holds now")
+    applied_by: str | None = Field(description="the operation")
+    generation: int = Field(description="that runs now; another than the plan's: it is stale")
+
+
+class ApprovalDocument(Document):
+    """What somebody said to a plan."""
+
+    plan_id: str
+    digest: str
+    verdict: Literal["approved", "rejected"]
+    by: str
+    role: str
+    at_s: float = Field(description="unix seconds")
+    until_s: float | None = Field(description="unix seconds; null for a no, which holds")
+    acknowledged: tuple[str, ...] = ()
+    note: str = ""
 
 
 class ApplyRequest(Request):
@@ -147,3 +191,51 @@ class OperationDocument(Document):
     def failed(self, code: Code, detail: str) -> "OperationDocument":
         """At its end by an error that came from outside the protocol."""
         return self.model_copy(update={"error": Problem.of(code, detail)})
+
+
+class ReasonDocument(Document):
+    """Why applying would be refused."""
+
+    code: Code
+    detail: str
+
+
+class DeviceMemoryDocument(Document):
+    """What a device holds, in bytes, as it is reckoned (not measured)."""
+
+    device: int
+    kind: str
+    total_bytes: int
+    weights_now_bytes: int
+    kv_now_bytes: int
+    weights_target_bytes: int
+    beside_bytes: int = Field(description="while both stand side by side, after the KV pool has shrunk")
+
+
+class BlocksDocument(Document):
+    """KV blocks: of what runs, the most while both stand side by side, and the most of the target."""
+
+    now: int
+    beside: int = Field(description="0 where both do not fit side by side")
+    target: int
+
+
+class PreflightDocument(Document):
+    """What applying a plan would do now; nothing was touched."""
+
+    plan_id: str
+    digest: str
+    would_apply: bool = Field(description="for the key that asks, with what it acknowledges")
+    refusals: tuple[ReasonDocument, ...] = Field(description="every reason for which it would be refused")
+    to_acknowledge: tuple[Finding, ...] = Field(description="findings that nobody has acknowledged")
+    approved_by: str | None = Field(
+        description="who said yes, or would by applying it; null: somebody has to"
+    )
+    operation: str | None = Field(description="the switch under way")
+    barred: str | None = Field(description="why the switch would be given up before it begins")
+    switch: SwitchDocument | None = Field(description="predicted")
+    streams: int = Field(
+        description="open now; which of them stay on the old topology is known at the cut (`stays` of the report)"
+    )
+    blocks: BlocksDocument
+    memory: tuple[DeviceMemoryDocument, ...]

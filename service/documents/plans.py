@@ -1,17 +1,113 @@
-"""Plans: what was asked, what would run instead, what that is predicted to do and why nothing better is known."""
+"""Intents and their versions, plans and what they predict."""
 
 import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, computed_field, model_validator
+from pydantic import ConfigDict, Field, JsonValue, computed_field, model_validator
 from pydantic.config import JsonDict
 
+from intent.followups.talk import Amendment
 from intent.models import Finding
+from intent.openslo.export import Loss
 from intent.windows import MOMENT
 from runtime.models import Stage, Topology
 from selector.models import LeftOut, Source
-from service.documents.forms import Document, Finite, IntentForm, Moment, MomentText, Request, Text
+from service.documents.forms import (
+    Document,
+    Finite,
+    GoalForm,
+    IntentForm,
+    Json,
+    Moment,
+    MomentText,
+    Request,
+    Text,
+)
+
+
+class TranslateRequest(Request):
+    """Words to translate."""
+
+    text: Text = Field(examples=["keep P99 TTFT < 2s at peak"])
+    now: Moment = None
+
+
+class FollowUp(Request):
+    """What is said to an intent: an answer to its question, or a change."""
+
+    text: Text = Field(examples=["make that 1.5 s"])
+    mode: Literal["merge", "replace"] | None = Field(default=None, description="the words decide without")
+    now: Moment = None
+
+
+class AmendRequest(FollowUp):
+    """What is said to an intent document."""
+
+    intent: IntentForm
+
+
+class VersionedFollowUp(FollowUp):
+    """What is said to an intent that is kept."""
+
+    version: int | None = Field(
+        default=None, description="the version it is about; refused if that is not the latest"
+    )
+
+
+class ChangeDocument(Document):
+    """What became of one goal."""
+
+    change: Literal["added", "changed", "removed"]
+    pointer: str = Field(description="into the new version; for a removed goal into the one before")
+    before: GoalForm | None
+    after: GoalForm | None
+
+
+class AmendmentDocument(Document):
+    """The next version of an intent; without a diff its question says why."""
+
+    mode: Literal["new", "merge", "replace", "answer"]
+    diff: tuple[ChangeDocument, ...]
+    intent: IntentForm
+
+    @classmethod
+    def of(cls, amendment: Amendment) -> "AmendmentDocument":
+        """An amendment's document."""
+        return cls.model_validate(amendment)
+
+
+class VersionDocument(AmendmentDocument):
+    """A version of an intent that is kept."""
+
+    id: str
+    version: int
+    supersedes: int | None
+    text: str = Field(description="what was said for this version")
+    created_s: float = Field(description="unix seconds")
+    said_by: str | None = Field(
+        default=None, description="whose key said it; null in records of older versions"
+    )
+
+
+class ImportRequest(Request):
+    """OpenSLO documents."""
+
+    documents: Annotated[list[JsonValue], Field(min_length=1, max_length=200)]
+
+
+class ExportDocument(Document):
+    """OpenSLO documents of an intent."""
+
+    slos: tuple[Json, ...]
+    left_out: tuple[Loss, ...]
+
+
+class ImportDocument(Document):
+    """The intent of OpenSLO documents."""
+
+    intent: IntentForm
+    left_out: tuple[Loss, ...]
 
 
 class TopologyDocument(Document):

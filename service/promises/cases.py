@@ -12,7 +12,7 @@ from service import intents, usecases
 from service.access import consent as consents
 from service.access.office import Acts
 from service.deployment import Deployment
-from service.documents.intents import VersionDocument
+from service.documents.plans import VersionDocument
 from service.documents.problems import Code
 from service.documents.promises import (
     ActivateRequest,

@@ -7,13 +7,21 @@ from intent.models import Goal
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from runtime.models import Topology
-from selector.errors import ProfileError
-from selector.models import Candidate, Infeasible, Plan, Prediction, Problem, Profile, Ticket, Workload
-from selector.moves import switch
-from selector.pauses import planned_within
-from selector.planning import planned
+from selector.models import (
+    Candidate,
+    Infeasible,
+    Plan,
+    Prediction,
+    Problem,
+    Profile,
+    ProfileError,
+    Ticket,
+    Workload,
+)
+from selector.objectives import absolute
+from selector.planning import planned, planned_within
 from selector.prediction import candidate
-from selector.relatives import absolute
+from selector.ranking import switch
 from selector.search import select
 from service.deployment import Deployment
 from service.models import ServedModel

@@ -28,9 +28,9 @@ from benchmarks.questions import cluster_of
 from runtime.errors import StreamError, SwitchError
 from runtime.models import Reason
 from runtime.notation import parse_topology
+from selector.models import shape
 from selector.performance.perf import LayerCost, StageCost
 from selector.performance.simulator import Arrival, Server
-from selector.shapes import shape
 from tests.rows import rows
 
 LIVE = Live((76, 25), clients=3, phases=2, num_requests=4, scale=1.0, rounds=1, seed=0)

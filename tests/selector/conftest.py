@@ -9,7 +9,7 @@ from intent.models import Goal
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology, uniform
 from selector import profiles
 from selector.models import CpuSamples, Infeasible, Plan, Problem, Profile, Ticket, Workload
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from selector.search import select
 
 Choose = Callable[..., Plan | Infeasible]

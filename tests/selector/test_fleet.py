@@ -13,7 +13,7 @@ from runtime.capabilities import Capabilities, Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.fleet import cheapest, combined, divided
 from selector.models import Infeasible, Plan, Prediction, Problem, Workload
-from selector.pipelines.pools import pools_of
+from selector.pipelines.operating import pools_of
 from tests.selector.goals import plan_of
 
 

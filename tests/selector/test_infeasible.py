@@ -8,8 +8,7 @@ from intent.models import Config, Goal, Objective
 from runtime.capabilities import Limits
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.finder import Finder
-from selector.infeasible import why_infeasible
+from selector.finder import Finder, why_infeasible
 from selector.models import Infeasible, Problem, Profile, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from selector import profiles
-from selector.errors import ProfileError
-from selector.models import Profile
+from selector.models import Profile, ProfileError
 from tests.rows import rows
 
 

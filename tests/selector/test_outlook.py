@@ -8,8 +8,7 @@ import pytest
 from runtime.capabilities import Limits
 from runtime.models import uniform
 from selector.models import Problem, Workload
-from selector.outlook import frontier, simulated
-from selector.prediction import candidate
+from selector.prediction import candidate, frontier, simulated
 
 
 @pytest.fixture

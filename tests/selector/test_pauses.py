@@ -7,8 +7,7 @@ import pytest
 from intent.models import Goal, Objective
 from runtime.models import uniform
 from selector.models import Infeasible, Plan, Problem, Workload
-from selector.pauses import planned_within
-from selector.planning import planned
+from selector.planning import planned, planned_within
 from tests.selector.goals import CHEAPEST, config, infeasible, plan_of, ttft
 
 TP2 = config("tp", "==", 2)

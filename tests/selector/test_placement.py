@@ -5,7 +5,7 @@ import pytest
 from intent.models import Placement
 from runtime.models import uniform
 from selector.models import Problem
-from selector.placement import places
+from selector.objectives import places
 from tests.rows import rows
 
 

@@ -11,9 +11,8 @@ from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import planning
 from selector.models import Infeasible, Plan, Prediction, Problem, Workload
-from selector.outlook import Simulated, simulated
 from selector.planning import Seen, planned
-from selector.prediction import candidate
+from selector.prediction import Simulated, candidate, simulated
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import alike, plan_of

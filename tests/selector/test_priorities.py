@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Objective, Priority
-from selector.priorities import Balance, Trade, balance, objective, sides, weighed
+from selector.objectives import Balance, Trade, balance, objective, sides, weighed
 from tests.rows import rows
 
 

@@ -7,8 +7,7 @@ import yaml
 
 from runtime.models import BYTES_PER_VALUE, Precision
 from selector import profiles
-from selector.errors import ProfileError
-from selector.models import Profile
+from selector.models import Profile, ProfileError
 from tests.rows import rows
 
 

@@ -5,7 +5,7 @@ import pytest
 from intent.models import Goal, Objective, Relative
 from runtime.models import uniform
 from selector.models import Candidate, Prediction, Workload
-from selector.relatives import absolute
+from selector.objectives import absolute
 from tests.rows import rows
 
 WORKLOAD = Workload(2.0, 100, 100, 8)

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.errors import UnsupportedModelError
-from selector.shapes import available, shape
+from selector.models import available, shape
 from tests.rows import rows
 
 BILLIONS = {

@@ -8,8 +8,7 @@ from runtime.footprint import blocks
 from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector.models import Problem, Profile
-from selector.pipelines.operating import BLOCK_TOKENS, StageKind
-from selector.pipelines.pools import pools_of
+from selector.pipelines.operating import BLOCK_TOKENS, StageKind, pools_of
 from selector.space import (
     blocks_needed,
     blocks_to_move,

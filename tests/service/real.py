@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from tests.service.scripted import SAMPLES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"

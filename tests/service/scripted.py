@@ -21,7 +21,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 from intent.models import DAYS, LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from service.access.office import open_access
 from service.access.rights import Role
 from service.composition import Composition, serve

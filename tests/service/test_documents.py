@@ -16,8 +16,9 @@ from intentctl.local import from_file
 from selector.models import Margin, Prediction
 from service import documents, inprocess
 from service.app import control_api
-from service.documents.intents import ChangeDocument, FollowUp
 from service.documents.plans import (
+    ChangeDocument,
+    FollowUp,
     MarginDocument,
     PlanAnswer,
     PlanRequest,

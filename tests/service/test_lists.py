@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.documents.lists import PageRequest, place
+from service.documents.state import PageRequest, place
 from service.pages import Cursor, Page
 from tests.rows import rows
 from tests.service.asking import apply, end_of, plan_for

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from runtime.models import Phase
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from service import usecases
 from service.documents.plans import PlanRequest, When
 from service.errors import RefusedError

@@ -6,7 +6,7 @@ import pytest
 from intent.document import from_document
 from runtime.models import ModelSpec, Phase
 from selector.models import Profile
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from service.documents.operations import OperationDocument
 from tests.rows import rows
 from tests.runtime.scripted import Script

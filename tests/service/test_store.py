@@ -4,7 +4,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import text
 
-from service.documents.intents import ChangeDocument, VersionDocument
+from service.documents.plans import ChangeDocument, VersionDocument
 from service.errors import StoreError
 from service.pages import Listed, Page
 from service.store import Store

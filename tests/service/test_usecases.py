@@ -14,7 +14,7 @@ from intent.models import (
     TranslatorInfo,
 )
 from runtime.models import Topology
-from selector.performance.calibrate import fit_cpu
+from selector.profiles import fit_cpu
 from service import usecases
 from service.documents.plans import When
 from service.documents.problems import Code

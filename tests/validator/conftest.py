@@ -8,9 +8,8 @@ from intent.models import Goal, Intent, RecurringWindow, TranslatorInfo
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from tests.validator.goals import CATALOGUE
-from validator.models import Site, Speed
+from validator.models import Site, Speed, Words
 from validator.validate import validate
-from validator.words import Words
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 """A Friday."""

@@ -2,8 +2,8 @@ import math
 
 from intent.models import Config, FromNowWindow, Objective, ReconfigRule, Relative, TenantException
 from tests.rows import rows
-from validator.bounds import check
-from validator.words import Words
+from validator.models import Words
+from validator.values import check_bounds
 
 FIRST = Config("tp", "==", 1, "y")
 
@@ -50,7 +50,7 @@ def bound(metric, value, unit, op="<=", **said):
 )
 @rows("language", ["en", "zh"])
 def test_an_impossible_value_is_found_at_its_place(goal, code, slot, language):
-    (finding,) = check([FIRST, goal], Words(language))
+    (finding,) = check_bounds([FIRST, goal], Words(language))
     assert (finding.code, finding.pointer, finding.evidence) == (code, f"/goals/1/{slot}", "x")
 
 
@@ -77,9 +77,9 @@ def test_an_impossible_value_is_found_at_its_place(goal, code, slot, language):
     ],
 )
 def test_a_possible_value_passes(goal, en):
-    assert list(check([goal], en)) == []
+    assert list(check_bounds([goal], en)) == []
 
 
 def test_the_message_says_what_would_do(en):
-    (finding,) = check([bound("ttft", 0.0005, "s")], en)
+    (finding,) = check_bounds([bound("ttft", 0.0005, "s")], en)
     assert finding.suggestion == "at least 1 ms"

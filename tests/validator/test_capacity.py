@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from intent.models import Objective, Placement, PrecisionRule
 from runtime.models import Gpu
 from tests.rows import rows
-from validator.capacity import cheapest_usd_h, check
+from validator.feasibility import cheapest_usd_h, check_capacity
 
 
 def bound(metric, op, value, unit, **said):
@@ -43,7 +43,7 @@ BF16 = PrecisionRule("require", "bf16", "use bf16")
     ],
 )
 def test_what_no_topology_could_do_is_found(goals, code, suggestion, big, en):
-    (finding,) = check(goals, big, en)
+    (finding,) = check_capacity(goals, big, en)
     assert (finding.code, finding.pointer, finding.suggestion) == (code, "/goals/0/value", suggestion)
 
 
@@ -65,7 +65,7 @@ def test_what_no_topology_could_do_is_found(goals, code, suggestion, big, en):
     ],
 )
 def test_what_some_topology_might_do_passes(goals, big, en):
-    assert list(check(goals, big, en)) == []
+    assert list(check_capacity(goals, big, en)) == []
 
 
 def test_only_the_experts_that_a_token_uses_bound_what_is_possible(big, en):
@@ -73,14 +73,17 @@ def test_only_the_experts_that_a_token_uses_bound_what_is_possible(big, en):
     eight = replace(dense, intermediate_size=dense.intermediate_size // 2, num_experts=8, experts_per_token=2)
     sparse = replace(big, models={dense.name: eight})
     asked = [tpot(0.008)], [bound("throughput_tok", ">=", 1e6, "tokens/s")]
-    assert [list(check(goals, sparse, en)) for goals in asked] == [
-        list(check(goals, big, en)) for goals in asked
+    assert [list(check_capacity(goals, sparse, en)) for goals in asked] == [
+        list(check_capacity(goals, big, en)) for goals in asked
     ]
 
 
 def test_devices_without_a_known_speed_may_do_anything(big, en):
     unknown = replace(big, speeds={"A100": big.speeds["A100"]})
-    assert list(check([tpot(0.0002), bound("throughput_tok", ">=", 1e9, "tokens/s")], unknown, en)) == []
+    assert (
+        list(check_capacity([tpot(0.0002), bound("throughput_tok", ">=", 1e9, "tokens/s")], unknown, en))
+        == []
+    )
 
 
 GPUS = st.builds(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from intent.models import Config, Objective, ReconfigRule, RecurringWindow, Relative, TenantException
 from tests.rows import rows
-from validator.conflicts import check
+from validator.consistency import check_conflicts
 
 
 def bound(metric, op, value, unit="s", stat=None, **said):
@@ -102,7 +102,7 @@ COMPATIBLE = [
 
 
 def codes(site, en, *goals):
-    return [finding.code for finding in check(goals, site, en)]
+    return [finding.code for finding in check_conflicts(goals, site, en)]
 
 
 @rows(("a", "b", "code"), CLASHES)
@@ -128,7 +128,7 @@ def test_a_topology_larger_than_the_gpus_allowed_in_the_same_text_is_found_where
 
 
 def test_the_finding_names_both_and_points_at_the_later(site, en):
-    (finding,) = check([UTIL_HIGH, Config("tp", "==", 2, "a"), UTIL_LOW], site, en)
+    (finding,) = check_conflicts([UTIL_HIGH, Config("tp", "==", 2, "a"), UTIL_LOW], site, en)
     assert finding.pointer == "/goals/2"
     for named in (finding.message, finding.suggestion):
         assert UTIL_HIGH.evidence in named

@@ -4,8 +4,8 @@ from dataclasses import replace
 from intent.models import Config, Objective
 from runtime.capabilities import Limits
 from tests.rows import rows
-from validator.devices import asked_for, check
-from validator.words import Words
+from validator.consistency import asked_for, check_devices
+from validator.models import Words
 
 TP, PP = Config("tp", "==", 2, "x"), Config("pp", "==", 4, "x")
 REPLICAS = Config("replicas", "==", 2, "x")
@@ -17,7 +17,7 @@ def asked(site, *goals):
 
 
 def found(site, en, *goals):
-    return [(finding.code, finding.pointer) for finding in check(dict(enumerate(goals)), site, en)]
+    return [(finding.code, finding.pointer) for finding in check_devices(dict(enumerate(goals)), site, en)]
 
 
 @rows("goals", list(itertools.permutations([TP, PP, REPLICAS])))
@@ -58,7 +58,7 @@ def test_hundreds_of_wishes_for_one_time_are_one(site):
 
 @rows("language", ["en", "zh"])
 def test_more_devices_than_there_are_is_found_at_the_last(site, language):
-    (finding,) = check({3: replace(TP, value=4), 7: PP}, site, Words(language))
+    (finding,) = check_devices({3: replace(TP, value=4), 7: PP}, site, Words(language))
     assert (finding.code, finding.pointer) == ("too_few_devices", "/goals/7/value")
     assert "16" in finding.message
     assert finding.suggestion
@@ -71,7 +71,7 @@ def test_a_count_above_the_inventory_is_found(site, en):
 
 @rows("goals", [(replace(TP, value=4),), (TP, replace(PP, value=2)), (replace(COUNT, value=4.0),)])
 def test_more_devices_than_the_deployment_allows_is_found(goals, site, en):
-    (finding,) = check(dict(enumerate(goals)), replace(site, limits=Limits(max_gpus=3)), en)
+    (finding,) = check_devices(dict(enumerate(goals)), replace(site, limits=Limits(max_gpus=3)), en)
     assert (finding.code, finding.pointer) == ("over_device_limit", f"/goals/{len(goals) - 1}/value")
     assert "the limit is 3" in finding.message
     assert finding.suggestion == "at most 3 devices"

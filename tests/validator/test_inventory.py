@@ -3,8 +3,8 @@ from dataclasses import replace
 from intent.models import Config, Objective, Placement
 from runtime.models import Cluster, Gpu, Link, Node
 from tests.rows import rows
-from validator.inventory import check
-from validator.words import Words
+from validator.feasibility import check_inventory
+from validator.models import Words
 
 
 def cluster(*counts, kind="CPU"):
@@ -18,7 +18,7 @@ def cluster(*counts, kind="CPU"):
 
 
 def found(site, en, *goals):
-    return [(finding.code, finding.pointer) for finding in check(goals, site, en)]
+    return [(finding.code, finding.pointer) for finding in check_inventory(goals, site, en)]
 
 
 @rows(
@@ -34,7 +34,7 @@ def found(site, en, *goals):
 )
 @rows("language", ["en", "zh"])
 def test_a_setting_that_cannot_be_is_found(goal, code, language, site):
-    (finding,) = check([goal], site, Words(language))
+    (finding,) = check_inventory([goal], site, Words(language))
     assert (finding.code, finding.pointer) == (code, "/goals/0/value")
     assert finding.suggestion
 
@@ -59,7 +59,7 @@ def test_a_setting_that_can_be_passes(goal, site, en):
 
 
 def test_the_message_says_what_there_is_and_what_could_be(site, en):
-    (finding,) = check([Config("tp", "==", 16, "tp=16")], site, en)
+    (finding,) = check_inventory([Config("tp", "==", 16, "tp=16")], site, en)
     assert "has 4" in finding.message
     assert finding.suggestion == "TP can be 1, 2, 4"
 
@@ -72,7 +72,7 @@ def test_a_workload_that_is_kept_off_every_device_is_found(site, en):
 
 def test_tp_stays_on_devices_of_one_kind_on_one_node(site, en):
     two_nodes = replace(site, cluster=cluster(2, 2))
-    (finding,) = check([Config("tp", "==", 4, "x")], two_nodes, en)
+    (finding,) = check_inventory([Config("tp", "==", 4, "x")], two_nodes, en)
     assert (finding.code, finding.suggestion) == ("too_few_for_tp", "TP can be 1, 2")
     node = Node("a", (Gpu(0, "A100", 10**9), Gpu(1, "L40S", 10**9)), Link("pcie", 1e9, 1e-5))
     assert found(replace(site, cluster=Cluster((node,))), en, Config("tp", "==", 2, "x"))

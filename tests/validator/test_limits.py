@@ -3,7 +3,7 @@ from dataclasses import replace
 from intent.models import Config, Objective, PrecisionRule
 from runtime.capabilities import Limits
 from tests.rows import rows
-from validator.limits import check
+from validator.feasibility import check_limits
 
 
 def rule(words):
@@ -15,7 +15,7 @@ FEW = Limits(allowed_precisions=("bf16", "fp8"))
 
 
 def found(goals, limits, site, en):
-    return list(check(goals, replace(site, limits=limits), en))
+    return list(check_limits(goals, replace(site, limits=limits), en))
 
 
 @rows(

@@ -3,7 +3,7 @@ from dataclasses import replace
 from intent.models import Config, Objective, Placement, PrecisionRule
 from runtime.capabilities import Limits
 from tests.rows import rows
-from validator.memory import check
+from validator.feasibility import check_memory
 
 
 def gpus(value, op="<=", **said):
@@ -15,7 +15,7 @@ ON_L40S = Placement("require", "gpu_type:L40S", "on L40S")
 
 
 def found(site, en, *goals):
-    return [(finding.code, finding.pointer) for finding in check(goals, site, en)]
+    return [(finding.code, finding.pointer) for finding in check_memory(goals, site, en)]
 
 
 @rows(
@@ -56,7 +56,7 @@ def test_enough_for_the_weights_passes(goals, big, en):
 
 
 def test_the_finding_says_how_many_devices_would_do(big, en):
-    (finding,) = check([gpus(1.0), BF16], big, en)
+    (finding,) = check_memory([gpus(1.0), BF16], big, en)
     assert "141 GB in bf16" in finding.message
     assert "hold 72 GB" in finding.message
     assert finding.suggestion == "at least 2 devices, or a smaller precision"

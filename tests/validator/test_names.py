@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from intent.models import Config, Objective, Placement, Priority
 from tests.rows import rows
-from validator.names import findings, question, unknown
+from validator.values import findings, question, unknown
 
 
 def ttft(**said):

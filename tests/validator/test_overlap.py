@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
 from tests.validator.goals import clocks, recurring
-from validator.overlap import defined, overlap
+from validator.intervals import defined, overlap
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)  # a Friday
 NIGHT = RecurringWindow(("fri",), "22:00", "06:00", "UTC")

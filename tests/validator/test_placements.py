@@ -2,7 +2,7 @@ from itertools import permutations
 
 from intent.models import Objective, Placement
 from tests.rows import rows
-from validator.placements import check, open_to
+from validator.consistency import check_placements, open_to
 
 
 def rule(words, **said):
@@ -11,7 +11,7 @@ def rule(words, **said):
 
 
 def codes(big, en, *rules):
-    return [finding.code for finding in check(rules, big, en)]
+    return [finding.code for finding in check_placements(rules, big, en)]
 
 
 @rows(
@@ -79,7 +79,7 @@ def test_places_that_leave_nothing_together_are_found_in_any_order(big, en):
         assert codes(big, en, *order) == []  # batch may run on gpu-6 off-peak, others at peak on gpu-5
     rules[2] = rule("forbid gpu:gpu-5")
     for order in permutations(rules):
-        (finding,) = check(order, big, en)
+        (finding,) = check_placements(order, big, en)
         assert finding.code == "no_place_left"
         assert all(one.evidence in finding.message for one in rules)
 

@@ -5,7 +5,7 @@ from intent.models import Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE
 from tests.rows import rows
-from validator.precisions import check, left_by, left_for
+from validator.consistency import check_precisions, left_by, left_for
 
 
 def rule(words, **said):
@@ -14,7 +14,7 @@ def rule(words, **said):
 
 
 def codes(site, en, *rules):
-    return [finding.code for finding in check(rules, site, en)]
+    return [finding.code for finding in check_precisions(rules, site, en)]
 
 
 @rows(
@@ -71,7 +71,7 @@ def test_two_rules_that_leave_something_pass(a, b, site, en):
 def test_rules_that_leave_nothing_together_are_found_in_any_order(site, en):
     rules = [rule("forbid full"), rule("forbid fp8"), rule("forbid int8", window="peak"), rule("forbid int4")]
     for order in permutations(rules):
-        (finding,) = check(order, site, en)
+        (finding,) = check_precisions(order, site, en)
         assert finding.code == "no_precision_left"
         assert all(one.evidence in finding.message for one in rules)
     assert codes(site, en, *rules[:3]) == []

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from intent.models import Priority
 from tests.rows import rows
-from validator.priorities import check
+from validator.consistency import check_priorities
 
 
 def over(words, window="always"):
@@ -14,7 +14,7 @@ def over(words, window="always"):
 
 
 def codes(site, en, goals):
-    return [finding.code for finding in check(goals, site, en)]
+    return [finding.code for finding in check_priorities(goals, site, en)]
 
 
 @rows(
@@ -30,7 +30,7 @@ def codes(site, en, goals):
 )
 def test_a_circle_is_found_in_any_order_and_names_its_members(goals, site, en):
     for order in permutations(map(over, goals)):
-        (finding,) = check(order, site, en)
+        (finding,) = check_priorities(order, site, en)
         assert finding.code == "priority_circle"
         assert finding.pointer == f"/goals/{len(goals) - 1}"
         assert all(f'"{goal}"' in finding.message for goal in goals)

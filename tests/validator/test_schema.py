@@ -26,8 +26,8 @@ from intent.translate import translate
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals
 from tests.validator.intent_schema import json_schema, written
+from validator.models import Words
 from validator.schema import check, domain_schema, errors
-from validator.words import Words
 
 INTENT = Intent(text="x", language="en", goals=(), translator=TranslatorInfo(name="rules"))
 

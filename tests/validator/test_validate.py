@@ -18,9 +18,9 @@ from intent.translate import translate
 from runtime.capabilities import Limits
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals, goal_sets
+from validator.models import Words
 from validator.schema import check
 from validator.validate import validate
-from validator.words import Words
 
 
 def bound(metric, op, value, unit, **said):

@@ -1,7 +1,7 @@
 from intent.models import Config, DatedWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
-from validator.windows import check
-from validator.words import Words
+from validator.models import Words
+from validator.values import check_windows
 
 
 def weekly(tz):
@@ -21,7 +21,7 @@ def weekly(tz):
 )
 @rows("language", ["en", "zh"])
 def test_a_window_that_can_never_be_is_found_at_its_place(window, code, slot, language, site):
-    (finding,) = check(
+    (finding,) = check_windows(
         [Config("tp", "==", 1, "y"), Config("tp", "==", 2, "x", window)], site, Words(language)
     )
     assert (finding.code, finding.pointer) == (code, f"/goals/1/{slot}")
@@ -39,9 +39,9 @@ def test_a_window_that_can_never_be_is_found_at_its_place(window, code, slot, la
     ],
 )
 def test_a_window_that_can_still_be_passes(window, site, en):
-    assert list(check([Config("tp", "==", 2, "x", window)], site, en)) == []
+    assert list(check_windows([Config("tp", "==", 2, "x", window)], site, en)) == []
 
 
 def test_the_zones_that_are_meant_are_suggested(site, en):
-    (finding,) = check([Config("tp", "==", 2, "x", weekly("Berlin"))], site, en)
+    (finding,) = check_windows([Config("tp", "==", 2, "x", weekly("Berlin"))], site, en)
     assert "Europe/Berlin" in finding.suggestion

@@ -28,11 +28,9 @@ from runtime.errors import RuntimeFault
 from runtime.router import GenerationParams, Router
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.calibrate import measure
-from selector.errors import ProfileError
-from selector.models import CpuSamples, Profile
-from selector.performance.calibrate import fit_cpu
+from selector.models import CpuSamples, Profile, ProfileError
 from selector.performance.fit import Running
-from selector.profiles import load
+from selector.profiles import fit_cpu, load
 
 POLL_S = 0.005
 """How often streams are looked at."""

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.words import replies
 from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, load
 from benchmarks.words.wrong_replies import Reply, verdicts
-from intent.llm.extraction import translate_prompt
+from intent.llm.following import translate_prompt
 from intent.models import Outcome
 from service import deployment as deployments
 

@@ -15,8 +15,8 @@ from intent.models import (
     TranslatorInfo,
 )
 from service.deployment import load
+from validator.models import Words
 from validator.schema import check
-from validator.words import Words
 
 CATALOGUE = load(DEPLOYMENT).catalogue(NOW)
 

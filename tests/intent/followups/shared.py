@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from intent.followups.versions import Change
+from intent.followups.talk import Change
 from intent.models import NAMED_WINDOWS, Catalogue, Goal, Objective
 
 CATALOGUE = Catalogue(

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intent.followups.amend import amend
-from intent.followups.subjects import same_wish
-from intent.followups.talk import NOT_UNDERSTOOD
-from intent.followups.versions import Amendment
+from intent.followups.fragments import same_wish
+from intent.followups.talk import NOT_UNDERSTOOD, Amendment
 from intent.models import (
     Goal,
     Intent,

@@ -1,4 +1,4 @@
-from intent.followups.answers import answered, number_said, option_said
+from intent.followups.fragments import answered, number_said, option_said
 from intent.models import Question
 from tests.intent.followups.shared import CATALOGUE
 from tests.rows import rows

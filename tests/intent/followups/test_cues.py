@@ -1,6 +1,6 @@
 import re
 
-from intent.followups.cues import Way, _data, follow_up, say
+from intent.followups.fragments import Way, _data, follow_up, say
 from tests.intent.tables import table
 from tests.rows import rows
 

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from intent.followups.fragments import Fragment, put_into
-from intent.followups.subjects import same_wish
+from intent.followups.fragments import Fragment, put_into, same_wish
 from intent.models import Intent, TranslatorInfo
 from intent.readback import render
 from tests.intent.followups.shared import CATALOGUE, TTFT

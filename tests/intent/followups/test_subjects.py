@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from intent.followups.subjects import filled, is_called, same_subject, same_wish
+from intent.followups.fragments import filled, is_called, same_subject, same_wish
 from intent.models import Config, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
 from tests.intent.followups.shared import TTFT
 from tests.rows import rows

@@ -1,8 +1,7 @@
 from dataclasses import replace
 
-from intent.followups.cues import follow_up
-from intent.followups.talk import AMBIGUOUS, NOT_UNDERSTOOD, Talk
-from intent.followups.versions import entries_of
+from intent.followups.fragments import follow_up
+from intent.followups.talk import AMBIGUOUS, NOT_UNDERSTOOD, Talk, entries_of
 from intent.models import Outcome
 from intent.readback import render
 from intent.translate import translate

@@ -1,7 +1,6 @@
 """Numbers with their units, wherever the unit stands."""
 
-from intent.llm.amounts import amount, number_place
-from intent.llm.quotes import Source
+from intent.llm.quotes import Source, amount, number_place
 from tests.intent.tables import table
 from tests.rows import rows
 

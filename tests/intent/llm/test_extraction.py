@@ -20,9 +20,9 @@ from benchmarks.misbehaving_llm import (
     sending,
 )
 from intent.errors import ExtractionError, Failure
-from intent.llm.extraction import PROMPT_VERSION, extract, translate_prompt, translator
-from intent.llm.reading import read_answer
-from intent.llm.wire import wire_schema
+from intent.llm.following import PROMPT_VERSION, extract, translate_prompt, translator
+from intent.llm.goals import read_answer
+from intent.llm.quotes import wire_schema
 from intent.models import LlmSettings, Outcome
 from intent.readback import in_words
 from intent.translate import translate

@@ -13,9 +13,8 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW, complete
 from intent.errors import ExtractionError, Failure
 from intent.followups.amend import amend
 from intent.followups.talk import NOT_UNDERSTOOD
-from intent.llm.extraction import PROMPT_VERSION
-from intent.llm.following import amend_prompt, amend_schema, follow, read_follow_up
-from intent.llm.wire import filled
+from intent.llm.following import PROMPT_VERSION, amend_prompt, amend_schema, follow, read_follow_up
+from intent.llm.quotes import filled
 from intent.models import Objective, Outcome
 from intent.readback import in_words, render
 from intent.translate import translate

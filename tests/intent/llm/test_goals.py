@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.misbehaving_llm import NOTHING, goal
-from intent.llm.reading import read_answer
+from intent.llm.goals import read_answer
 from tests.intent.rules.conftest import short
 from tests.intent.tables import table
 from tests.rows import rows

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.misbehaving_llm import NOTHING, goal
 from intent.errors import ExtractionError, Failure
-from intent.llm.reading import read_answer
+from intent.llm.goals import read_answer
 from intent.models import Objective, RecurringWindow
 from intent.readback import in_words
 from tests.rows import rows

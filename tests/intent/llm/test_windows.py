@@ -1,7 +1,7 @@
 """Windows from the words that a model copied."""
 
 from intent.llm.quotes import Source
-from intent.llm.windows import window
+from intent.llm.slots import window
 from intent.models import DatedWindow, FromNowWindow, RecurringWindow
 from intent.rules.kinds import Kind
 from tests.rows import rows

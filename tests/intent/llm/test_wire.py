@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 
 from benchmarks.misbehaving_llm import GOOD, NOTHING, TTFT
 from intent.errors import ExtractionError, Failure
-from intent.llm.wire import MOST_PROBLEMS, parse_answer, wire_schema
+from intent.llm.quotes import MOST_PROBLEMS, parse_answer, wire_schema
 from intent.models import Config, Goal, Metric, Op, Placement, PrecisionRule, ReconfigRule, Stat
 from tests.rows import rows
 

@@ -23,8 +23,7 @@ from intent.models import (
     RecurringWindow,
     TranslatorInfo,
 )
-from intent.openslo.export import export
-from intent.openslo.metrics import ENGINES, thresholds
+from intent.openslo.export import ENGINES, export, thresholds
 from intent.openslo.reader import read
 from tests.rows import rows
 

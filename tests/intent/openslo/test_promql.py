@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.openslo.promql import BUCKET, COUNT, QUANTILE, matchers, quoted, tight, values_of
+from intent.openslo.export import BUCKET, COUNT, QUANTILE, matchers, quoted, tight, values_of
 from tests.rows import rows
 
 NAMES = st.text(min_size=1)

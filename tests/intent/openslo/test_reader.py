@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from intent.models import Intent, Objective, TranslatorInfo
 from intent.openslo.export import export
-from intent.openslo.reader import read
-from intent.openslo.values import OpenSloError
+from intent.openslo.reader import OpenSloError, read
 from tests.rows import rows
 
 

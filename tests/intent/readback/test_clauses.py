@@ -28,8 +28,8 @@ from tests.intent.rules.conftest import short
 from tests.intent.tables import table
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, TYPES, any_goals, goals, windows
+from validator.models import Words as ValidatorWords
 from validator.schema import check
-from validator.words import Words as ValidatorWords
 
 
 def ttft(value=2.0, **said):

@@ -4,7 +4,7 @@ import pytest
 
 from intent.messages import say
 from intent.models import METRIC_LABELS
-from intent.readback.words import Words
+from intent.readback.clauses import Words
 from intent.rules import read
 from intent.translate import translate
 from tests.intent.rules.sentences import ASKED

@@ -1,4 +1,4 @@
-from intent.times.bare_hours import are_hours, follows_a_bound, is_counted
+from intent.times.spans import are_hours, follows_a_bound, is_counted
 from tests.rows import rows
 
 

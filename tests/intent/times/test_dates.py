@@ -3,7 +3,7 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.times.dates import coming, days_between, in_week, next_named, on_date, on_day_of_month
+from intent.times.clock import coming, days_between, in_week, next_named, on_date, on_day_of_month
 from tests.rows import rows
 
 days = st.dates(date(2020, 1, 1), date(2100, 1, 1))

@@ -1,4 +1,4 @@
-from intent.times.durations import LONGEST_S, find_durations
+from intent.times.pieces import LONGEST_S, find_durations
 from tests.rows import rows
 
 

@@ -1,6 +1,6 @@
 from zoneinfo import available_timezones
 
-from intent.times.zones import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
+from intent.times.clock import AMBIGUOUS, SEVERAL_PLACES, UNKNOWN, exists, resolve
 from tests.rows import rows
 
 

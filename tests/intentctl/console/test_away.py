@@ -11,7 +11,7 @@ import pytest
 
 from intentctl.console import visit
 from service.access.rights import Role
-from service.documents.lists import PageRequest
+from service.documents.state import PageRequest
 from tests.intentctl.console.place import ConsoleServer
 
 pytestmark = pytest.mark.slow

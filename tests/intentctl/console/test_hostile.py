@@ -9,7 +9,7 @@ import pytest
 
 from intent.models import MAX_CHARACTERS
 from service.access.rights import Role
-from service.documents.approvals import RejectRequest
+from service.documents.operations import RejectRequest
 from service.errors import ServiceError
 from tests.intentctl.console.place import KEYS, WISH
 

@@ -8,8 +8,8 @@ import pytest
 from runtime.footprint import kv_bytes_per_token
 from runtime.models import uniform
 from selector.models import CpuSamples, Profile
-from selector.performance.calibrate import fit_cpu
 from selector.performance.perf import Step
+from selector.profiles import fit_cpu
 from tests.selector.performance.steps import stage_times_s
 
 

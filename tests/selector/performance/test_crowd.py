@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from selector.performance.crowd import _all_away, crowd
-from selector.performance.lengths import Lengths
 from selector.performance.perf import LayerCost, StageCost
 from selector.performance.simulator import Arrival, Server, simulate
+from selector.performance.work import Lengths, _all_away, crowd
 from tests.rows import rows
 
 

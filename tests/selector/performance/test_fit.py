@@ -7,10 +7,8 @@ import pytest
 
 from runtime.models import uniform
 from selector import profiles
-from selector.errors import ProfileError, SampleError
-from selector.models import Profile
+from selector.models import Profile, ProfileError, SampleError, shape
 from selector.performance.fit import Fit, Running, Sample, all_figures, figure, fit
-from selector.shapes import shape
 from tests.rows import rows
 
 EIGHT = shape("llama-3-8b")

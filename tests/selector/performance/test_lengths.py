@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selector.performance.lengths import Atoms, Lengths
+from selector.performance.work import Atoms, Lengths
 
 
 @pytest.mark.slow

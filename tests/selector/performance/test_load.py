@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
-from selector.errors import WorkloadError
+from selector.models import WorkloadError
 from selector.performance.load import (
     LONGEST,
     SERVING_SHARE,

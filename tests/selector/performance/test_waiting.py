@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from selector.performance.waiting import Ramp, Service, waiting
+from selector.performance.latency import Ramp, Service, waiting
 from tests.rows import rows
 
 NEVER = 1e12

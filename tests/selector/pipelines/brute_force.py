@@ -13,10 +13,8 @@ from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import Step, stage_costs
 from selector.pipelines.grid import Parts
-from selector.pipelines.operating import BLOCK_TOKENS, Setting, StageKind
-from selector.pipelines.optimum import DEVIATIONS, Threshold
-from selector.pipelines.pools import Pool
-from selector.pipelines.queueing import UTILISATIONS, waits
+from selector.pipelines.operating import BLOCK_TOKENS, Pool, Setting, StageKind
+from selector.pipelines.optimum import DEVIATIONS, UTILISATIONS, Threshold, waits
 
 Layers = tuple[Parts, ...]
 

@@ -24,9 +24,9 @@ from selector.pipelines.operating import (
     StageKind,
     bubbles,
     capacities,
+    pools_of,
     times_of,
 )
-from selector.pipelines.pools import pools_of
 from selector.prediction import candidate, server_of
 from tests.rows import rows
 

@@ -14,9 +14,8 @@ from runtime.capabilities import Batching
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import Load, Setting, StageKind
+from selector.pipelines.operating import Load, Setting, StageKind, pools_of
 from selector.pipelines.optimum import Threshold, most_held, reading, solve
-from selector.pipelines.pools import pools_of
 from selector.pipelines.stages import running
 from tests.selector.pipelines.brute_force import BruteForce
 

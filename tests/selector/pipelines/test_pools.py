@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, Node
-from selector.pipelines.pools import dealt, pools_of
+from selector.pipelines.operating import dealt, pools_of
 
 
 def cluster(*sizes: int, kind: str = "A100", differ: int = 1) -> Cluster:

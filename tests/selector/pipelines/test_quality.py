@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
-from selector.pipelines import quality
-from selector.pipelines.grid import Grid
-from selector.pipelines.operating import Load, Setting, StageKind
+from selector.pipelines import grid as quality
+from selector.pipelines.grid import Grid, Rations, Room, grants, unmatched
+from selector.pipelines.operating import Load, Setting, StageKind, pools_of
 from selector.pipelines.optimum import Threshold, reading, solve
-from selector.pipelines.pools import pools_of
-from selector.pipelines.quality import Rations, Room, grants, unmatched
 from tests.rows import rows
 from tests.selector.pipelines.brute_force import BruteForce
 

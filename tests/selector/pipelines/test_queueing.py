@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selector.pipelines.queueing import STATISTICS, UTILISATIONS, first_tokens_s, most_first_s, waits
+from selector.pipelines.optimum import STATISTICS, UTILISATIONS, first_tokens_s, most_first_s, waits
 from tests.rows import rows
 
 

@@ -10,7 +10,7 @@ from service.access.caller import Caller
 from service.access.consent import Known, consent
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
-from service.documents.approvals import ApprovalDocument
+from service.documents.operations import ApprovalDocument
 from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
 from service.errors import RefusedError
 from service.pages import Page

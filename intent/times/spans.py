@@ -1,0 +1,187 @@
+"""Times that other words give a meaning: bare hours, the other hours, several windows, until. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from intent.fold import fold
+from intent.models import DAYS, DatedWindow, RecurringWindow, Window
+from intent.times.clock import PARTS, spelled
+
+_UNIT = re.compile(
+    r"""\s?(?:%|°|/|x\b|×|[$€£¥]|个|张|块|台|卡|副本|毫秒|秒|分|倍|元|美元|万|千|路|级|层|
+    (?:percent|percentage|pct|points?|m?s|sec|secs|seconds?|min|mins|minutes?|m|h|d|days?|weeks?|months?|years?|k|
+       tok|toks|tokens?|tps|rps|qps|rpm|req|reqs|requests?|queries|calls?|users?|streams?|tenants?|clients?|sessions?|
+       gpus?|cards?|devices?|nodes?|machines?|hosts?|replicas?|instances?|copies|workers?|pods?|stages?|ranks?|shards?|
+       models?|engines?|layers?|blocks?|batch|batches|prompts?|slots?|times|way|fold|bits?|bytes?|[kmgt]i?b|
+       usd|eur|dollars?|bucks|euros?|cents?|million|thousand|hundred|tp|pp)(?![\w'])
+    |(?<=\d)[a-z])""",
+    re.VERBOSE | re.ASCII,
+)
+_FOLLOWER = re.compile(
+    r"""\s*(?:$|[,.;:!?)\n。；、]|[^\x00-\x7f]|(?:
+    and|but|or|with|on|at|for|in|the|all|keep|hold|no|never|do|don't|we|i|it|is|must|should|please|while|then|when|if|
+    every|each|daily|our|my|p99|p95|p50|p90|p|ttft|tpot|itl|e2e|latency|throughput|use|run|stay|set|make|let|only|as|
+    free|paid|not|leave|allow|because|so|to)(?!\w))""",
+    re.VERBOSE | re.ASCII,
+)
+_BOUND = re.compile(
+    r"""(?:[<>=≤≥$€£¥#/@~:-]|\b(?:most|least|under|below|above|over|than|exactly|about|roughly|max|min|tp|pp|
+    replicas?|times|by|gpus?|version|v)|[为是到于过])\s*$""",
+    re.VERBOSE | re.ASCII,
+)
+_COUNTED = re.compile(
+    r"""\b(?:tp|pp|replicas|gpus|count|number|batch|size|concurrency|parallel\w*|stages|nodes|cards|score|version)\b
+    |副本|数量|并发|显卡|卡数""",
+    re.VERBOSE | re.ASCII,
+)
+_MEASURED = re.compile(
+    r"""\b(?:ttft|tpot|itl|e2e|latency|latencies|delay|throughput|util\w*|usage|load|availability|rates?|errors?|quality|
+    costs?|spend|budget|price|percentile|temperature|priority|limit|pauses?|value|range|seconds)\b
+    |利用率|延迟|时延|吞吐|成本|预算""",
+    re.VERBOSE | re.ASCII,
+)
+_CHANGE = re.compile(
+    r"""\b(?:scal\w*|cut|reduc\w*|rais\w*|lower\w*|increas\w*|decreas\w*|drop\w*|grow\w*|(?<!topology\ )chang\w*|
+    mov\w*|go|goes|going|switch\w*|bump\w*|shrink\w*|improv\w*|bring\w*|push\w*|down|up|set)\b|[从由]?(?:提高|降低|降|升|扩|缩|调|减)""",
+    re.VERBOSE | re.ASCII,
+)
+_CLAUSE = re.compile(r"[,.;!?\n。；、]\s|[;!?\n。；、,]|\b(?:and|but|while|then)\b", re.ASCII)
+_QUANTITY = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?!\d)", re.ASCII)
+
+
+def follows_a_bound(text: str, place: int) -> bool:
+    """Whether a number here is the value of something: ``< 9``, ``at most 9``, ``tp 9``."""
+    return _BOUND.search(text, max(0, place - 16), place) is not None
+
+
+def is_counted(text: str, place: int) -> bool:
+    """Whether the number that ends here counts or measures something: ``9 %``, ``9 gpus``."""
+    return _UNIT.match(text, place) is not None
+
+
+def are_hours(text: str, start: int, end: int, is_marked: bool) -> bool:
+    """Whether bare numbers mean hours: what is said before ``start`` waits for no number, what follows ``end`` is no noun.
+
+    ``is_marked``: a day, a zone or the like stands with them; else a preposition has to.
+    """
+    clause = _CLAUSE.split(text[max(0, start - 80) : start])[-1]
+    quantities = list(_QUANTITY.finditer(clause))
+    if _CHANGE.search(clause, quantities[-1].end() if quantities else 0):
+        return False
+    if not quantities and _COUNTED.search(clause):
+        return False
+    return is_marked or bool((quantities or not _MEASURED.search(clause)) and _FOLLOWER.match(text, end))
+
+
+REST = "the rest"
+"""The value of a token that means it; no deployment may name a window so."""
+_SAID = (
+    r"otherwise|(?:the )?(?:rest|remainder) of (?:the|that) (?:time|day|week)"
+    r"|(?:(?:at|on|in|during) )?(?:all |the )*(?:other|remaining) (?:times?|hours|days)"
+    r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?"
+)
+_HAN = r"(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)"
+_WITHIN = re.compile(rf"\b(?:{_SAID})\b|{_HAN}")
+_WHOLE = re.compile(rf"{_SAID}|{_HAN}|else|(?:the )?(?:rest|remainder)|平时|平常|其他|其它|其余|剩下的?|别的")
+_OTHERS = {"peak": "off_peak", "off_peak": "peak"}
+
+
+def is_rest(words: str) -> bool:
+    """Whether these words, behind a window, mean what it leaves over."""
+    return _WHOLE.fullmatch(fold(words).text.strip(" ,.，。的")) is not None
+
+
+def find_rest(text: str) -> Iterator[tuple[int, int]]:
+    """Where a folded text says so, half-open."""
+    return (match.span() for match in _WITHIN.finditer(text))
+
+
+def rest_of(earlier: Sequence[Window]) -> Window | None:
+    """What the windows said before leave over; None if that is no one window."""
+    distinct = list(dict.fromkeys(one for one in earlier if one != "always"))
+    if len(distinct) != 1:
+        return None
+    (one,) = distinct
+    if isinstance(one, str):
+        return _OTHERS.get(one)
+    if not isinstance(one, RecurringWindow):
+        return None
+    if len(one.days) == len(DAYS):
+        whole = (one.start, one.end) == ("00:00", "24:00")
+        return (
+            None
+            if whole
+            else RecurringWindow(one.days, _midnight(one.end, "00:00"), _midnight(one.start, "24:00"), one.tz)
+        )
+    others = tuple(day for day in DAYS if day not in one.days)
+    return (
+        RecurringWindow(others, one.start, one.end, one.tz)
+        if (one.start, one.end) == ("00:00", "24:00")
+        else None
+    )
+
+
+def _midnight(said: str, spelling: str) -> str:
+    return spelling if said in {"00:00", "24:00"} else said
+
+
+_PART_HOURS = frozenset((spelled(start), spelled(end)) for start, end in PARTS.values())
+_PARTS = frozenset({"overnight"})
+"""Named windows that are also parts of the day."""
+
+
+def together(windows: Sequence[Window]) -> Window | None:
+    """The one window that several words say: a named one beside a part of the day, hours beside days; None if it could be two."""
+    distinct = list(dict.fromkeys(windows))
+    if len(distinct) == 1:
+        return distinct[0]
+    named = [one for one in distinct if isinstance(one, str) and one not in _PARTS]
+    rest = [one for one in distinct if one not in named]
+    if len(named) == 1 and all(_is_part_of_day(one) for one in rest):
+        return named[0]
+    days = [
+        one for one in rest if isinstance(one, RecurringWindow) and (one.start, one.end) == ("00:00", "24:00")
+    ]
+    hours = [one for one in rest if isinstance(one, RecurringWindow) and len(one.days) == len(DAYS)]
+    if not named and len(rest) == len(days) + len(hours) == 2 and len(days) == 1:
+        return RecurringWindow(days[0].days, hours[0].start, hours[0].end, hours[0].tz)
+    return None
+
+
+def _is_part_of_day(one: Window) -> bool:
+    if not isinstance(one, RecurringWindow):
+        return one in _PARTS
+    return len(one.days) == len(DAYS) and (one.start, one.end) in _PART_HOURS
+
+
+_UNTIL = re.compile(r"\b(?:until|till|til|'til)\b|之前|以前|为止|直到|前(?:请|别|不)", re.IGNORECASE)
+_TODAY = re.compile(
+    r"\b(?:today|tonight|right now|this (?:morning|afternoon|evening)|incident|outage|inc-?\d+|sev-?\s?\d)\b"
+    r"|今天|今晚|今早|今日|今儿|现在|故障|事故",
+    re.IGNORECASE,
+)
+"""Words for today, or for an incident."""
+
+
+def until_today(window: Window, text: str, now: datetime, is_ban: bool) -> Window:
+    """The window itself, or today from the present minute where ``text`` says until when and means today.
+
+    ``is_ban``: it is that of a freeze or of a ban on reconfiguration, which is about today by itself.
+    """
+    daily = isinstance(window, RecurringWindow) and len(window.days) == len(DAYS)
+    if (
+        not daily
+        or not isinstance(window, RecurringWindow)
+        or window.start != "00:00"
+        or window.end == "24:00"
+    ):
+        return window
+    if not _UNTIL.search(text) or not (is_ban or _TODAY.search(text)):
+        return window
+    here = now.astimezone(ZoneInfo(window.tz))
+    start = here.strftime("%H:%M")
+    return (
+        DatedWindow(here.date().isoformat(), start, window.end, window.tz) if start < window.end else window
+    )
