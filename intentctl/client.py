@@ -15,75 +15,7 @@ from intent.document import from_document
 from intent.errors import DocumentError
 from intent.models import Intent
 from intentctl.status import failure
-from service.documents.access import (
-    AuditDocument,
-    AuditPage,
-    HeadDocument,
-    KeyDocument,
-    KeyRequest,
-    KeysDocument,
-    MeDocument,
-    NewKeyDocument,
-    VerdictDocument,
-)
-from service.documents.operations import (
-    ApplyRequest,
-    ApprovalDocument,
-    ApproveRequest,
-    OperationDocument,
-    PreflightDocument,
-    RejectRequest,
-    StandingDocument,
-    UndoDocument,
-)
-from service.documents.plans import (
-    AmendmentDocument,
-    AmendRequest,
-    ExportDocument,
-    FollowUp,
-    FrontiersDocument,
-    ImportDocument,
-    ImportRequest,
-    PlanAnswer,
-    PlanDocument,
-    PlanRequest,
-    SimulationDocument,
-    TranslateRequest,
-    VersionDocument,
-    VersionedFollowUp,
-    WishRequest,
-)
-from service.documents.problems import Code, Problem
-from service.documents.promises import (
-    ActivateRequest,
-    AgendaDocument,
-    AgendaQuery,
-    AgendaRequest,
-    ControlDocument,
-    ControlRequest,
-    LoadHistoryDocument,
-    LoadsDocument,
-    PromiseDocument,
-    PromisesDocument,
-    RecentLoadDocument,
-    RecentQuery,
-    ReportDocument,
-    ReportQuery,
-)
-from service.documents.state import (
-    ApprovalsDocument,
-    Event,
-    IntentsDocument,
-    ModelsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-    ProfilesDocument,
-    Readiness,
-    StateDocument,
-)
+from service import documents as docs
 from service.errors import ServiceError
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -110,210 +42,212 @@ class Client:
         try:
             self.readiness()
         except ServiceError as error:
-            return error.code is not Code.UNREACHABLE
+            return error.code is not docs.Code.UNREACHABLE
         return True
 
     def translate(self, text: str, now: str | None = None) -> Intent:
         """As the protocol says."""
-        answer = self._call("POST", "/v1/intents:translate", TranslateRequest(text=text, now=now))
+        answer = self._call("POST", "/v1/intents:translate", docs.TranslateRequest(text=text, now=now))
         try:
             return from_document(json.loads(answer))
         except (ValueError, DocumentError) as error:
             raise self._no_service(error) from None
 
-    def keep(self, text: str, now: str | None = None) -> VersionDocument:
+    def keep(self, text: str, now: str | None = None) -> docs.VersionDocument:
         """As the protocol says."""
-        return self._read(VersionDocument, "POST", "/v1/intents", TranslateRequest(text=text, now=now))
+        return self._read(
+            docs.VersionDocument, "POST", "/v1/intents", docs.TranslateRequest(text=text, now=now)
+        )
 
-    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
+    def intent(self, intent_id: str, version: int | None = None) -> docs.VersionDocument:
         """As the protocol says."""
         which = "" if version is None else f"?version={version}"
-        return self._read(VersionDocument, "GET", f"/v1/intents/{_quoted(intent_id)}{which}")
+        return self._read(docs.VersionDocument, "GET", f"/v1/intents/{_quoted(intent_id)}{which}")
 
-    def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
+    def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
         """As the protocol says."""
-        body = AmendRequest(intent=intent, **dict(follow_up))
-        return self._read(AmendmentDocument, "POST", "/v1/intents:amend", body)
+        body = docs.AmendRequest(intent=intent, **dict(follow_up))
+        return self._read(docs.AmendmentDocument, "POST", "/v1/intents:amend", body)
 
-    def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
+    def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
         """As the protocol says."""
-        return self._read(VersionDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:amend", follow_up)
+        return self._read(docs.VersionDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:amend", follow_up)
 
-    def plan(self, asked: PlanRequest) -> PlanAnswer:
+    def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
         """As the protocol says."""
-        return self._read(PlanAnswer, "POST", "/v1/plans", asked)
+        return self._read(docs.PlanAnswer, "POST", "/v1/plans", asked)
 
-    def saved_plan(self, plan_id: str) -> PlanDocument:
+    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         """As the protocol says."""
-        return self._read(PlanDocument, "GET", f"/v1/plans/{_quoted(plan_id)}")
+        return self._read(docs.PlanDocument, "GET", f"/v1/plans/{_quoted(plan_id)}")
 
-    def simulation(self, plan_id: str) -> SimulationDocument:
+    def simulation(self, plan_id: str) -> docs.SimulationDocument:
         """As the protocol says."""
-        return self._read(SimulationDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/simulation")
+        return self._read(docs.SimulationDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/simulation")
 
-    def frontiers(self, plan_id: str) -> FrontiersDocument:
+    def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
         """As the protocol says."""
-        return self._read(FrontiersDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/frontiers")
+        return self._read(docs.FrontiersDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/frontiers")
 
-    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
+    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         """As the protocol says."""
-        body = ApplyRequest(acknowledge=list(acknowledge))
-        return self._read(OperationDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:apply", body)
+        body = docs.ApplyRequest(acknowledge=list(acknowledge))
+        return self._read(docs.OperationDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:apply", body)
 
-    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
         """As the protocol says."""
-        body = ApplyRequest(acknowledge=list(acknowledge))
-        return self._read(PreflightDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:preflight", body)
+        body = docs.ApplyRequest(acknowledge=list(acknowledge))
+        return self._read(docs.PreflightDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:preflight", body)
 
-    def standing(self, plan_id: str) -> StandingDocument:
+    def standing(self, plan_id: str) -> docs.StandingDocument:
         """As the protocol says."""
-        return self._read(StandingDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/standing")
+        return self._read(docs.StandingDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/standing")
 
-    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+    def approvals(self, asked: docs.PageRequest) -> docs.ApprovalsDocument:
         """As the protocol says."""
-        return self._read(ApprovalsDocument, "GET", f"/v1/approvals?{_query(asked)}")
+        return self._read(docs.ApprovalsDocument, "GET", f"/v1/approvals?{_query(asked)}")
 
-    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+    def approve(self, plan_id: str, asked: docs.ApproveRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
-        return self._read(ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:approve", asked)
+        return self._read(docs.ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:approve", asked)
 
-    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+    def reject(self, plan_id: str, asked: docs.RejectRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
-        return self._read(ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:reject", asked)
+        return self._read(docs.ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:reject", asked)
 
-    def operation(self, operation_id: str) -> OperationDocument:
+    def operation(self, operation_id: str) -> docs.OperationDocument:
         """As the protocol says."""
-        return self._read(OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
+        return self._read(docs.OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
 
-    def cancel(self, operation_id: str) -> OperationDocument:
+    def cancel(self, operation_id: str) -> docs.OperationDocument:
         """As the protocol says."""
-        return self._read(OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
+        return self._read(docs.OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
 
-    def undoable(self, operation_id: str) -> UndoDocument:
+    def undoable(self, operation_id: str) -> docs.UndoDocument:
         """As the protocol says."""
-        return self._read(UndoDocument, "GET", f"/v1/operations/{_quoted(operation_id)}/undo")
+        return self._read(docs.UndoDocument, "GET", f"/v1/operations/{_quoted(operation_id)}/undo")
 
-    def undo(self, operation_id: str) -> PlanAnswer:
+    def undo(self, operation_id: str) -> docs.PlanAnswer:
         """As the protocol says."""
-        return self._read(PlanAnswer, "POST", f"/v1/operations/{_quoted(operation_id)}:undo")
+        return self._read(docs.PlanAnswer, "POST", f"/v1/operations/{_quoted(operation_id)}:undo")
 
-    def watch(self) -> Iterator[Event]:
+    def watch(self) -> Iterator[docs.Event]:
         """As the protocol says."""
         headers = {**self._headers, "Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
 
-    def me(self) -> MeDocument:
+    def me(self) -> docs.MeDocument:
         """As the protocol says."""
-        return self._read(MeDocument, "GET", "/v1/me")
+        return self._read(docs.MeDocument, "GET", "/v1/me")
 
-    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+    def create_key(self, asked: docs.KeyRequest) -> docs.NewKeyDocument:
         """As the protocol says."""
-        return self._read(NewKeyDocument, "POST", "/v1/keys", asked)
+        return self._read(docs.NewKeyDocument, "POST", "/v1/keys", asked)
 
-    def keys(self) -> KeysDocument:
+    def keys(self) -> docs.KeysDocument:
         """As the protocol says."""
-        return self._read(KeysDocument, "GET", "/v1/keys")
+        return self._read(docs.KeysDocument, "GET", "/v1/keys")
 
-    def revoke_key(self, prefix: str) -> KeyDocument:
+    def revoke_key(self, prefix: str) -> docs.KeyDocument:
         """As the protocol says."""
-        return self._read(KeyDocument, "POST", f"/v1/keys/{_quoted(prefix)}:revoke")
+        return self._read(docs.KeyDocument, "POST", f"/v1/keys/{_quoted(prefix)}:revoke")
 
-    def audit(self, page: AuditPage) -> AuditDocument:
+    def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
         """As the protocol says."""
-        return self._read(AuditDocument, "GET", f"/v1/audit?{_query(page)}")
+        return self._read(docs.AuditDocument, "GET", f"/v1/audit?{_query(page)}")
 
-    def audit_head(self) -> HeadDocument:
+    def audit_head(self) -> docs.HeadDocument:
         """As the protocol says."""
-        return self._read(HeadDocument, "GET", "/v1/audit/head")
+        return self._read(docs.HeadDocument, "GET", "/v1/audit/head")
 
-    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+    def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
         """As the protocol says."""
         which = "" if head is None else f"?head={_quoted(head)}"
-        return self._read(VerdictDocument, "GET", f"/v1/audit/verdict{which}")
+        return self._read(docs.VerdictDocument, "GET", f"/v1/audit/verdict{which}")
 
-    def intents(self, asked: PageRequest) -> IntentsDocument:
+    def intents(self, asked: docs.PageRequest) -> docs.IntentsDocument:
         """As the protocol says."""
-        return self._read(IntentsDocument, "GET", f"/v1/intents?{_query(asked)}")
+        return self._read(docs.IntentsDocument, "GET", f"/v1/intents?{_query(asked)}")
 
-    def plans(self, asked: PlansRequest) -> PlansDocument:
+    def plans(self, asked: docs.PlansRequest) -> docs.PlansDocument:
         """As the protocol says."""
-        return self._read(PlansDocument, "GET", f"/v1/plans?{_query(asked)}")
+        return self._read(docs.PlansDocument, "GET", f"/v1/plans?{_query(asked)}")
 
-    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+    def operations(self, asked: docs.OperationsRequest) -> docs.OperationsDocument:
         """As the protocol says."""
-        return self._read(OperationsDocument, "GET", f"/v1/operations?{_query(asked)}")
+        return self._read(docs.OperationsDocument, "GET", f"/v1/operations?{_query(asked)}")
 
-    def models(self) -> ModelsDocument:
+    def models(self) -> docs.ModelsDocument:
         """As the protocol says."""
-        return self._read(ModelsDocument, "GET", "/v1/models")
+        return self._read(docs.ModelsDocument, "GET", "/v1/models")
 
-    def topology(self, model: str | None = None) -> StateDocument:
+    def topology(self, model: str | None = None) -> docs.StateDocument:
         """As the protocol says."""
-        return self._read(StateDocument, "GET", _of(model, "topology"))
+        return self._read(docs.StateDocument, "GET", _of(model, "topology"))
 
-    def profiles(self, model: str | None = None) -> ProfilesDocument:
+    def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
         """As the protocol says."""
-        return self._read(ProfilesDocument, "GET", _of(model, "profiles"))
+        return self._read(docs.ProfilesDocument, "GET", _of(model, "profiles"))
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> docs.Readiness:
         """Each model's state.
 
         Raises:
             ServiceError: no model can serve, or no service answers.
         """
-        return self._read(Readiness, "GET", "/readyz")
+        return self._read(docs.Readiness, "GET", "/readyz")
 
-    def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
+    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says."""
-        if isinstance(asked, AgendaQuery):
-            return self._read(AgendaDocument, "GET", f"/v1/agenda?{_query(asked)}")
-        return self._read(AgendaDocument, "POST", "/v1/agenda:preview", asked)
+        if isinstance(asked, docs.AgendaQuery):
+            return self._read(docs.AgendaDocument, "GET", f"/v1/agenda?{_query(asked)}")
+        return self._read(docs.AgendaDocument, "POST", "/v1/agenda:preview", asked)
 
-    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+    def activate(self, intent_id: str, asked: docs.ActivateRequest) -> docs.PromiseDocument:
         """As the protocol says."""
-        return self._read(PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:activate", asked)
+        return self._read(docs.PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:activate", asked)
 
-    def retire(self, intent_id: str) -> PromiseDocument:
+    def retire(self, intent_id: str) -> docs.PromiseDocument:
         """As the protocol says."""
-        return self._read(PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:retire")
+        return self._read(docs.PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:retire")
 
-    def promises(self) -> PromisesDocument:
+    def promises(self) -> docs.PromisesDocument:
         """As the protocol says."""
-        return self._read(PromisesDocument, "GET", "/v1/promises")
+        return self._read(docs.PromisesDocument, "GET", "/v1/promises")
 
-    def control(self) -> ControlDocument:
+    def control(self) -> docs.ControlDocument:
         """As the protocol says."""
-        return self._read(ControlDocument, "GET", "/v1/controller")
+        return self._read(docs.ControlDocument, "GET", "/v1/controller")
 
-    def set_control(self, asked: ControlRequest) -> ControlDocument:
+    def set_control(self, asked: docs.ControlRequest) -> docs.ControlDocument:
         """As the protocol says."""
-        return self._read(ControlDocument, "POST", "/v1/controller", asked)
+        return self._read(docs.ControlDocument, "POST", "/v1/controller", asked)
 
-    def load(self) -> LoadsDocument:
+    def load(self) -> docs.LoadsDocument:
         """As the protocol says."""
-        return self._read(LoadsDocument, "GET", "/v1/load")
+        return self._read(docs.LoadsDocument, "GET", "/v1/load")
 
-    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
+    def recent_load(self, asked: docs.RecentQuery) -> docs.RecentLoadDocument:
         """As the protocol says."""
-        return self._read(RecentLoadDocument, "GET", f"/v1/load/recent?{_query(asked)}")
+        return self._read(docs.RecentLoadDocument, "GET", f"/v1/load/recent?{_query(asked)}")
 
-    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
+    def load_history(self, asked: docs.ReportQuery) -> docs.LoadHistoryDocument:
         """As the protocol says."""
-        return self._read(LoadHistoryDocument, "GET", f"/v1/load/history?{_query(asked)}")
+        return self._read(docs.LoadHistoryDocument, "GET", f"/v1/load/history?{_query(asked)}")
 
-    def report(self, asked: ReportQuery) -> ReportDocument:
+    def report(self, asked: docs.ReportQuery) -> docs.ReportDocument:
         """As the protocol says."""
-        return self._read(ReportDocument, "GET", f"/v1/report?{_query(asked)}")
+        return self._read(docs.ReportDocument, "GET", f"/v1/report?{_query(asked)}")
 
-    def export_openslo(self, wish: WishRequest) -> ExportDocument:
+    def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
         """As the protocol says."""
-        return self._read(ExportDocument, "POST", "/v1/openslo:export", wish)
+        return self._read(docs.ExportDocument, "POST", "/v1/openslo:export", wish)
 
-    def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
+    def import_openslo(self, documents: Sequence[JsonValue]) -> docs.ImportDocument:
         """As the protocol says."""
         return self._read(
-            ImportDocument, "POST", "/v1/openslo:import", ImportRequest(documents=list(documents))
+            docs.ImportDocument, "POST", "/v1/openslo:import", docs.ImportRequest(documents=list(documents))
         )
 
     def _read(self, kind: type[Answer], method: str, path: str, body: BaseModel | None = None) -> Answer:
@@ -336,19 +270,21 @@ class Client:
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except TimeoutError:
-            raise ServiceError(Code.TIMED_OUT, f"{self.url} did not answer within {timeout_s} s") from None
+            raise ServiceError(
+                docs.Code.TIMED_OUT, f"{self.url} did not answer within {timeout_s} s"
+            ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise ServiceError(
-                Code.UNREACHABLE,
+                docs.Code.UNREACHABLE,
                 f"no service answers at {self.url} ({reason}); start one: intentctl serve",
             ) from None
         return response
 
     def _refused(self, error: urllib.error.HTTPError) -> ServiceError:
         try:
-            problem = Problem.model_validate_json(error.read())
-            if problem.code is Code.UNAUTHENTICATED:
+            problem = docs.Problem.model_validate_json(error.read())
+            if problem.code is docs.Code.UNAUTHENTICATED:
                 how = "to intentctl: --key-file FILE, INTENTCTL_KEY_FILE or INTENTCTL_KEY"
                 problem = problem.model_copy(update={"detail": f"{problem.detail}; {how}"})
             return ServiceError.answered(problem)
@@ -360,7 +296,7 @@ class Client:
         message = (
             f"{self.url} answers, but not as an intentctl service of this version ({said}); check --server"
         )
-        return ServiceError(Code.INTERNAL, message)
+        return ServiceError(docs.Code.INTERNAL, message)
 
 
 def _of(model: str | None, what: str) -> str:
@@ -375,7 +311,7 @@ def _quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-def _until_the_end(response: IO[bytes]) -> Iterator[Event]:
+def _until_the_end(response: IO[bytes]) -> Iterator[docs.Event]:
     with (
         response,
         contextlib.suppress(OSError, http.client.HTTPException),  # a service that was killed ends it so
@@ -383,7 +319,7 @@ def _until_the_end(response: IO[bytes]) -> Iterator[Event]:
         yield from _server_sent_events(response)
 
 
-def _server_sent_events(lines: IO[bytes]) -> Iterator[Event]:
+def _server_sent_events(lines: IO[bytes]) -> Iterator[docs.Event]:
     event: dict[str, JsonValue] = {}
     for raw in lines:
         field, _, value = raw.decode().rstrip("\r\n").partition(": ")
@@ -392,5 +328,5 @@ def _server_sent_events(lines: IO[bytes]) -> Iterator[Event]:
         elif field == "data":
             event["data"] = json.loads(value)
         elif not field and "data" in event:
-            yield Event.model_validate(event)
+            yield docs.Event.model_validate(event)
             event = {}

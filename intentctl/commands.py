@@ -19,17 +19,7 @@ from intentctl.local import EXAMPLE, from_file
 from intentctl.options import Look
 from intentctl.status import failure
 from intentctl.visible import visible
-from service.documents.operations import ApprovalDocument, ApproveRequest, OperationDocument, RejectRequest
-from service.documents.plans import (
-    FollowUp,
-    FrontiersDocument,
-    PlanAnswer,
-    PlanDocument,
-    PlanRequest,
-    VersionedFollowUp,
-    When,
-)
-from service.documents.problems import Code
+from service import documents as docs
 from service.errors import ServiceError
 from service.operator import Operator
 
@@ -85,7 +75,7 @@ def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
     check_outcome(intent)
 
 
-def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[PlanDocument, ...]:
+def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[docs.PlanDocument, ...]:
     """Read back, plan for a text or else the target, and show the plans; simulated or drawn where that was asked for.
 
     Raises:
@@ -114,16 +104,16 @@ def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[Pl
     return answer.plans
 
 
-def _plan_to_target(source: Operator, look: Look) -> PlanAnswer:
+def _plan_to_target(source: Operator, look: Look) -> docs.PlanAnswer:
     said = {"target": look.target, "model": look.model, **look.when.model_dump(exclude_unset=True)}
     try:
-        asked = PlanRequest.model_validate(said)
+        asked = docs.PlanRequest.model_validate(said)
     except ValidationError as error:
         raise failure("error", f"--target: {error.errors()[0]['msg']}") from None
     return source.plan(asked)
 
 
-def _draw(found: FrontiersDocument, made: PlanDocument, path: Path) -> None:
+def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) -> None:
     from intentctl.curves import bounds, frontiers
     from intentctl.plots import draw_frontier
 
@@ -137,9 +127,9 @@ def make_plan(
     form: Form,
     consent: Consent | None = None,
     *,
-    when: When | None = None,
+    when: docs.When | None = None,
     model: str | None = None,
-) -> PlanAnswer:
+) -> docs.PlanAnswer:
     """Outcome, intent and plans; for people the read-back is shown at once, for programs only what went wrong.
 
     With ``consent`` a question is put to the person at the terminal, until it is answered.
@@ -148,7 +138,7 @@ def make_plan(
         CommandError: the outcome is not ok.
         ServiceError: nothing holds the goals.
     """
-    when = when or When()
+    when = when or docs.When()
     intent, kept = intent_of(source, text, when.now), text if is_kept(text) else None
     if form is Form.TABLE:
         render.grid(render.intent_rows(intent))
@@ -162,7 +152,7 @@ def make_plan(
     check_outcome(intent, kept)
     wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
     try:
-        answer = source.plan(PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
+        answer = source.plan(docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
     except ServiceError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem.infeasible))
         raise
@@ -187,10 +177,10 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
         check_outcome(intent, kept)
     try:
         if kept is not None and source.serves:
-            return source.amend_kept(kept, VersionedFollowUp(text=answer)).intent
-        return source.amend(intent, FollowUp(text=answer)).intent
+            return source.amend_kept(kept, docs.VersionedFollowUp(text=answer)).intent
+        return source.amend(intent, docs.FollowUp(text=answer)).intent
     except ServiceError as error:
-        if error.code not in {Code.OUT_OF_SCOPE, Code.NO_CHANGE}:
+        if error.code not in {docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE}:
             raise
         render.talk(str(error))
         return intent
@@ -223,7 +213,7 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
     _check_operations(operations)
 
 
-def _changing(plans: Sequence[PlanDocument]) -> list[PlanDocument]:
+def _changing(plans: Sequence[docs.PlanDocument]) -> list[docs.PlanDocument]:
     return [plan for plan in plans if plan.changes]
 
 
@@ -240,8 +230,8 @@ def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout
 
 
 def _switch(
-    source: Operator, plans: Sequence[PlanDocument], consent: Consent, timeout_s: float
-) -> list[OperationDocument]:
+    source: Operator, plans: Sequence[docs.PlanDocument], consent: Consent, timeout_s: float
+) -> list[docs.OperationDocument]:
     """The operations of plans for different models at their ends; they run at the same time."""
     if plans and not source.serves:
         source.apply(plans[0].id)  # says that there is none to apply it, before anybody is asked
@@ -249,7 +239,7 @@ def _switch(
     for plan in plans:
         agreed.append((plan.id, [*acknowledged(plan, consent), *sorted(consent.to)]))
         _ask(plan, consent)
-    operations: list[OperationDocument] = []
+    operations: list[docs.OperationDocument] = []
     try:
         for plan_id, seen in agreed:
             operations.append(source.apply(plan_id, seen))
@@ -261,8 +251,8 @@ def _switch(
 
 
 def to_their_ends(
-    source: Operator, operations: Sequence[OperationDocument], timeout_s: float
-) -> list[OperationDocument]:
+    source: Operator, operations: Sequence[docs.OperationDocument], timeout_s: float
+) -> list[docs.OperationDocument]:
     """Operations when they are done."""
     return [_to_its_end(source, operation, timeout_s) for operation in operations]
 
@@ -281,7 +271,7 @@ def approve(
         render.talk_rows(render.plan_rows(plan))
     seen = acknowledged(plan, consent)
     _ask(plan, consent, "Approve")
-    asked = ApproveRequest(digest=plan.digest, minutes=minutes, acknowledge=seen, note=note)
+    asked = docs.ApproveRequest(digest=plan.digest, minutes=minutes, acknowledge=seen, note=note)
     _emit_approval(service.approve(plan_id, asked), form)
 
 
@@ -291,15 +281,17 @@ def reject(service: Operator, plan_id: str, form: Form, note: str) -> None:
     Raises:
         ServiceError: the service refused.
     """
-    _emit_approval(service.reject(plan_id, RejectRequest(note=note)), form)
+    _emit_approval(service.reject(plan_id, docs.RejectRequest(note=note)), form)
 
 
-def _emit_approval(approval: ApprovalDocument, form: Form) -> None:
+def _emit_approval(approval: docs.ApprovalDocument, form: Form) -> None:
     until = "" if approval.until_s is None else f" until {render.moment(approval.until_s)}"
     render.emit(approval, form, [(approval.plan_id, f"{approval.verdict} by {approval.by}{until}")])
 
 
-def _to_its_end(source: Operator, operation: OperationDocument, timeout_s: float) -> OperationDocument:
+def _to_its_end(
+    source: Operator, operation: docs.OperationDocument, timeout_s: float
+) -> docs.OperationDocument:
     with render.switch_progress() as progress:
         for state in follow(source, operation.id, timeout_s):
             progress.show(state)
@@ -307,7 +299,7 @@ def _to_its_end(source: Operator, operation: OperationDocument, timeout_s: float
     return operation
 
 
-def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[OperationDocument]:
+def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[docs.OperationDocument]:
     """An operation's states until it is done.
 
     Raises:
@@ -327,7 +319,7 @@ def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[O
         time.sleep(POLL_S)
 
 
-def _check_operations(operations: Sequence[OperationDocument]) -> None:
+def _check_operations(operations: Sequence[docs.OperationDocument]) -> None:
     for operation in operations:
         if operation.error:
             raise ServiceError.answered(operation.error)
@@ -414,7 +406,7 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
+def acknowledged(plan: docs.PlanDocument, consent: Consent) -> list[str]:
     """The codes of findings that a person has seen just now; ``--yes`` is no person.
 
     Raises:
@@ -433,7 +425,7 @@ def acknowledged(plan: PlanDocument, consent: Consent) -> list[str]:
     return sorted({finding.code for finding in plan.to_acknowledge})
 
 
-def _ask(plan: PlanDocument, consent: Consent, what: str = "Apply") -> None:
+def _ask(plan: docs.PlanDocument, consent: Consent, what: str = "Apply") -> None:
     if consent.given:
         return
     done = {"Apply": "applied", "Approve": "approved"}[what]

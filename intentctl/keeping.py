@@ -10,15 +10,7 @@ from intentctl.commands import Consent, acknowledged, can_ask, says_yes, to_thei
 from intentctl.promises import agenda_rows, promise_rows
 from intentctl.status import failure
 from intentctl.visible import visible
-from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument
-from service.documents.problems import Code
-from service.documents.promises import (
-    ActivateRequest,
-    AgendaDocument,
-    AgendaRequest,
-    PromiseDocument,
-)
+from service import documents as docs
 from service.errors import ServiceError
 from service.operator import Operator
 
@@ -28,12 +20,14 @@ class Said:
     """What came of a text, as far as it came."""
 
     intent: Intent
-    agenda: AgendaDocument | None = None
-    promise: PromiseDocument | None = None
-    operations: list[OperationDocument] = field(default_factory=list)
+    agenda: docs.AgendaDocument | None = None
+    promise: docs.PromiseDocument | None = None
+    operations: list[docs.OperationDocument] = field(default_factory=list)
 
 
-def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: Consent, said: Said) -> None:
+def keep(
+    source: Operator, plans: Sequence[docs.PlanDocument], form: Form, consent: Consent, said: Said
+) -> None:
     """Show the time ahead and, after a yes, keep the intent of these plans; ``said`` notes all of it.
 
     Raises:
@@ -43,13 +37,13 @@ def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: C
     changing = [plan for plan in plans if plan.changes]
     intent_id = plans[0].intent_id
     if not source.serves:
-        said.agenda = source.agenda(AgendaRequest(intent=said.intent))
+        said.agenda = source.agenda(docs.AgendaRequest(intent=said.intent))
         if form is Form.TABLE:
             render.grid(agenda_rows(said.agenda))
         if changing:
             source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
         return
-    said.agenda = source.agenda(AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
+    said.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
     if form is Form.TABLE:
         render.grid(agenda_rows(said.agenda))
     seen = sorted({code for plan in plans for code in acknowledged(plan, consent)})
@@ -70,7 +64,7 @@ def keep(source: Operator, plans: Sequence[PlanDocument], form: Form, consent: C
     said.operations = to_their_ends(source, said.operations, SWITCH_TIMEOUT_S)
 
 
-def _ask(plan: PlanDocument, changing: Sequence[PlanDocument], consent: Consent) -> None:
+def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: Consent) -> None:
     if consent.given:
         return
     if not can_ask(consent):
@@ -85,13 +79,13 @@ def _ask(plan: PlanDocument, changing: Sequence[PlanDocument], consent: Consent)
 
 def _activated(
     source: Operator, intent_id: str, consent: Consent, seen: Sequence[str]
-) -> PromiseDocument | None:
+) -> docs.PromiseDocument | None:
     """The promise; None where whoever asks may apply plans and not activate intents."""
-    asked = ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
+    asked = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
     try:
         return source.activate(intent_id, asked)
     except ServiceError as error:
-        if error.code is Code.FORBIDDEN:
+        if error.code is docs.Code.FORBIDDEN:
             render.talk(
                 f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}"
             )
@@ -105,15 +99,15 @@ def _activated(
         if not says_yes("Put this in their place? [y/N] "):
             raise
         replaces = [*consent.replaces, *clashing]
-        return source.activate(intent_id, ActivateRequest(replace=replaces, acknowledge=list(seen)))
+        return source.activate(intent_id, docs.ActivateRequest(replace=replaces, acknowledge=list(seen)))
 
 
 CLASH = "contradicts_active"
 NOT_NOW = {
-    Code.OUTSIDE_WINDOW,
-    Code.RECONFIGURATION_LIMITED,
-    Code.SWITCH_IN_PROGRESS,
-    Code.STALE_PLAN,
-    Code.NO_CHANGE,
+    docs.Code.OUTSIDE_WINDOW,
+    docs.Code.RECONFIGURATION_LIMITED,
+    docs.Code.SWITCH_IN_PROGRESS,
+    docs.Code.STALE_PLAN,
+    docs.Code.NO_CHANGE,
 }
 """Why a plan is not applied beside its promise: it is not due, or the controller was quicker."""

@@ -12,29 +12,9 @@ from intent.models import Intent, LlmSettings, Outcome
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Profile
+from service import documents as docs
 from service import engines, intents, openslo, outlook, targets, usecases
 from service.deployment import Deployment
-from service.documents.plans import (
-    AmendmentDocument,
-    ExportDocument,
-    FollowUp,
-    FrontiersDocument,
-    ImportDocument,
-    PlanAnswer,
-    PlanDocument,
-    PlanRequest,
-    SimulationDocument,
-    VersionDocument,
-    When,
-    WishRequest,
-)
-from service.documents.problems import Code
-from service.documents.promises import (
-    AgendaDocument,
-    AgendaQuery,
-    AgendaRequest,
-)
-from service.documents.state import ProfilesDocument
 from service.errors import RefusedError
 from service.models import ServedModel
 from service.profiles import load_profiles
@@ -47,7 +27,7 @@ if TYPE_CHECKING:
 
 def _refuse(what: str) -> NoReturn:
     raise RefusedError(
-        Code.UNREACHABLE,
+        docs.Code.UNREACHABLE,
         f"{what}: no service was asked; start one (intentctl serve) or name its --server",
     )
 
@@ -68,19 +48,19 @@ class FromFile:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._plans: dict[str, PlanDocument] = {}
+        self._plans: dict[str, docs.PlanDocument] = {}
 
     def translate(self, text: str, now: str | None = None) -> Intent:
         """As the protocol says."""
         return usecases.translate(text, self._deployment, self._llm, self._clock(now))
 
-    def amend(self, intent: Intent, follow_up: FollowUp) -> AmendmentDocument:
+    def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
         """As the protocol says."""
         now = self._clock(follow_up.now)
         previous = self._checked(intent, now)
-        return AmendmentDocument.of(intents.amend(previous, follow_up, self._deployment, now, self._llm))
+        return docs.AmendmentDocument.of(intents.amend(previous, follow_up, self._deployment, now, self._llm))
 
-    def plan(self, asked: PlanRequest) -> PlanAnswer:
+    def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
         if asked.target is not None:
             place = self._placed(self._deployment.model(asked.model))
@@ -88,7 +68,7 @@ class FromFile:
             return self._plan_to(target, targets.words_for(target), place, asked)
         intent, version = self._wished(asked, asked.now)
         if intent.outcome is Outcome.CLARIFY:
-            return PlanAnswer(outcome="clarify", intent=intent)
+            return docs.PlanAnswer(outcome="clarify", intent=intent)
         usecases.refuse_unless_ok(intent)
         intent_id = asked.intent_id or usecases.new_id("intent")
         models = usecases.concerned(intent, self._deployment, asked.model)
@@ -103,40 +83,40 @@ class FromFile:
         plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
             self._save(intent, plan)
-        return PlanAnswer(outcome="ok", intent=intent, plans=plans)
+        return docs.PlanAnswer(outcome="ok", intent=intent, plans=plans)
 
-    def saved_plan(self, plan_id: str) -> PlanDocument:
+    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         """As the protocol says."""
         if plan_id not in self._plans:
             _refuse(f"{plan_id} is kept by a service, or by nobody")
         return self._plans[plan_id]
 
-    def simulation(self, plan_id: str) -> SimulationDocument:
+    def simulation(self, plan_id: str) -> docs.SimulationDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
         return outlook.simulation(plan, self._deployment.limits, *self._place(plan))
 
-    def frontiers(self, plan_id: str) -> FrontiersDocument:
+    def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
         return outlook.frontiers(plan, self._deployment.limits, *self._place(plan))
 
-    def profiles(self, model: str | None = None) -> ProfilesDocument:
+    def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
         """As the protocol says."""
         served = self._deployment.model(model)
-        return ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
+        return docs.ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
 
-    def agenda(self, asked: AgendaRequest | AgendaQuery) -> AgendaDocument:
+    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says; it starts from the deployment's ``start`` topologies."""
         ahead = timedelta(hours=asked.hours)
-        now = self._clock(asked.now if isinstance(asked, AgendaRequest) else None)
+        now = self._clock(asked.now if isinstance(asked, docs.AgendaRequest) else None)
         return self._here().agenda(self._promised(asked, now), now, ahead)
 
-    def export_openslo(self, wish: WishRequest) -> ExportDocument:
+    def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
         """As the protocol says."""
         return openslo.exported(self._wished(wish, None)[0], self._deployment)
 
-    def import_openslo(self, documents: Sequence[JsonValue]) -> ImportDocument:
+    def import_openslo(self, documents: Sequence[JsonValue]) -> docs.ImportDocument:
         """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
 
@@ -176,12 +156,12 @@ class FromFile:
     load_history = _refusing("nothing runs here")
     report = _refusing("nothing is promised here")
 
-    def _promised(self, asked: AgendaRequest | AgendaQuery, now: datetime) -> "list[Promised]":
+    def _promised(self, asked: docs.AgendaRequest | docs.AgendaQuery, now: datetime) -> "list[Promised]":
         """What is promised, and a wish beside it."""
         from service.promises.cases import seen_with  # here, for words alone need not wait for numpy
 
         beside = self._active()
-        if isinstance(asked, AgendaQuery):
+        if isinstance(asked, docs.AgendaQuery):
             return beside
         intent, _ = self._wished(asked, asked.now)
         said = self._first_said(asked.intent_id, intent) or [now] * len(intent.goals)
@@ -205,23 +185,25 @@ class FromFile:
         self,
         intent: Intent,
         model: ServedModel,
-        asked: PlanRequest,
+        asked: docs.PlanRequest,
         intent_id: str,
         said: Sequence[datetime],
-    ) -> PlanDocument:
+    ) -> docs.PlanDocument:
         place = self._placed(model)
         made = usecases.plan(
             intent, self._deployment, model, place.situation, place.profiles, asked, intent_id, said
         )
-        return PlanDocument.model_validate(made)
+        return docs.PlanDocument.model_validate(made)
 
-    def _plan_to(self, target: Topology, words: str, place: targets.Place, when: When) -> PlanAnswer:
+    def _plan_to(
+        self, target: Topology, words: str, place: targets.Place, when: docs.When
+    ) -> docs.PlanAnswer:
         """The plan to a topology that is named, kept."""
         intent, made = targets.planned(target, words, place, when)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
-        plan = PlanDocument.model_validate(made).model_copy(update=facts).sealed()
+        plan = docs.PlanDocument.model_validate(made).model_copy(update=facts).sealed()
         self._save(intent, plan)
-        return PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
+        return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
 
     def _placed(self, model: ServedModel) -> targets.Place:
         return targets.Place(self._deployment, model, self._situation(model), self._profiles(model))
@@ -229,7 +211,7 @@ class FromFile:
     def _clock(self, said: str | None) -> datetime:
         return usecases.clock(said, self._deployment)
 
-    def _wished(self, wish: WishRequest, now: str | None) -> tuple[Intent, int]:
+    def _wished(self, wish: docs.WishRequest, now: str | None) -> tuple[Intent, int]:
         """The checked intent of a wish, and its version where it is kept."""
         if wish.text is not None:
             return self.translate(wish.text, now), 1
@@ -249,9 +231,9 @@ class FromFile:
         usecases.refuse_outside_schema(intent)
         return usecases.check(intent, self._deployment, now)
 
-    def _settled(self, intent_id: str) -> VersionDocument:
+    def _settled(self, intent_id: str) -> docs.VersionDocument:
         """The version of an intent that is kept which can be planned for."""
-        kept: VersionDocument = self.intent(intent_id)
+        kept: docs.VersionDocument = self.intent(intent_id)
         return kept
 
     def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
@@ -261,10 +243,12 @@ class FromFile:
     def _situation(self, model: ServedModel) -> usecases.Situation:
         return usecases.Situation(model.start, 0, engines.capabilities(model))
 
-    def _save(self, intent: Intent, plan: PlanDocument) -> None:
+    def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:
         self._plans[plan.id] = plan
 
-    def _place(self, plan: PlanDocument) -> tuple[ServedModel, Mapping[str, Profile], Capabilities | None]:
+    def _place(
+        self, plan: docs.PlanDocument
+    ) -> tuple[ServedModel, Mapping[str, Profile], Capabilities | None]:
         """The model of a plan, and what is known of its devices and its engine."""
         model = self._deployment.model(plan.model)
         return model, self._profiles(model), self._situation(model).capabilities

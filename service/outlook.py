@@ -6,26 +6,18 @@ from runtime.capabilities import Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.models import Problem, Profile
-from service.documents.plans import (
-    FrontierDocument,
-    FrontiersDocument,
-    PlanDocument,
-    SimulatedDocument,
-    SimulationDocument,
-    TopologyDocument,
-)
-from service.documents.problems import Code
+from service import documents as docs
 from service.errors import RefusedError
 from service.models import ServedModel
 
 
 def simulation(
-    plan: PlanDocument,
+    plan: docs.PlanDocument,
     limits: Limits,
     model: ServedModel,
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
-) -> SimulationDocument:
+) -> docs.SimulationDocument:
     """Percentiles of a plan's target under its window's workload, from an event-driven simulation.
 
     Raises:
@@ -36,18 +28,18 @@ def simulation(
     topology = _topology(plan.target, plan, model)
     found = simulated(topology, _problem(plan, limits, model, engine), profiles)
     if found is None:
-        raise RefusedError(Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
-    figures = SimulatedDocument.model_validate(found)
-    return SimulationDocument(plan_id=plan.id, topology=str(topology), **dict(figures))
+        raise RefusedError(docs.Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
+    figures = docs.SimulatedDocument.model_validate(found)
+    return docs.SimulationDocument(plan_id=plan.id, topology=str(topology), **dict(figures))
 
 
 def frontiers(
-    plan: PlanDocument,
+    plan: docs.PlanDocument,
     limits: Limits,
     model: ServedModel,
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
-) -> FrontiersDocument:
+) -> docs.FrontiersDocument:
     """P99 TTFT and TPOT against the rate, up to saturation, of target, runner-up and today's topology.
 
     Raises:
@@ -64,16 +56,16 @@ def frontiers(
         for name, one in named.items()
         if one
     )
-    return FrontiersDocument(plan_id=plan.id, rate_rps=problem.workload.rate_rps, curves=curves)
+    return docs.FrontiersDocument(plan_id=plan.id, rate_rps=problem.workload.rate_rps, curves=curves)
 
 
 def _frontier(
     label: str, topology: Topology, problem: Problem, profiles: Mapping[str, Profile]
-) -> FrontierDocument:
+) -> docs.FrontierDocument:
     from selector.prediction import frontier  # here, as above
 
     found = frontier(topology, problem, profiles)
-    return FrontierDocument(
+    return docs.FrontierDocument(
         label=label,
         topology=str(topology),
         rates_rps=found.rates_rps,
@@ -83,13 +75,15 @@ def _frontier(
     )
 
 
-def _topology(document: TopologyDocument, plan: PlanDocument, model: ServedModel) -> Topology:
+def _topology(document: docs.TopologyDocument, plan: docs.PlanDocument, model: ServedModel) -> Topology:
     try:
         document.noun.check(model.cluster, model.spec)
     except TopologyError as error:
-        raise RefusedError(Code.STALE_PLAN, f"{plan.id}: {error}; make a new plan") from error
+        raise RefusedError(docs.Code.STALE_PLAN, f"{plan.id}: {error}; make a new plan") from error
     return document.noun
 
 
-def _problem(plan: PlanDocument, limits: Limits, model: ServedModel, engine: Capabilities | None) -> Problem:
+def _problem(
+    plan: docs.PlanDocument, limits: Limits, model: ServedModel, engine: Capabilities | None
+) -> Problem:
     return Problem(model.cluster, model.spec, model.workload_in(plan.window), None, limits, engine)

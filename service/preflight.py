@@ -6,18 +6,11 @@ from functools import partial
 
 from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, weight_bytes
 from runtime.models import Topology
+from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
 from service.access.caller import Caller
 from service.access.policy import Approval
-from service.documents.operations import (
-    BlocksDocument,
-    DeviceMemoryDocument,
-    PreflightDocument,
-    ReasonDocument,
-)
-from service.documents.plans import PlanDocument
-from service.documents.problems import Code
 from service.errors import RefusedError
 
 
@@ -39,17 +32,17 @@ class Standing:
     """Why what is promised forbids a switch now."""
 
 
-def preflight(plan: PlanDocument, place: targets.Place, standing: Standing) -> PreflightDocument:
+def preflight(plan: docs.PlanDocument, place: targets.Place, standing: Standing) -> docs.PreflightDocument:
     """What would happen if the plan were applied."""
     consent = _consent(plan, standing)
     has_seen = standing.acknowledged if isinstance(consent, RefusedError) else consent.acknowledged
     refusals = list(_refusals(plan, place, standing, consent, has_seen))
     counts, memory = _memory(plan.target.noun, place, standing.num_blocks)
-    return PreflightDocument(
+    return docs.PreflightDocument(
         plan_id=plan.id,
         digest=plan.digest,
         would_apply=not refusals,
-        refusals=tuple(ReasonDocument(code=one.code, detail=str(one)) for one in refusals),
+        refusals=tuple(docs.ReasonDocument(code=one.code, detail=str(one)) for one in refusals),
         to_acknowledge=tuple(one for one in plan.to_acknowledge if one.code not in has_seen),
         approved_by=None if isinstance(consent, RefusedError) else consent.by,
         operation=standing.operation,
@@ -61,7 +54,7 @@ def preflight(plan: PlanDocument, place: targets.Place, standing: Standing) -> P
     )
 
 
-def _consent(plan: PlanDocument, standing: Standing) -> consents.Consent | RefusedError:
+def _consent(plan: docs.PlanDocument, standing: Standing) -> consents.Consent | RefusedError:
     """The yes that the plan has, or why it has none."""
     try:
         consents.refuse_nobody(standing.rule)
@@ -71,7 +64,7 @@ def _consent(plan: PlanDocument, standing: Standing) -> consents.Consent | Refus
 
 
 def _refusals(
-    plan: PlanDocument,
+    plan: docs.PlanDocument,
     place: targets.Place,
     standing: Standing,
     consent: consents.Consent | RefusedError,
@@ -93,18 +86,18 @@ def _refusals(
             yield refusal
     if standing.operation is not None:
         message = f"operation {standing.operation} is switching; wait for its end, then make a new plan"
-        yield RefusedError(Code.SWITCH_IN_PROGRESS, message)
+        yield RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
 
 
 def _memory(
     target: Topology, place: targets.Place, num_blocks: int
-) -> tuple[BlocksDocument, tuple[DeviceMemoryDocument, ...]]:
+) -> tuple[docs.BlocksDocument, tuple[docs.DeviceMemoryDocument, ...]]:
     """KV blocks and bytes on each device: now, side by side, and then."""
     spec, cluster, size = place.model.spec, place.model.cluster, place.model.engine.block_tokens
     now = place.situation.topology
     assert now is not None, "a service runs something"
     beside = max(0, blocks_beside(now, target, spec, cluster, size))
-    counts = BlocksDocument(now=num_blocks, beside=beside, target=blocks(target, spec, cluster, size))
+    counts = docs.BlocksDocument(now=num_blocks, beside=beside, target=blocks(target, spec, cluster, size))
     running, coming, per_block = (
         weight_bytes(now, spec),
         weight_bytes(target, spec),
@@ -112,7 +105,7 @@ def _memory(
     )
     peak = peak_bytes(now, target, spec, min(num_blocks, beside), size)
     memory = (
-        DeviceMemoryDocument(
+        docs.DeviceMemoryDocument(
             device=device,
             kind=cluster.gpu(device).kind,
             total_bytes=cluster.gpu(device).memory_bytes,

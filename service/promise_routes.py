@@ -4,24 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from service import documents as docs
 from service.access.rights import Right
-from service.documents.problems import Code
-from service.documents.promises import (
-    ActivateRequest,
-    AgendaDocument,
-    AgendaQuery,
-    AgendaRequest,
-    ControlDocument,
-    ControlRequest,
-    LoadHistoryDocument,
-    LoadsDocument,
-    PromiseDocument,
-    PromisesDocument,
-    RecentLoadDocument,
-    RecentQuery,
-    ReportDocument,
-    ReportQuery,
-)
 from service.repeatable import RepeatableRoute
 from service.routes import READING, WISHING, Here, call
 
@@ -35,68 +19,70 @@ promise_routes = APIRouter(route_class=RepeatableRoute)
         "promises",
         Right.APPROVE,
         *WISHING,
-        Code.NOT_A_PROMISE,
-        Code.NOT_ACTIVE,
-        Code.NOT_APPROVED,
-        Code.FINDING_NOT_ACKNOWLEDGED,
+        docs.Code.NOT_A_PROMISE,
+        docs.Code.NOT_ACTIVE,
+        docs.Code.NOT_APPROVED,
+        docs.Code.FINDING_NOT_ACKNOWLEDGED,
     ),
 )
-def activate(intent_id: str, operator: Here, body: ActivateRequest | None = None) -> PromiseDocument:
+def activate(
+    intent_id: str, operator: Here, body: docs.ActivateRequest | None = None
+) -> docs.PromiseDocument:
     """Keep an intent from now on in every window it names, until superseded, retired or expired.
 
     It is refused where it contradicts what is active (409 `conflict`: name those in `replace`), and where some window of the
     next eight days cannot be held (422 `infeasible`, with what could be).
     """
-    return operator.activate(intent_id, body or ActivateRequest())
+    return operator.activate(intent_id, body or docs.ActivateRequest())
 
 
 @promise_routes.post(
     "/v1/intents/{intent_id:id}:retire",
-    **call("promises", Right.APPROVE, Code.NOT_FOUND, Code.NOT_ACTIVE, Code.STORE),
+    **call("promises", Right.APPROVE, docs.Code.NOT_FOUND, docs.Code.NOT_ACTIVE, docs.Code.STORE),
 )
-def retire(intent_id: str, operator: Here) -> PromiseDocument:
+def retire(intent_id: str, operator: Here) -> docs.PromiseDocument:
     """Keep an intent no longer. What runs stays until something else asks for a change."""
     return operator.retire(intent_id)
 
 
-@promise_routes.get("/v1/promises", **call("promises", Right.LOOK, Code.STORE))
-def promises(operator: Here) -> PromisesDocument:
+@promise_routes.get("/v1/promises", **call("promises", Right.LOOK, docs.Code.STORE))
+def promises(operator: Here) -> docs.PromisesDocument:
     """Intents that were activated, newest first, with what became of each."""
     return operator.promises()
 
 
 @promise_routes.get("/v1/agenda", **call("promises", Right.LOOK, *READING))
-def agenda(asked: Annotated[AgendaQuery, Query()], operator: Here) -> AgendaDocument:
+def agenda(asked: Annotated[docs.AgendaQuery, Query()], operator: Here) -> docs.AgendaDocument:
     """The time ahead as what is active has it: segments, what is to serve each, the switches between."""
     return operator.agenda(asked)
 
 
-@promise_routes.post("/v1/agenda:preview", **call("promises", Right.SAY, *WISHING, Code.NOT_A_PROMISE))
-def preview(body: AgendaRequest, operator: Here) -> AgendaDocument:
+@promise_routes.post("/v1/agenda:preview", **call("promises", Right.SAY, *WISHING, docs.Code.NOT_A_PROMISE))
+def preview(body: docs.AgendaRequest, operator: Here) -> docs.AgendaDocument:
     """The time ahead as it would be with a wish beside what is active. Keeps nothing, changes nothing."""
     return operator.agenda(body)
 
 
 @promise_routes.get("/v1/controller", **call("promises", Right.LOOK))
-def control(operator: Here) -> ControlDocument:
+def control(operator: Here) -> docs.ControlDocument:
     """How the controller stands: mode, pause, overrides, and its last decision for each model."""
     return operator.control()
 
 
-@promise_routes.post("/v1/controller", **call("promises", Right.APPROVE, *READING, Code.NOT_APPROVED))
-def set_control(body: ControlRequest, operator: Here) -> ControlDocument:
+@promise_routes.post("/v1/controller", **call("promises", Right.APPROVE, *READING, docs.Code.NOT_APPROVED))
+def set_control(body: docs.ControlRequest, operator: Here) -> docs.ControlDocument:
     """Change the controller's mode, pause it or let it go on, which ends overrides."""
     return operator.set_control(body)
 
 
-@promise_routes.get("/v1/load", **call("promises", Right.LOOK, Code.ENGINE_LOST))
-def load(operator: Here) -> LoadsDocument:
+@promise_routes.get("/v1/load", **call("promises", Right.LOOK, docs.Code.ENGINE_LOST))
+def load(operator: Here) -> docs.LoadsDocument:
     """What is asked of each model now, and how it is served: by everybody, and tenant by tenant."""
     return operator.load()
 
 
-@promise_routes.get("/v1/load/recent", **call("promises", Right.LOOK, Code.INVALID_REQUEST))
-def recent_load(asked: Annotated[RecentQuery, Query()], operator: Here) -> RecentLoadDocument:
+@promise_routes.get("/v1/load/recent", **call("promises", Right.LOOK, docs.Code.INVALID_REQUEST))
+def recent_load(asked: Annotated[docs.RecentQuery, Query()], operator: Here) -> docs.RecentLoadDocument:
     """The last minutes of each model in steps of unix time, the last of which may not be over.
 
     Streams and tokens are as the loop saw them, at each `promises.tick_s` (5 s where nothing else is said): null where
@@ -106,12 +92,12 @@ def recent_load(asked: Annotated[RecentQuery, Query()], operator: Here) -> Recen
 
 
 @promise_routes.get("/v1/load/history", **call("promises", Right.LOOK, *READING))
-def load_history(asked: Annotated[ReportQuery, Query()], operator: Here) -> LoadHistoryDocument:
+def load_history(asked: Annotated[docs.ReportQuery, Query()], operator: Here) -> docs.LoadHistoryDocument:
     """What was asked of each model and how it was served, five minutes at a time; kept for 15 days."""
     return operator.load_history(asked)
 
 
 @promise_routes.get("/v1/report", **call("promises", Right.LOOK, *READING))
-def report(asked: Annotated[ReportQuery, Query()], operator: Here) -> ReportDocument:
+def report(asked: Annotated[docs.ReportQuery, Query()], operator: Here) -> docs.ReportDocument:
     """How far each goal was kept, and each switch with its cause and its verdict."""
     return operator.report(asked)

@@ -12,60 +12,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
+from service import documents as docs
 from service.access.caller import CALLER
 from service.access.chain import Head
 from service.access.rights import Right
 from service.bodies import needs
 from service.composition import Composition
-from service.documents.access import (
-    AuditDocument,
-    AuditPage,
-    HeadDocument,
-    KeyDocument,
-    KeyRequest,
-    KeysDocument,
-    NewKeyDocument,
-    VerdictDocument,
-)
-from service.documents.forms import IntentForm
-from service.documents.operations import (
-    ApplyRequest,
-    ApprovalDocument,
-    ApproveRequest,
-    OperationDocument,
-    RejectRequest,
-)
-from service.documents.plans import (
-    AmendmentDocument,
-    AmendRequest,
-    ExportDocument,
-    FollowUp,
-    FrontiersDocument,
-    ImportDocument,
-    ImportRequest,
-    PlanAnswer,
-    PlanDocument,
-    PlanRequest,
-    SimulationDocument,
-    TranslateRequest,
-    VersionDocument,
-    VersionedFollowUp,
-    WishRequest,
-)
-from service.documents.problems import STATUS, Code, Problem
-from service.documents.state import (
-    Health,
-    IntentsDocument,
-    ModelsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-    ProfilesDocument,
-    Readiness,
-    StateDocument,
-)
 from service.metrics import merged
 from service.operator import Operator
 from service.repeatable import RepeatableRoute, needs_and_tells_a_secret
@@ -102,12 +54,12 @@ class _Id(Convertor[str]):
 register_url_convertor("id", _Id())
 
 
-def refusals(*codes: Code) -> dict[int | str, dict[str, object]]:
+def refusals(*codes: docs.Code) -> dict[int | str, dict[str, object]]:
     """The problems that a route may answer with, by their status."""
     found: dict[int | str, dict[str, object]] = {}
-    for status in sorted({STATUS[code] for code in codes}):
-        named = ", ".join(f"`{code}`" for code in codes if STATUS[code] == status)
-        found[status] = {"model": Problem, "description": named}
+    for status in sorted({docs.STATUS[code] for code in codes}):
+        named = ", ".join(f"`{code}`" for code in codes if docs.STATUS[code] == status)
+        found[status] = {"model": docs.Problem, "description": named}
     return found
 
 
@@ -119,70 +71,79 @@ class Call(TypedDict):
     openapi_extra: dict[str, object]
 
 
-def call(tag: str, right: Right, *codes: Code) -> Call:
+def call(tag: str, right: Right, *codes: docs.Code) -> Call:
     """The keywords of a route for those who have a right, that may answer with these problems."""
     return Call(tags=[tag], responses=refusals(*codes), openapi_extra=dict(needs(right)))
 
 
-READING = (Code.INVALID_REQUEST, Code.STORE)
-WISHING = (*READING, Code.NOT_FOUND, Code.CLARIFY, Code.CONFLICT, Code.INFEASIBLE, Code.OUT_OF_SCOPE)
-LOOKING = (Code.NOT_FOUND, Code.STALE_PLAN, Code.INFEASIBLE, Code.STORE)
-DECIDING = (*READING, Code.NOT_FOUND, Code.ALREADY_DECIDED)
+READING = (docs.Code.INVALID_REQUEST, docs.Code.STORE)
+WISHING = (
+    *READING,
+    docs.Code.NOT_FOUND,
+    docs.Code.CLARIFY,
+    docs.Code.CONFLICT,
+    docs.Code.INFEASIBLE,
+    docs.Code.OUT_OF_SCOPE,
+)
+LOOKING = (docs.Code.NOT_FOUND, docs.Code.STALE_PLAN, docs.Code.INFEASIBLE, docs.Code.STORE)
+DECIDING = (*READING, docs.Code.NOT_FOUND, docs.Code.ALREADY_DECIDED)
 APPLYING = (
     *READING,
-    Code.NOT_FOUND,
-    Code.NOT_APPROVED,
-    Code.ALREADY_APPLIED,
-    Code.STALE_PLAN,
-    Code.NO_CHANGE,
-    Code.FINDING_NOT_ACKNOWLEDGED,
-    Code.OUTSIDE_WINDOW,
-    Code.SWITCH_IN_PROGRESS,
-    Code.UNSUPPORTED,
-    Code.ENGINE_LOST,
+    docs.Code.NOT_FOUND,
+    docs.Code.NOT_APPROVED,
+    docs.Code.ALREADY_APPLIED,
+    docs.Code.STALE_PLAN,
+    docs.Code.NO_CHANGE,
+    docs.Code.FINDING_NOT_ACKNOWLEDGED,
+    docs.Code.OUTSIDE_WINDOW,
+    docs.Code.SWITCH_IN_PROGRESS,
+    docs.Code.UNSUPPORTED,
+    docs.Code.ENGINE_LOST,
 )
 
 
-@routes.post("/v1/intents:translate", response_model=IntentForm, **call("intents", Right.SAY, *READING))
-def translate(body: TranslateRequest, operator: Here) -> Intent:
+@routes.post("/v1/intents:translate", response_model=docs.IntentForm, **call("intents", Right.SAY, *READING))
+def translate(body: docs.TranslateRequest, operator: Here) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
     return operator.translate(body.text, body.now)
 
 
-@routes.post("/v1/intents:amend", **call("intents", Right.SAY, *READING, Code.OUT_OF_SCOPE, Code.NO_CHANGE))
-def amend(body: AmendRequest, operator: Here) -> AmendmentDocument:
+@routes.post(
+    "/v1/intents:amend", **call("intents", Right.SAY, *READING, docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE)
+)
+def amend(body: docs.AmendRequest, operator: Here) -> docs.AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
-    return operator.amend(body.intent, FollowUp(text=body.text, mode=body.mode, now=body.now))
+    return operator.amend(body.intent, docs.FollowUp(text=body.text, mode=body.mode, now=body.now))
 
 
-@routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *READING, Code.OUT_OF_SCOPE))
-def create_intent(body: TranslateRequest, response: Response, operator: Here) -> VersionDocument:
+@routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *READING, docs.Code.OUT_OF_SCOPE))
+def create_intent(body: docs.TranslateRequest, response: Response, operator: Here) -> docs.VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
 
 
 @routes.get("/v1/intents", **call("intents", Right.LOOK, *READING))
-def intents(asked: Annotated[PageRequest, Query()], operator: Here) -> IntentsDocument:
+def intents(asked: Annotated[docs.PageRequest, Query()], operator: Here) -> docs.IntentsDocument:
     """Intents that are kept, each in its latest version, newest first."""
     return operator.intents(asked)
 
 
 @routes.get("/v1/plans", **call("plans", Right.LOOK, *READING))
-def plans(asked: Annotated[PlansRequest, Query()], operator: Here) -> PlansDocument:
+def plans(asked: Annotated[docs.PlansRequest, Query()], operator: Here) -> docs.PlansDocument:
     """Plans that were made and the operations that applied them, newest first."""
     return operator.plans(asked)
 
 
 @routes.get("/v1/operations", **call("operations", Right.LOOK, *READING))
-def operations(asked: Annotated[OperationsRequest, Query()], operator: Here) -> OperationsDocument:
+def operations(asked: Annotated[docs.OperationsRequest, Query()], operator: Here) -> docs.OperationsDocument:
     """Operations, newest first."""
     return operator.operations(asked)
 
 
-@routes.get("/v1/intents/{intent_id:id}", **call("intents", Right.LOOK, *READING, Code.NOT_FOUND))
+@routes.get("/v1/intents/{intent_id:id}", **call("intents", Right.LOOK, *READING, docs.Code.NOT_FOUND))
 def intent(
     intent_id: str, operator: Here, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
-) -> VersionDocument:
+) -> docs.VersionDocument:
     """An intent that is kept: its latest version, or another."""
     return operator.intent(intent_id, version)
 
@@ -191,12 +152,18 @@ def intent(
     "/v1/intents/{intent_id:id}:amend",
     status_code=201,
     **call(
-        "intents", Right.SAY, *READING, Code.NOT_FOUND, Code.OUT_OF_SCOPE, Code.NO_CHANGE, Code.STALE_INTENT
+        "intents",
+        Right.SAY,
+        *READING,
+        docs.Code.NOT_FOUND,
+        docs.Code.OUT_OF_SCOPE,
+        docs.Code.NO_CHANGE,
+        docs.Code.STALE_INTENT,
     ),
 )
 def amend_intent(
-    intent_id: str, body: VersionedFollowUp, response: Response, operator: Here
-) -> VersionDocument:
+    intent_id: str, body: docs.VersionedFollowUp, response: Response, operator: Here
+) -> docs.VersionDocument:
     """The next version of an intent that is kept: an answer to its question, or a change."""
     return _located(operator.amend_kept(intent_id, body), response)
 
@@ -206,12 +173,12 @@ def amend_intent(
     tags=["plans"],
     status_code=201,
     responses={
-        200: {"model": PlanAnswer, "description": "A question must be answered first"},
+        200: {"model": docs.PlanAnswer, "description": "A question must be answered first"},
         **refusals(*WISHING),
     },
     openapi_extra=needs(Right.SAY),
 )
-def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnswer:
+def make_plan(body: docs.PlanRequest, response: Response, operator: Here) -> docs.PlanAnswer:
     """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
     answer = operator.plan(body)
     if answer.plan is not None:
@@ -221,40 +188,40 @@ def make_plan(body: PlanRequest, response: Response, operator: Here) -> PlanAnsw
     return answer
 
 
-@routes.post("/v1/openslo:export", **call("openslo", Right.SAY, *WISHING, Code.UNSUPPORTED))
-def export_openslo(body: WishRequest, operator: Here) -> ExportDocument:
+@routes.post("/v1/openslo:export", **call("openslo", Right.SAY, *WISHING, docs.Code.UNSUPPORTED))
+def export_openslo(body: docs.WishRequest, operator: Here) -> docs.ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
 
 
-@routes.post("/v1/openslo:import", **call("openslo", Right.SAY, *READING, Code.UNSUPPORTED))
-def import_openslo(body: ImportRequest, operator: Here) -> ImportDocument:
+@routes.post("/v1/openslo:import", **call("openslo", Right.SAY, *READING, docs.Code.UNSUPPORTED))
+def import_openslo(body: docs.ImportRequest, operator: Here) -> docs.ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     return operator.import_openslo(body.documents)
 
 
-@routes.get("/v1/plans/{plan_id:id}", **call("plans", Right.LOOK, Code.NOT_FOUND, Code.STORE))
-def plan(plan_id: str, operator: Here) -> PlanDocument:
+@routes.get("/v1/plans/{plan_id:id}", **call("plans", Right.LOOK, docs.Code.NOT_FOUND, docs.Code.STORE))
+def plan(plan_id: str, operator: Here) -> docs.PlanDocument:
     """A plan made before."""
     return operator.saved_plan(plan_id)
 
 
 @routes.get("/v1/plans/{plan_id:id}/simulation", **call("plans", Right.LOOK, *LOOKING))
-def simulation(plan_id: str, operator: Here) -> SimulationDocument:
+def simulation(plan_id: str, operator: Here) -> docs.SimulationDocument:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     return operator.simulation(plan_id)
 
 
 @routes.get("/v1/plans/{plan_id:id}/frontiers", **call("plans", Right.LOOK, *LOOKING))
-def frontiers(plan_id: str, operator: Here) -> FrontiersDocument:
+def frontiers(plan_id: str, operator: Here) -> docs.FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)
 
 
 @routes.post("/v1/plans/{plan_id:id}:apply", status_code=202, **call("plans", Right.APPLY, *APPLYING))
 def apply(
-    plan_id: str, response: Response, operator: Here, body: ApplyRequest | None = None
-) -> OperationDocument:
+    plan_id: str, response: Response, operator: Here, body: docs.ApplyRequest | None = None
+) -> docs.OperationDocument:
     """Start the switch to a plan's target; its progress is at the Location answered.
 
     A plan whose `to_acknowledge` names findings is refused (409 `finding_not_acknowledged`) until `acknowledge` has their codes,
@@ -269,10 +236,15 @@ def apply(
     "/v1/plans/{plan_id:id}:approve",
     status_code=201,
     **call(
-        "plans", Right.APPROVE, *DECIDING, Code.STALE_PLAN, Code.NOT_APPROVED, Code.FINDING_NOT_ACKNOWLEDGED
+        "plans",
+        Right.APPROVE,
+        *DECIDING,
+        docs.Code.STALE_PLAN,
+        docs.Code.NOT_APPROVED,
+        docs.Code.FINDING_NOT_ACKNOWLEDGED,
     ),
 )
-def approve(plan_id: str, body: ApproveRequest, operator: Here) -> ApprovalDocument:
+def approve(plan_id: str, body: docs.ApproveRequest, operator: Here) -> docs.ApprovalDocument:
     """Say yes to what was read of a plan, for a while; whoever may apply plans can then apply this one.
 
     The plan is checked against what runs when it is applied. Words approve nothing: this is the only way, beside the
@@ -282,19 +254,23 @@ def approve(plan_id: str, body: ApproveRequest, operator: Here) -> ApprovalDocum
 
 
 @routes.post("/v1/plans/{plan_id:id}:reject", status_code=201, **call("plans", Right.APPROVE, *DECIDING))
-def reject(plan_id: str, operator: Here, body: RejectRequest | None = None) -> ApprovalDocument:
+def reject(plan_id: str, operator: Here, body: docs.RejectRequest | None = None) -> docs.ApprovalDocument:
     """Say no to a plan, for good; a yes that held ends."""
-    return operator.reject(plan_id, body or RejectRequest())
+    return operator.reject(plan_id, body or docs.RejectRequest())
 
 
-@routes.get("/v1/operations/{operation_id:id}", **call("operations", Right.LOOK, Code.NOT_FOUND, Code.STORE))
-def operation(operation_id: str, operator: Here) -> OperationDocument:
+@routes.get(
+    "/v1/operations/{operation_id:id}", **call("operations", Right.LOOK, docs.Code.NOT_FOUND, docs.Code.STORE)
+)
+def operation(operation_id: str, operator: Here) -> docs.OperationDocument:
     """How far a switch has come."""
     return operator.operation(operation_id)
 
 
 @routes.get(
-    "/v1/events", response_class=EventSourceResponse, **call("operations", Right.LOOK, Code.INVALID_REQUEST)
+    "/v1/events",
+    response_class=EventSourceResponse,
+    **call("operations", Right.LOOK, docs.Code.INVALID_REQUEST),
 )
 async def events(
     parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
@@ -306,31 +282,31 @@ async def events(
 
 
 @routes.get("/v1/models", **call("state", Right.LOOK))
-def models(operator: Here) -> ModelsDocument:
+def models(operator: Here) -> docs.ModelsDocument:
     """What runs of each model, on what, and whether it is being changed."""
     return operator.models()
 
 
-@routes.get("/v1/models/{model:path}/topology", **call("state", Right.LOOK, Code.NOT_FOUND))
-def topology_of(model: str, operator: Here) -> StateDocument:
+@routes.get("/v1/models/{model:path}/topology", **call("state", Right.LOOK, docs.Code.NOT_FOUND))
+def topology_of(model: str, operator: Here) -> docs.StateDocument:
     """What runs of one model, on what, and whether it is being changed."""
     return operator.topology(model)
 
 
-@routes.get("/v1/models/{model:path}/profiles", **call("state", Right.LOOK, Code.NOT_FOUND))
-def profiles_of(model: str, operator: Here) -> ProfilesDocument:
+@routes.get("/v1/models/{model:path}/profiles", **call("state", Right.LOOK, docs.Code.NOT_FOUND))
+def profiles_of(model: str, operator: Here) -> docs.ProfilesDocument:
     """A model's sizes and the profile of each of its device kinds, as plans take them."""
     return operator.profiles(model)
 
 
-@routes.get("/v1/topology", **call("state", Right.LOOK, Code.INVALID_REQUEST))
-def topology(operator: Here) -> StateDocument:
+@routes.get("/v1/topology", **call("state", Right.LOOK, docs.Code.INVALID_REQUEST))
+def topology(operator: Here) -> docs.StateDocument:
     """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
-@routes.get("/v1/profiles", **call("state", Right.LOOK, Code.INVALID_REQUEST))
-def profiles(operator: Here) -> ProfilesDocument:
+@routes.get("/v1/profiles", **call("state", Right.LOOK, docs.Code.INVALID_REQUEST))
+def profiles(operator: Here) -> docs.ProfilesDocument:
     """What predictions of the only model are made from; where several are served, each has a path of its own."""
     return operator.profiles()
 
@@ -342,33 +318,34 @@ def profiles(operator: Here) -> ProfilesDocument:
     responses=refusals(*READING),
     openapi_extra=needs_and_tells_a_secret(Right.KEYS),
 )
-def create_key(body: KeyRequest, operator: Here) -> NewKeyDocument:
+def create_key(body: docs.KeyRequest, operator: Here) -> docs.NewKeyDocument:
     """Make a key. This answer alone has the whole of it; what is kept is a hash. Takes no `Idempotency-Key`."""
     return operator.create_key(body)
 
 
-@routes.get("/v1/keys", **call("keys", Right.KEYS, Code.STORE))
-def keys(operator: Here) -> KeysDocument:
+@routes.get("/v1/keys", **call("keys", Right.KEYS, docs.Code.STORE))
+def keys(operator: Here) -> docs.KeysDocument:
     """All keys, without their secrets."""
     return operator.keys()
 
 
 @routes.post(
-    "/v1/keys/{prefix:id}:revoke", **call("keys", Right.KEYS, Code.NOT_FOUND, Code.CONFLICT, Code.STORE)
+    "/v1/keys/{prefix:id}:revoke",
+    **call("keys", Right.KEYS, docs.Code.NOT_FOUND, docs.Code.CONFLICT, docs.Code.STORE),
 )
-def revoke_key(prefix: str, operator: Here) -> KeyDocument:
+def revoke_key(prefix: str, operator: Here) -> docs.KeyDocument:
     """Let a key open nothing any more, at once. The last key of an administrator stays."""
     return operator.revoke_key(prefix)
 
 
 @routes.get("/v1/audit", **call("audit", Right.AUDIT, *READING))
-def audit(page: Annotated[AuditPage, Query()], operator: Here) -> AuditDocument:
+def audit(page: Annotated[docs.AuditPage, Query()], operator: Here) -> docs.AuditDocument:
     """What was done, newest first: who, in which role, what, to what, from where."""
     return operator.audit(page)
 
 
-@routes.get("/v1/audit/head", **call("audit", Right.AUDIT, Code.STORE))
-def audit_head(operator: Here) -> HeadDocument:
+@routes.get("/v1/audit/head", **call("audit", Right.AUDIT, docs.Code.STORE))
+def audit_head(operator: Here) -> docs.HeadDocument:
     """The end of the audit's chain: kept elsewhere, it shows later that nothing before it was changed."""
     return operator.audit_head()
 
@@ -376,19 +353,19 @@ def audit_head(operator: Here) -> HeadDocument:
 @routes.get("/v1/audit/verdict", **call("audit", Right.AUDIT, *READING))
 def verify_audit(
     operator: Here, head: Annotated[str | None, Query(pattern=Head.PATTERN)] = None
-) -> VerdictDocument:
+) -> docs.VerdictDocument:
     """Whether the audit is what it was: rows that were changed, removed, put in or moved, and a tail that was cut off."""
     return operator.verify_audit(head)
 
 
 @routes.get("/healthz", tags=["state"])
-async def health() -> Health:
+async def health() -> docs.Health:
     """Answers 200 while the service lives, whatever its engines do."""
-    return Health()
+    return docs.Health()
 
 
-@routes.get("/readyz", tags=["state"], responses=refusals(Code.ENGINE_LOST, Code.STOPPING))
-async def readiness(parts: Parts) -> Readiness:
+@routes.get("/readyz", tags=["state"], responses=refusals(docs.Code.ENGINE_LOST, docs.Code.STOPPING))
+async def readiness(parts: Parts) -> docs.Readiness:
     """Each model's state; a problem (503) if none of them can serve, or the service is stopping."""
     return ready(parts.servings)
 
@@ -400,7 +377,7 @@ async def metrics(parts: Parts) -> Response:
     return Response(merged([parts.clients.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 
 
-def _located(version: VersionDocument, response: Response) -> VersionDocument:
+def _located(version: docs.VersionDocument, response: Response) -> docs.VersionDocument:
     """A version, and where it is found again."""
     response.headers["Location"] = f"/v1/intents/{version.id}?version={version.version}"
     return version

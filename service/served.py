@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from intent.models import Intent
 from selector.models import Profile
+from service import documents as docs
 from service import intents, targets, undo, usecases
 from service import preflight as preflights
 from service.access import cases
@@ -15,56 +16,7 @@ from service.access.caller import Caller
 from service.access.keys import redacted
 from service.access.office import Acts
 from service.cancelling import refusal
-from service.documents.access import (
-    AuditDocument,
-    AuditPage,
-    HeadDocument,
-    KeyDocument,
-    KeyRequest,
-    KeysDocument,
-    MeDocument,
-    NewKeyDocument,
-    VerdictDocument,
-)
-from service.documents.forms import Json
-from service.documents.operations import (
-    ApprovalDocument,
-    ApproveRequest,
-    OperationDocument,
-    PreflightDocument,
-    RejectRequest,
-    StandingDocument,
-    UndoDocument,
-)
-from service.documents.plans import PlanAnswer, PlanDocument, VersionDocument, VersionedFollowUp, When
-from service.documents.problems import Code
-from service.documents.promises import (
-    ActivateRequest,
-    ControlDocument,
-    ControlRequest,
-    LoadHistoryDocument,
-    LoadsDocument,
-    PromiseDocument,
-    PromisesDocument,
-    RecentLoadDocument,
-    RecentQuery,
-    ReportDocument,
-    ReportQuery,
-)
-from service.documents.state import (
-    AppliedPlan,
-    ApprovalsDocument,
-    Event,
-    IntentsDocument,
-    ModelsDocument,
-    OperationsDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansDocument,
-    PlansRequest,
-    StateDocument,
-    place,
-)
+from service.documents.state import place
 from service.errors import RefusedError
 from service.inprocess import FromFile
 from service.models import ServedModel
@@ -91,7 +43,7 @@ class Served(FromFile):
         self._parts, self._loop, self._store = parts, loop, parts.store
         self._caller, self._llm = caller, parts.llm
 
-    def keep(self, text: str, now: str | None = None) -> VersionDocument:
+    def keep(self, text: str, now: str | None = None) -> docs.VersionDocument:
         """As the protocol says."""
         intent = self.translate(text, now)
         with self._store.transaction():
@@ -99,25 +51,25 @@ class Served(FromFile):
             self._acts.note("intent.create", kept.id, after={"text": redacted(kept.text)})
         return kept
 
-    def intent(self, intent_id: str, version: int | None = None) -> VersionDocument:
+    def intent(self, intent_id: str, version: int | None = None) -> docs.VersionDocument:
         """As the protocol says."""
         return intents.version_of(self._store, intent_id, version)
 
-    def amend_kept(self, intent_id: str, follow_up: VersionedFollowUp) -> VersionDocument:
+    def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
         """As the protocol says."""
         kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm, self._caller.name)
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
-    def saved_plan(self, plan_id: str) -> PlanDocument:
+    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         """As the protocol says."""
         saved = self._store.plan(plan_id)
         if saved is None:
             raise RefusedError(
-                Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
+                docs.Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
             )
         return saved[0]
 
-    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> OperationDocument:
+    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         """As the protocol says."""
         plan, rule = self.saved_plan(plan_id), self._deployment.approval
         consents.refuse_nobody(rule)
@@ -125,7 +77,7 @@ class Served(FromFile):
         consent = consents.consent(plan, rule, known, self._caller, acknowledge)
         return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
 
-    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> PreflightDocument:
+    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
         """As the protocol says."""
         plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
         serving = self._serving(plan.model)
@@ -142,68 +94,68 @@ class Served(FromFile):
         )
         return preflights.preflight(plan, self._placed(serving.model), standing)
 
-    def standing(self, plan_id: str) -> StandingDocument:
+    def standing(self, plan_id: str) -> docs.StandingDocument:
         """As the protocol says."""
         plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
         generation = self._serving(plan.model).situation().generation
         return consents.standing(plan_id, applied_by, generation, self._parts.access)
 
-    def approvals(self, asked: PageRequest) -> ApprovalsDocument:
+    def approvals(self, asked: docs.PageRequest) -> docs.ApprovalsDocument:
         """As the protocol says."""
         found = self._parts.access.approvals.page(asked.page)
-        return ApprovalsDocument(approvals=found.items, next=place(found.next))
+        return docs.ApprovalsDocument(approvals=found.items, next=place(found.next))
 
-    def approve(self, plan_id: str, asked: ApproveRequest) -> ApprovalDocument:
+    def approve(self, plan_id: str, asked: docs.ApproveRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
         known = consents.known_of(plan, self._acts)
         return self._decided(consents.approve(plan, asked, self._deployment.approval, known, self._acts))
 
-    def reject(self, plan_id: str, asked: RejectRequest) -> ApprovalDocument:
+    def reject(self, plan_id: str, asked: docs.RejectRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
         return self._decided(consents.reject(self.saved_plan(plan_id), asked, self._acts))
 
-    def _decided(self, said: ApprovalDocument) -> ApprovalDocument:
+    def _decided(self, said: docs.ApprovalDocument) -> docs.ApprovalDocument:
         """Tell of a yes or a no."""
         self._loop.call_soon_threadsafe(self._parts.events.publish, "approval", said)
         return said
 
-    def operation(self, operation_id: str) -> OperationDocument:
+    def operation(self, operation_id: str) -> docs.OperationDocument:
         """As the protocol says."""
         under_way = [serving.operation for serving in self._parts.servings.values()]
         found = next((one for one in under_way if one and one.id == operation_id), None)
         found = found or self._store.operation(operation_id)
         if found is None:
-            raise RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
+            raise RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
         return found
 
-    def cancel(self, operation_id: str) -> OperationDocument:
+    def cancel(self, operation_id: str) -> docs.OperationDocument:
         """As the protocol says."""
         found = self.operation(operation_id)
         if found.done:
             raise refusal(found)
         return self._in_loop(self._serving(found.model).cancel(operation_id, self._acts))
 
-    def undoable(self, operation_id: str) -> UndoDocument:
+    def undoable(self, operation_id: str) -> docs.UndoDocument:
         """As the protocol says."""
         return self._undoable(operation_id)[0]
 
-    def undo(self, operation_id: str) -> PlanAnswer:
+    def undo(self, operation_id: str) -> docs.PlanAnswer:
         """As the protocol says."""
         found, place = self._undoable(operation_id)
         source = self.saved_plan(self.operation(operation_id).plan_id).now
         if not found.possible or source is None:
-            raise RefusedError(Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
+            raise RefusedError(docs.Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
         words = f"undo {operation_id}: {targets.words_for(source.noun)}"
-        return self._plan_to(source.noun, words, place, When())
+        return self._plan_to(source.noun, words, place, docs.When())
 
-    def _undoable(self, operation_id: str) -> tuple[UndoDocument, targets.Place]:
+    def _undoable(self, operation_id: str) -> tuple[docs.UndoDocument, targets.Place]:
         """Whether an operation can be undone, and the place as it was then: a plan for it is for no other generation."""
         operation = self.operation(operation_id)
         plan = self.saved_plan(operation.plan_id)
         serving = self._serving(plan.model)
         under_way, place = serving.operation, self._placed(serving.model)
-        window = usecases.window_of(self._deployment, When())
+        window = usecases.window_of(self._deployment, docs.When())
         known = undo.Known(
             plan=plan,
             led_to=self._store.generation_of(operation_id),
@@ -213,41 +165,41 @@ class Served(FromFile):
         barred = targets.why_not(plan.now.noun, place, window) if plan.now else ""
         return undo.undoable(operation, known, barred), place
 
-    def watch(self) -> Iterator[Event]:
+    def watch(self) -> Iterator[docs.Event]:
         """As the protocol says."""
         events = self._parts.events.subscribe()
         while (event := self._in_loop(_next(events))) is not None:
             yield event
 
-    def me(self) -> MeDocument:
+    def me(self) -> docs.MeDocument:
         """As the protocol says."""
         return cases.me(self._caller, self._deployment.timezone)
 
-    def create_key(self, asked: KeyRequest) -> NewKeyDocument:
+    def create_key(self, asked: docs.KeyRequest) -> docs.NewKeyDocument:
         """As the protocol says."""
         return cases.create_key(self._parts.access, self._deployment.tenants, self._caller, asked)
 
-    def keys(self) -> KeysDocument:
+    def keys(self) -> docs.KeysDocument:
         """As the protocol says."""
         return cases.keys(self._parts.access)
 
-    def revoke_key(self, prefix: str) -> KeyDocument:
+    def revoke_key(self, prefix: str) -> docs.KeyDocument:
         """As the protocol says."""
         return cases.revoke_key(self._parts.access, self._caller, prefix)
 
-    def audit(self, page: AuditPage) -> AuditDocument:
+    def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
         """As the protocol says."""
         return cases.audit_page(self._parts.access, page)
 
-    def audit_head(self) -> HeadDocument:
+    def audit_head(self) -> docs.HeadDocument:
         """As the protocol says."""
         return cases.audit_head(self._parts.access)
 
-    def verify_audit(self, head: str | None = None) -> VerdictDocument:
+    def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
         """As the protocol says."""
         return cases.verify_audit(self._parts.access, head)
 
-    def activate(self, intent_id: str, asked: ActivateRequest) -> PromiseDocument:
+    def activate(self, intent_id: str, asked: docs.ActivateRequest) -> docs.PromiseDocument:
         """As the protocol says."""
         promises = self._parts.promises
         version = self._settled(intent_id)
@@ -258,7 +210,7 @@ class Served(FromFile):
         self._promised_anew(made)
         return made
 
-    def retire(self, intent_id: str) -> PromiseDocument:
+    def retire(self, intent_id: str) -> docs.PromiseDocument:
         """As the protocol says."""
         active = self._parts.promises.active
         with active.changing:
@@ -266,15 +218,15 @@ class Served(FromFile):
         self._promised_anew(ended)
         return ended
 
-    def promises(self) -> PromisesDocument:
+    def promises(self) -> docs.PromisesDocument:
         """As the protocol says."""
-        return PromisesDocument(promises=tuple(self._parts.promises.active.book.promises(active=False)))
+        return docs.PromisesDocument(promises=tuple(self._parts.promises.active.book.promises(active=False)))
 
-    def control(self) -> ControlDocument:
+    def control(self) -> docs.ControlDocument:
         """As the protocol says."""
         return self._parts.promises.control()
 
-    def set_control(self, asked: ControlRequest) -> ControlDocument:
+    def set_control(self, asked: docs.ControlRequest) -> docs.ControlDocument:
         """As the protocol says."""
         promises = self._parts.promises
         promises.refuse_mode(asked.mode)
@@ -289,61 +241,63 @@ class Served(FromFile):
         self._loop.call_soon_threadsafe(self._parts.events.publish, "control", stands)
         return stands
 
-    def load(self) -> LoadsDocument:
+    def load(self) -> docs.LoadsDocument:
         """As the protocol says."""
         promises = self._parts.promises
-        return LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
+        return docs.LoadsDocument(
+            models=tuple(self._in_loop(promises.load(name)) for name in promises.servings)
+        )
 
-    def recent_load(self, asked: RecentQuery) -> RecentLoadDocument:
+    def recent_load(self, asked: docs.RecentQuery) -> docs.RecentLoadDocument:
         """As the protocol says."""
         promises = self._parts.promises
         seen = {name: self._in_loop(promises.minutes(name)) for name in promises.servings}
-        return RecentLoadDocument(
+        return docs.RecentLoadDocument(
             models=tuple(recent_document(name, minutes, asked) for name, minutes in seen.items())
         )
 
-    def load_history(self, asked: ReportQuery) -> LoadHistoryDocument:
+    def load_history(self, asked: docs.ReportQuery) -> docs.LoadHistoryDocument:
         """As the protocol says."""
         since_s = datetime.now(UTC).timestamp() - asked.hours * 3600
-        return LoadHistoryDocument(loads=tuple(self._parts.promises.active.book.loads(since_s)))
+        return docs.LoadHistoryDocument(loads=tuple(self._parts.promises.active.book.loads(since_s)))
 
-    def report(self, asked: ReportQuery) -> ReportDocument:
+    def report(self, asked: docs.ReportQuery) -> docs.ReportDocument:
         """As the protocol says."""
         promises, since = self._parts.promises, datetime.now(UTC) - timedelta(hours=asked.hours)
         for runner in promises.runners.values():
             runner.book()
         return promise_cases.report(promises.active, self._here(), self._store, since)
 
-    def _promised_anew(self, promise: PromiseDocument) -> None:
+    def _promised_anew(self, promise: docs.PromiseDocument) -> None:
         """Tell of a promise, and have the loops look."""
         self._loop.call_soon_threadsafe(self._parts.promises.wake)
         self._loop.call_soon_threadsafe(self._parts.events.publish, "promise", promise)
 
-    def intents(self, asked: PageRequest) -> IntentsDocument:
+    def intents(self, asked: docs.PageRequest) -> docs.IntentsDocument:
         """As the protocol says."""
         found = self._store.intents(asked.page)
-        return IntentsDocument(intents=found.items, next=place(found.next))
+        return docs.IntentsDocument(intents=found.items, next=place(found.next))
 
-    def plans(self, asked: PlansRequest) -> PlansDocument:
+    def plans(self, asked: docs.PlansRequest) -> docs.PlansDocument:
         """As the protocol says."""
         found = self._store.plans(asked.page, asked.model, asked.intent)
-        plans = tuple(AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
-        return PlansDocument(plans=plans, next=place(found.next))
+        plans = tuple(docs.AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
+        return docs.PlansDocument(plans=plans, next=place(found.next))
 
-    def operations(self, asked: OperationsRequest) -> OperationsDocument:
+    def operations(self, asked: docs.OperationsRequest) -> docs.OperationsDocument:
         """As the protocol says."""
         found = self._store.operations(asked.page, asked.model, asked.done)
-        return OperationsDocument(operations=found.items, next=place(found.next))
+        return docs.OperationsDocument(operations=found.items, next=place(found.next))
 
-    def models(self) -> ModelsDocument:
+    def models(self) -> docs.ModelsDocument:
         """As the protocol says."""
-        return ModelsDocument(models=tuple(serving.state for serving in self._parts.servings.values()))
+        return docs.ModelsDocument(models=tuple(serving.state for serving in self._parts.servings.values()))
 
-    def topology(self, model: str | None = None) -> StateDocument:
+    def topology(self, model: str | None = None) -> docs.StateDocument:
         """As the protocol says."""
         return self._serving(model).state
 
-    def _settled(self, intent_id: str) -> VersionDocument:
+    def _settled(self, intent_id: str) -> docs.VersionDocument:
         return intents.settled(self._store, intent_id)
 
     def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
@@ -364,8 +318,8 @@ class Served(FromFile):
     def _serving(self, model: str | None) -> "Serving":
         return self._parts.servings[self._deployment.model(model).name]
 
-    def _save_version(self, version: VersionDocument) -> bool:
-        after: Json = {"version": version.version, "text": redacted(version.text)}
+    def _save_version(self, version: docs.VersionDocument) -> bool:
+        after: docs.Json = {"version": version.version, "text": redacted(version.text)}
         with self._store.transaction():
             is_next = self._store.save_amendment(version)
             if is_next:
@@ -374,8 +328,8 @@ class Served(FromFile):
                 )
         return is_next
 
-    def _save(self, intent: Intent, plan: PlanDocument) -> None:
-        before: Json = {"topology": plan.now.text if plan.now else None}
+    def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:
+        before: docs.Json = {"topology": plan.now.text if plan.now else None}
         with self._store.transaction():
             self._store.save_plan(intent, plan, self._caller.name)
             self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
@@ -388,5 +342,5 @@ class Served(FromFile):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-async def _next(events: AsyncIterator[Event]) -> Event | None:
+async def _next(events: AsyncIterator[docs.Event]) -> docs.Event | None:
     return await anext(events, None)

@@ -17,15 +17,11 @@ from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchEr
 from runtime.gaps import Gaps
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
+from service import documents as docs
 from service.access.consent import Consent, refuse_barred
 from service.access.office import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
-from service.documents.forms import Json
-from service.documents.operations import GapsDocument, OperationDocument
-from service.documents.plans import PlanDocument, TopologyDocument
-from service.documents.problems import Code
-from service.documents.state import ModelReadiness, NodeDocument, Readiness, StateDocument, TokenCounts
 from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
@@ -114,10 +110,10 @@ class Serving:
         self._events, self._active = kept.events, kept.active
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
-        self._operation: OperationDocument | None = None
+        self._operation: docs.OperationDocument | None = None
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
-        self._over = deque[OperationDocument](maxlen=64)
+        self._over = deque[docs.OperationDocument](maxlen=64)
 
     def situation(self) -> Situation:
         """What a plan starts from."""
@@ -128,34 +124,34 @@ class Serving:
         return self._active.barred(self.model.name, datetime.now(UTC))
 
     @property
-    def operation(self) -> OperationDocument | None:
+    def operation(self) -> docs.OperationDocument | None:
         """The switch under way."""
         return self._operation
 
-    def take_ended(self) -> list[OperationDocument]:
+    def take_ended(self) -> list[docs.OperationDocument]:
         """The operations that ended since the last call."""
         ended = list(self._over)
         self._over.clear()
         return ended
 
     @property
-    def state(self) -> StateDocument:
+    def state(self) -> docs.StateDocument:
         """What runs, since which generation, on what, and whether it is being changed."""
-        return StateDocument(
+        return docs.StateDocument(
             model=self.model.name,
             generation=self._journal.generation,
-            topology=TopologyDocument.model_validate(self.engine.topology),
+            topology=docs.TopologyDocument.model_validate(self.engine.topology),
             origin=self._journal.origin,
             operation=self._operation.id if self._operation else None,
             streams=self.router.num_streams,
-            tokens=TokenCounts.model_validate(self.router.counts),
+            tokens=docs.TokenCounts.model_validate(self.router.counts),
             inventory=tuple(
-                NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
+                docs.NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
                 for node in self.model.cluster.nodes
             ),
         )
 
-    async def apply(self, plan_id: str, consent: Consent, acts: Acts) -> OperationDocument:
+    async def apply(self, plan_id: str, consent: Consent, acts: Acts) -> docs.OperationDocument:
         """Start the switch to a plan's target, to which somebody said yes; answers with the operation at once.
 
         ``acts`` is where it is noted who did this.
@@ -173,22 +169,24 @@ class Serving:
                 message = (
                     f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
                 )
-                raise RefusedError(Code.SWITCH_IN_PROGRESS, message)
-            operation = OperationDocument.planned(
+                raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
+            operation = docs.OperationDocument.planned(
                 new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=consent.by
             )
             if not await asyncio.to_thread(self._claim, plan, operation, consent, acts):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
-                raise RefusedError(Code.ALREADY_APPLIED, message)
+                raise RefusedError(docs.Code.ALREADY_APPLIED, message)
             self._operation = operation
             run = self._run(operation, plan.target.noun, acts)
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
 
-    def _claim(self, plan: PlanDocument, operation: OperationDocument, consent: Consent, acts: Acts) -> bool:
+    def _claim(
+        self, plan: docs.PlanDocument, operation: docs.OperationDocument, consent: Consent, acts: Acts
+    ) -> bool:
         """Keep that a plan is applied, and by whom; False where it was already."""
-        before: Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
-        after: Json = {
+        before: docs.Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
+        after: docs.Json = {
             "topology": plan.target.text,
             "operation": operation.id,
             "approved_by": consent.by,
@@ -200,14 +198,14 @@ class Serving:
                 acts.note("plan.apply", plan.id, before=before, after=after)
         return is_ours
 
-    def _end(self, operation: OperationDocument, acts: Acts) -> None:
+    def _end(self, operation: docs.OperationDocument, acts: Acts) -> None:
         """Keep how an operation ended."""
-        after: Json = {"outcome": operation.outcome, "topology": str(self.engine.topology)}
+        after: docs.Json = {"outcome": operation.outcome, "topology": str(self.engine.topology)}
         with self._store.transaction():
             self._store.save_operation(operation)
             acts.note("switch.end", operation.id, after=after)
 
-    async def cancel(self, operation_id: str, acts: Acts) -> OperationDocument:
+    async def cancel(self, operation_id: str, acts: Acts) -> docs.OperationDocument:
         """Give up a switch that has not cut; answers at once, while what it took is given back. A second time changes nothing.
 
         Raises:
@@ -223,7 +221,7 @@ class Serving:
                 raise refusal(operation)
             self._operation = cancelled = operation.model_copy(update={"cancelled_by": acts.caller.name})
         self._events.publish("operation", cancelled)
-        before: Json = {"phase": operation.phase.value}
+        before: docs.Json = {"phase": operation.phase.value}
         await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
         return cancelled
 
@@ -253,17 +251,17 @@ class Serving:
     async def _ended(self, operation_id: str) -> RefusedError:
         """Why an operation that is not under way cannot be cancelled."""
         kept = await asyncio.to_thread(self._store.operation, operation_id)
-        return refusal(kept) if kept else RefusedError(Code.NOT_FOUND, f"no operation {operation_id}")
+        return refusal(kept) if kept else RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
 
-    async def _saved(self, plan_id: str) -> tuple[PlanDocument, str | None]:
+    async def _saved(self, plan_id: str) -> tuple[docs.PlanDocument, str | None]:
         saved = await asyncio.to_thread(self._store.plan, plan_id)
         if saved is None:
             raise RefusedError(
-                Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
+                docs.Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
             )
         return saved
 
-    async def _run(self, operation: OperationDocument, target: Topology, acts: Acts) -> None:
+    async def _run(self, operation: docs.OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         source = str(self.engine.topology)
         told: Phase | None = None
@@ -282,7 +280,7 @@ class Serving:
             await self._conclude(report)
             operation = operation.finished(report, gaps_document(self.router.gaps(report.epoch)))
         except SwitchError as error:
-            operation = operation.failed(Code.SWITCH_IN_PROGRESS, str(error))
+            operation = operation.failed(docs.Code.SWITCH_IN_PROGRESS, str(error))
         except asyncio.CancelledError:
             if operation.phase is Phase.DONE:
                 detail = "the service was stopped after the commit"
@@ -290,11 +288,11 @@ class Serving:
                     CutoverReport(operation.id, source, str(target), Phase.DONE, detail=detail)
                 )
             else:
-                operation = operation.failed(Code.SWITCH_ABORTED, "the service was stopped")
+                operation = operation.failed(docs.Code.SWITCH_ABORTED, "the service was stopped")
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation = operation.failed(
-                Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log"
+                docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log"
             )
         try:
             await asyncio.to_thread(self._end, operation, acts)
@@ -316,12 +314,12 @@ class Serving:
             self._events.publish("topology", self.state)
 
 
-def gaps_document(gaps: Gaps | None) -> GapsDocument | None:
+def gaps_document(gaps: Gaps | None) -> docs.GapsDocument | None:
     """What streams waited through a cut, in milliseconds; None where none of them went on."""
     if gaps is None:
         return None
     waits_ms = [wait_s * 1000 for wait_s in gaps.waits_s]
-    return GapsDocument(
+    return docs.GapsDocument(
         streams=len(waits_ms),
         p50_ms=percentile(waits_ms, 0.5) or 0.0,
         p99_ms=percentile(waits_ms, 0.99) or 0.0,
@@ -330,17 +328,17 @@ def gaps_document(gaps: Gaps | None) -> GapsDocument | None:
     )
 
 
-def ready(servings: Mapping[str, Serving]) -> Readiness:
+def ready(servings: Mapping[str, Serving]) -> docs.Readiness:
     """Each model's state. Answers at once.
 
     Raises:
         RefusedError: none can serve.
     """
     models = tuple(
-        ModelReadiness(model=name, state=one.engine.state, shape=one.engine.topology.shape)
+        docs.ModelReadiness(model=name, state=one.engine.state, shape=one.engine.topology.shape)
         for name, one in servings.items()
     )
     if all(model.state is not EngineState.SERVING for model in models):
         told = ", ".join(f"{model.model} is {model.state}" for model in models)
-        raise RefusedError(Code.ENGINE_LOST, f"no model can serve: {told}; see the service's log")
-    return Readiness(models=models)
+        raise RefusedError(docs.Code.ENGINE_LOST, f"no model can serve: {told}; see the service's log")
+    return docs.Readiness(models=models)

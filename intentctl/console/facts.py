@@ -12,33 +12,7 @@ from intentctl.console.charts import Band, Chart, Mark, Question
 from intentctl.console.cluster import Row, inventory_of, picture
 from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
-from service.documents.operations import OperationDocument, StandingDocument, UndoDocument
-from service.documents.plans import PlanDocument, VersionDocument
-from service.documents.promises import (
-    AgendaDocument,
-    AgendaQuery,
-    AgendaRequest,
-    AttainmentDocument,
-    ControlDocument,
-    LoadsDocument,
-    MomentDocument,
-    ObservedDocument,
-    OutcomeDocument,
-    PromiseDocument,
-    RecentDocument,
-    RecentQuery,
-    ReportDocument,
-    ReportQuery,
-    SegmentDocument,
-)
-from service.documents.state import (
-    AppliedPlan,
-    NodeDocument,
-    OperationsRequest,
-    PageRequest,
-    PlansRequest,
-    StateDocument,
-)
+from service import documents as docs
 from service.errors import ServiceError
 
 FRESH_S = 2.0
@@ -57,35 +31,35 @@ UNDER_WAY = 1.0
 class Now:
     """What runs, and how the controller stands."""
 
-    models: tuple[StateDocument, ...]
-    control: ControlDocument
-    promises: tuple[PromiseDocument, ...]
-    report: ReportDocument
-    operations: tuple[OperationDocument, ...]
+    models: tuple[docs.StateDocument, ...]
+    control: docs.ControlDocument
+    promises: tuple[docs.PromiseDocument, ...]
+    report: docs.ReportDocument
+    operations: tuple[docs.OperationDocument, ...]
 
     @property
-    def active(self) -> tuple[PromiseDocument, ...]:
+    def active(self) -> tuple[docs.PromiseDocument, ...]:
         """What is promised now."""
         return tuple(one for one in self.promises if one.state == "active")
 
     @property
-    def broken(self) -> tuple[AttainmentDocument, ...]:
+    def broken(self) -> tuple[docs.AttainmentDocument, ...]:
         """Goals that were missed too often in the hours that the report is of."""
         active = {one.intent_id for one in self.active}
         return tuple(one for one in self.report.attainment if is_broken(one) and one.intent_id in active)
 
     @property
-    def last(self) -> OperationDocument | None:
+    def last(self) -> docs.OperationDocument | None:
         """The newest switch."""
         return self.operations[0] if self.operations else None
 
     @property
-    def under_way(self) -> tuple[OperationDocument, ...]:
+    def under_way(self) -> tuple[docs.OperationDocument, ...]:
         """Switches that have not ended."""
         return tuple(one for one in self.operations if not one.done)
 
 
-def is_broken(one: AttainmentDocument) -> bool:
+def is_broken(one: docs.AttainmentDocument) -> bool:
     """Whether a goal was met less often than it has to be."""
     return one.share is not None and one.share < one.needed
 
@@ -100,18 +74,22 @@ async def now(upstream: Upstream) -> Now:
         upstream.recent(("models",), FRESH_S, Client.models),
         upstream.recent(("control",), FRESH_S, Client.control),
         upstream.recent(("promises",), LONG_S, Client.promises),
-        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda one: one.report(ReportQuery(hours=1))),
-        upstream.recent(("operations",), LONG_S, lambda one: one.operations(OperationsRequest(limit=20))),
+        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda one: one.report(docs.ReportQuery(hours=1))),
+        upstream.recent(
+            ("operations",), LONG_S, lambda one: one.operations(docs.OperationsRequest(limit=20))
+        ),
     )
     return Now(models.models, control, promised.promises, report, operations.operations)
 
 
-async def ahead(upstream: Upstream, hours: float) -> AgendaDocument:
+async def ahead(upstream: Upstream, hours: float) -> docs.AgendaDocument:
     """The time ahead with what is promised."""
-    return await upstream.recent(("agenda", hours), LONG_S, lambda one: one.agenda(AgendaQuery(hours=hours)))
+    return await upstream.recent(
+        ("agenda", hours), LONG_S, lambda one: one.agenda(docs.AgendaQuery(hours=hours))
+    )
 
 
-async def next_change(upstream: Upstream) -> SegmentDocument | None:
+async def next_change(upstream: Upstream) -> docs.SegmentDocument | None:
     """The next segment that a switch leads into; None: there is none in a day."""
     agenda = await ahead(upstream, 24)
     at_s = time.time()
@@ -123,8 +101,8 @@ async def next_change(upstream: Upstream) -> SegmentDocument | None:
 class ModelView:
     """A model on the overview."""
 
-    state: StateDocument
-    observed: ObservedDocument | None
+    state: docs.StateDocument
+    observed: docs.ObservedDocument | None
     charts: tuple[Chart, ...]
 
 
@@ -135,7 +113,7 @@ class Overview:
     now: Now
     cluster: tuple[Row, ...]
     models: tuple[ModelView, ...]
-    next: SegmentDocument | None
+    next: docs.SegmentDocument | None
 
 
 async def overview(upstream: Upstream, timezone: str) -> Overview:
@@ -148,7 +126,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
         now(upstream), upstream.recent(("load",), FRESH_S, Client.load), next_change(upstream)
     )
     recent = await upstream.recent(
-        ("recent", 15.0), FRESH_S, lambda one: one.recent_load(RecentQuery(seconds=RECENT_S, step_s=15))
+        ("recent", 15.0), FRESH_S, lambda one: one.recent_load(docs.RecentQuery(seconds=RECENT_S, step_s=15))
     )
     plans = await _plans_of(upstream, stands.operations)
     views = tuple(
@@ -168,13 +146,15 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     return Overview(stands, cluster, views, coming)
 
 
-def _of_model(loads: LoadsDocument, model: str) -> ObservedDocument | None:
+def _of_model(loads: docs.LoadsDocument, model: str) -> docs.ObservedDocument | None:
     return next((one for one in loads.models if one.model == model), None)
 
 
-async def _plans_of(upstream: Upstream, operations: Sequence[OperationDocument]) -> dict[str, PlanDocument]:
+async def _plans_of(
+    upstream: Upstream, operations: Sequence[docs.OperationDocument]
+) -> dict[str, docs.PlanDocument]:
     """The plans of the newest operation of each model, by operation."""
-    newest = dict[str | None, OperationDocument]()
+    newest = dict[str | None, docs.OperationDocument]()
     for one in operations:
         if one.result is not None:
             newest.setdefault(one.model, one)
@@ -182,15 +162,15 @@ async def _plans_of(upstream: Upstream, operations: Sequence[OperationDocument])
     return {operation.id: plan for operation, plan in zip(newest.values(), found, strict=True)}
 
 
-async def saved_plan(upstream: Upstream, plan_id: str) -> PlanDocument:
+async def saved_plan(upstream: Upstream, plan_id: str) -> docs.PlanDocument:
     """A plan; it never changes."""
     return await upstream.recent(("plan", plan_id), 3600, lambda one: one.saved_plan(plan_id))
 
 
 def _charts(
-    recent: RecentDocument | None,
-    operations: Sequence[OperationDocument],
-    plans: dict[str, PlanDocument],
+    recent: docs.RecentDocument | None,
+    operations: Sequence[docs.OperationDocument],
+    plans: dict[str, docs.PlanDocument],
     timezone: str,
 ) -> tuple[Chart, ...]:
     """Latencies, requests and tokens of a model over the last minutes, with its switches."""
@@ -239,13 +219,13 @@ def _ms(value: float | None) -> float | None:
 class PlanView:
     """A plan card."""
 
-    plan: PlanDocument
-    standing: StandingDocument
+    plan: docs.PlanDocument
+    standing: docs.StandingDocument
     now_rows: tuple[Row, ...]
     next_rows: tuple[Row, ...]
-    operation: OperationDocument | None
-    promise: PromiseDocument | None
-    newest: OperationDocument | None
+    operation: docs.OperationDocument | None
+    promise: docs.PromiseDocument | None
+    newest: docs.OperationDocument | None
     """The operation that changed what runs since the plan was made."""
 
     @property
@@ -298,13 +278,13 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
     )
 
 
-def _seen(inventory: Sequence[NodeDocument], plan: PlanDocument) -> Sequence[NodeDocument]:
+def _seen(inventory: Sequence[docs.NodeDocument], plan: docs.PlanDocument) -> Sequence[docs.NodeDocument]:
     """The nodes that the plan's model may use."""
     used = {device for one in (plan.now, plan.target, *plan.replicas) if one for device in one.devices}
     return [node for node in inventory if used & {gpu.index for gpu in node.gpus}] or inventory
 
 
-async def operation_of(upstream: Upstream, operation_id: str) -> OperationDocument:
+async def operation_of(upstream: Upstream, operation_id: str) -> docs.OperationDocument:
     """An operation as it was last told."""
     return await upstream.recent(
         ("operation", operation_id), UNDER_WAY, lambda one: one.operation(operation_id)
@@ -315,9 +295,9 @@ async def operation_of(upstream: Upstream, operation_id: str) -> OperationDocume
 class OperationView:
     """A switch, its verdict, and what can be done with it."""
 
-    operation: OperationDocument
-    outcome: OutcomeDocument | None
-    undo: UndoDocument | None
+    operation: docs.OperationDocument
+    outcome: docs.OutcomeDocument | None
+    undo: docs.UndoDocument | None
     charts: tuple[Chart, ...]
     asked_s: float
     """Unix seconds: when this was gathered."""
@@ -331,7 +311,7 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     """
     operation, report = await asyncio.gather(
         operation_of(upstream, operation_id),
-        upstream.recent(("report", WEEK_H), LONG_S, lambda one: one.report(ReportQuery(hours=WEEK_H))),
+        upstream.recent(("report", WEEK_H), LONG_S, lambda one: one.report(docs.ReportQuery(hours=WEEK_H))),
     )
     mine = await _around(upstream, operation)
     undo = None
@@ -348,24 +328,24 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     )
 
 
-async def _around(upstream: Upstream, operation: OperationDocument) -> RecentDocument | None:
+async def _around(upstream: Upstream, operation: docs.OperationDocument) -> docs.RecentDocument | None:
     """The seconds around a switch; None where they are not kept any more."""
     ago_s = time.time() - operation.phases[0].at + AROUND_S
     if ago_s > RECENT_S:
         return None
-    asked = RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
+    asked = docs.RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
     recent = await upstream.recent(("around", operation.id), UNDER_WAY, lambda one: one.recent_load(asked))
     return next((one for one in recent.models if one.model == operation.model), None)
 
 
-def _known(moments: Sequence[MomentDocument], name: str) -> list[tuple[float, float | None]]:
+def _known(moments: Sequence[docs.MomentDocument], name: str) -> list[tuple[float, float | None]]:
     """What the looks saw; between two of them nothing is known, and the line goes on."""
     found = ((one.begins_s + 0.5, getattr(one, name)) for one in moments)
     return [(at_s, value) for at_s, value in found if value is not None]
 
 
 def _switch_charts(
-    recent: RecentDocument | None, operation: OperationDocument, timezone: str
+    recent: docs.RecentDocument | None, operation: docs.OperationDocument, timezone: str
 ) -> tuple[Chart, ...]:
     """Tokens per second and open streams around a switch; nothing where that was too long ago."""
     begun_s, ended_s = operation.phases[0].at, operation.phases[-1].at
@@ -386,15 +366,15 @@ def _switch_charts(
 class Thread:
     """What was said of one intent, and what came of it."""
 
-    versions: tuple[VersionDocument, ...]
-    plans: tuple[AppliedPlan, ...]
+    versions: tuple[docs.VersionDocument, ...]
+    plans: tuple[docs.AppliedPlan, ...]
     """Of the latest version, the newest first of each model."""
     older: int
     """Plans beside them."""
-    promise: PromiseDocument | None
+    promise: docs.PromiseDocument | None
 
     @property
-    def latest(self) -> VersionDocument:
+    def latest(self) -> docs.VersionDocument:
         """What holds of it."""
         return self.versions[-1]
 
@@ -412,11 +392,11 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
     """
     latest, plans, promised = await asyncio.gather(
         upstream.ask(lambda one: one.intent(intent_id)),
-        upstream.ask(lambda one: one.plans(PlansRequest(limit=50, intent=intent_id))),
+        upstream.ask(lambda one: one.plans(docs.PlansRequest(limit=50, intent=intent_id))),
         upstream.recent(("promises",), LONG_S, Client.promises),
     )
     earlier = [await version_of(upstream, intent_id, number) for number in range(1, latest.version)]
-    current = dict[str, AppliedPlan]()
+    current = dict[str, docs.AppliedPlan]()
     for plan in plans.plans:
         if plan.intent_version in {None, latest.version}:
             current.setdefault(plan.model, plan)
@@ -424,7 +404,7 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
     return Thread((*earlier, latest), tuple(current.values()), len(plans.plans) - len(current), promise)
 
 
-async def version_of(upstream: Upstream, intent_id: str, number: int) -> VersionDocument:
+async def version_of(upstream: Upstream, intent_id: str, number: int) -> docs.VersionDocument:
     """An earlier version of an intent; it never changes."""
     return await upstream.recent(
         ("version", intent_id, number), 3600, lambda one: one.intent(intent_id, number)
@@ -435,9 +415,9 @@ async def version_of(upstream: Upstream, intent_id: str, number: int) -> Version
 class Said:
     """An intent in the list of conversations."""
 
-    version: VersionDocument
-    plan: AppliedPlan | None
-    promise: PromiseDocument | None
+    version: docs.VersionDocument
+    plan: docs.AppliedPlan | None
+    promise: docs.PromiseDocument | None
 
 
 async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Said, ...], str | None]:
@@ -447,8 +427,8 @@ async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Said, ...],
         ServiceError: the service refused, or does not answer.
     """
     intents, plans, promised = await asyncio.gather(
-        upstream.ask(lambda one: one.intents(PageRequest(limit=15, after=after))),
-        upstream.recent(("plans",), FRESH_S, lambda one: one.plans(PlansRequest(limit=100))),
+        upstream.ask(lambda one: one.intents(docs.PageRequest(limit=15, after=after))),
+        upstream.recent(("plans",), FRESH_S, lambda one: one.plans(docs.PlansRequest(limit=100))),
         upstream.recent(("promises",), LONG_S, Client.promises),
     )
     plan_of = {one.intent_id: one for one in reversed(plans.plans)}
@@ -457,7 +437,7 @@ async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Said, ...],
     return tuple(reversed(said)), intents.next
 
 
-async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> AgendaDocument | str:
+async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> docs.AgendaDocument | str:
     """The day ahead with an intent beside what is promised; or why there is none."""
     try:
         if is_active:
@@ -465,7 +445,7 @@ async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> Agenda
         return await upstream.recent(
             ("preview", intent_id),
             LONG_S,
-            lambda one: one.agenda(AgendaRequest(intent_id=intent_id, hours=24)),
+            lambda one: one.agenda(docs.AgendaRequest(intent_id=intent_id, hours=24)),
         )
     except ServiceError as error:
         return str(error)

@@ -15,12 +15,8 @@ from intentctl.console import answers, facts, slash
 from intentctl.console.answers import Answer
 from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
+from service import documents as docs
 from service.access.rights import RIGHTS, Right
-from service.documents.access import AuditPage
-from service.documents.operations import ApprovalDocument, OperationDocument
-from service.documents.plans import VersionDocument
-from service.documents.promises import OutcomeDocument, ReportQuery
-from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
 Kind = Literal["intents", "approvals", "switches", "verdicts"]
 KINDS: tuple[Kind, ...] = ("intents", "approvals", "switches", "verdicts")
@@ -171,7 +167,7 @@ class Entry:
     at_s: float
     kind: Kind
     link: str
-    what: VersionDocument | ApprovalDocument | OperationDocument | OutcomeDocument
+    what: docs.VersionDocument | docs.ApprovalDocument | docs.OperationDocument | docs.OutcomeDocument
 
 
 async def history(request: Request) -> Response:
@@ -188,22 +184,24 @@ async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[Entry], str | N
     upstream, after = here.session.upstream, (here.given("after") or None) if len(kinds) == 1 else None
     found, older = list[Entry](), None
     if "intents" in kinds:
-        intents = await upstream.ask(lambda one: one.intents(PageRequest(limit=50, after=after)))
+        intents = await upstream.ask(lambda one: one.intents(docs.PageRequest(limit=50, after=after)))
         found += [Entry(one.created_s, "intents", f"/intents/{one.id}", one) for one in intents.intents]
         older = intents.next
     if "approvals" in kinds:
-        approvals = await upstream.ask(lambda one: one.approvals(PageRequest(limit=50, after=after)))
+        approvals = await upstream.ask(lambda one: one.approvals(docs.PageRequest(limit=50, after=after)))
         found += [Entry(one.at_s, "approvals", f"/plans/{one.plan_id}", one) for one in approvals.approvals]
         older = approvals.next
     if "switches" in kinds:
-        asked = OperationsRequest(limit=50, after=after)
+        asked = docs.OperationsRequest(limit=50, after=after)
         switches = await upstream.ask(lambda one: one.operations(asked))
         found += [
             Entry(one.phases[0].at, "switches", f"/operations/{one.id}", one) for one in switches.operations
         ]
         older = switches.next
     if "verdicts" in kinds:
-        report = await upstream.recent(("report", 744.0), 60, lambda one: one.report(ReportQuery(hours=744)))
+        report = await upstream.recent(
+            ("report", 744.0), 60, lambda one: one.report(docs.ReportQuery(hours=744))
+        )
         judged = [one for one in report.switches if one.verdict is not None]
         found += [Entry(one.at_s, "verdicts", f"/operations/{one.operation}", one) for one in judged[-50:]]
     return sorted(found, key=lambda one: -one.at_s), older if len(kinds) == 1 else None
@@ -214,7 +212,7 @@ async def report(request: Request) -> Response:
     here = await visit(request)
     hours = _hours(here, DAY_H, 24 * 366)
     found = await here.session.upstream.recent(
-        ("report", hours), 10, lambda one: one.report(ReportQuery(hours=hours))
+        ("report", hours), 10, lambda one: one.report(docs.ReportQuery(hours=hours))
     )
     return await here.page("report.html", report=found, hours=hours)
 
@@ -225,7 +223,7 @@ async def audit(request: Request) -> Response:
     if not here.session.may(Right.AUDIT):
         return await here.page("audit.html", found=None, verdict=None, act="")
     before, act = here.given("before"), here.given("act")[:64]
-    asked = AuditPage(
+    asked = docs.AuditPage(
         before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
     )
     found = await here.session.upstream.ask(lambda one: one.audit(asked))
@@ -260,6 +258,6 @@ async def explain(request: Request) -> Response:
 async def plans(request: Request) -> Response:
     """Plans that were made, the newest first."""
     here = await visit(request)
-    asked = PlansRequest(limit=50, after=here.given("after") or None)
+    asked = docs.PlansRequest(limit=50, after=here.given("after") or None)
     found = await here.session.upstream.ask(lambda one: one.plans(asked))
     return await here.page("plans.html", found=found)

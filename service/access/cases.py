@@ -4,32 +4,19 @@ import time
 from collections.abc import Collection
 from importlib.metadata import version
 
+from service import documents as docs
 from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.office import Access
 from service.access.rights import RIGHTS, Right, Role
-from service.documents.access import (
-    AuditDocument,
-    AuditPage,
-    EntryDocument,
-    FlawDocument,
-    HeadDocument,
-    KeyDocument,
-    KeyRequest,
-    KeysDocument,
-    MeDocument,
-    NewKeyDocument,
-    VerdictDocument,
-)
-from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 
 DAY_S = 86_400
 
 
-def me(caller: Caller, timezone: str) -> MeDocument:
+def me(caller: Caller, timezone: str) -> docs.MeDocument:
     """Who asks, and what they may do."""
-    return MeDocument(
+    return docs.MeDocument(
         name=caller.name,
         role=caller.role,
         key=caller.key,
@@ -40,7 +27,9 @@ def me(caller: Caller, timezone: str) -> MeDocument:
     )
 
 
-def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: KeyRequest) -> NewKeyDocument:
+def create_key(
+    access: Access, tenants: Collection[str], caller: Caller, asked: docs.KeyRequest
+) -> docs.NewKeyDocument:
     """Make a key, and keep in the audit who had it made.
 
     Raises:
@@ -48,26 +37,30 @@ def create_key(access: Access, tenants: Collection[str], caller: Caller, asked: 
     """
     if (asked.tenant is not None) is not (asked.role is Role.TENANT):
         message = "a tenant is named for the role tenant, and for no other"
-        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/tenant", message, "tenant_without_role")])
+        raise RefusedError(
+            docs.Code.INVALID_REQUEST, message, [docs.Detail("/tenant", message, "tenant_without_role")]
+        )
     if asked.tenant is not None and asked.tenant not in tenants:
         known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
         message = f"there is no tenant {asked.tenant!r} here; there are {known}"
-        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/tenant", message, "unknown_tenant")])
+        raise RefusedError(
+            docs.Code.INVALID_REQUEST, message, [docs.Detail("/tenant", message, "unknown_tenant")]
+        )
     expires_s = None if asked.days is None else time.time() + asked.days * DAY_S
     with access.keys.change():
         whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s)
-        made = KeyDocument.of(key)
+        made = docs.KeyDocument.of(key)
         said = made.model_dump(mode="json", include={"name", "role", "tenant", "expires_s"})
         access.audit.add(caller, "key.create", key.prefix, after=said)
-    return NewKeyDocument(key=whole, **dict(made))
+    return docs.NewKeyDocument(key=whole, **dict(made))
 
 
-def keys(access: Access) -> KeysDocument:
+def keys(access: Access) -> docs.KeysDocument:
     """All keys, oldest first."""
-    return KeysDocument(keys=tuple(map(KeyDocument.of, access.keys.kept())))
+    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.of, access.keys.kept())))
 
 
-def revoke_key(access: Access, caller: Caller, prefix: str) -> KeyDocument:
+def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
     """Let a key open nothing any more.
 
     Raises:
@@ -76,28 +69,28 @@ def revoke_key(access: Access, caller: Caller, prefix: str) -> KeyDocument:
     with access.keys.change():
         key = access.keys.revoke(prefix)
         if key is None:
-            raise RefusedError(Code.NOT_FOUND, f"no key {prefix}; `intentctl keys list` shows all")
+            raise RefusedError(docs.Code.NOT_FOUND, f"no key {prefix}; `intentctl keys list` shows all")
         if not access.keys.has_admin():
             message = f"{prefix} is the last key of an administrator; make another first, or nobody could"
-            raise RefusedError(Code.CONFLICT, message)
+            raise RefusedError(docs.Code.CONFLICT, message)
         access.audit.add(caller, "key.revoke", prefix, after={"name": key.name, "role": key.role.value})
-    return KeyDocument.of(key)
+    return docs.KeyDocument.of(key)
 
 
-def audit_page(access: Access, page: AuditPage) -> AuditDocument:
+def audit_page(access: Access, page: docs.AuditPage) -> docs.AuditDocument:
     """Entries, newest first."""
     entries = access.audit.page(page.before, page.limit, page.act)
     following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
-    return AuditDocument(entries=tuple(map(EntryDocument.model_validate, entries)), next=following)
+    return docs.AuditDocument(entries=tuple(map(docs.EntryDocument.model_validate, entries)), next=following)
 
 
-def audit_head(access: Access) -> HeadDocument:
+def audit_head(access: Access) -> docs.HeadDocument:
     """The end of the chain."""
     head = access.audit.head()
-    return HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
+    return docs.HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
 
 
-def verify_audit(access: Access, head: str | None) -> VerdictDocument:
+def verify_audit(access: Access, head: str | None) -> docs.VerdictDocument:
     """Whether the chain is what it was.
 
     Raises:
@@ -106,7 +99,9 @@ def verify_audit(access: Access, head: str | None) -> VerdictDocument:
     try:
         known = None if head is None else Head.parse(head)
     except ValueError as error:
-        raise RefusedError(Code.INVALID_REQUEST, str(error), [Detail("/head", str(error))]) from None
+        raise RefusedError(
+            docs.Code.INVALID_REQUEST, str(error), [docs.Detail("/head", str(error))]
+        ) from None
     flaws = access.audit.verify(known)
-    found = tuple(FlawDocument.model_validate(flaw) for flaw in flaws)
-    return VerdictDocument(is_whole=not found, entries=access.audit.head().seq, flaws=found)
+    found = tuple(docs.FlawDocument.model_validate(flaw) for flaw in flaws)
+    return docs.VerdictDocument(is_whole=not found, entries=access.audit.head().seq, flaws=found)

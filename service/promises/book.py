@@ -5,14 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select
 
-from service.documents.promises import (
-    AttainmentDocument,
-    Counting,
-    Mode,
-    OutcomeDocument,
-    PastLoadDocument,
-    PromiseDocument,
-)
+from service import documents as docs
 from service.promises.attainment import Tally
 from service.store import Store
 from service.tables import AttainmentRow, ControlRow, LoadRow, OutcomeRow, PromiseRow
@@ -26,7 +19,7 @@ KEPT_S = 15 * 86_400.0
 class Control:
     """How the controller stands to what it is to do."""
 
-    mode: Mode
+    mode: docs.Mode
     paused: bool = False
     resumed_s: float = 0.0
     """Unix seconds: what was applied by somebody until then is no override any more."""
@@ -40,7 +33,7 @@ class Goalpost:
     intent_id: str
     words: str
     window: str
-    counted: Counting
+    counted: docs.Counting
     needed: float
 
 
@@ -50,21 +43,21 @@ class Book:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def promise(self, intent_id: str) -> PromiseDocument | None:
+    def promise(self, intent_id: str) -> docs.PromiseDocument | None:
         """What became of an intent that was activated; None: it never was."""
         with self._store.transaction() as session:
             row = session.get(PromiseRow, intent_id) if intent_id.isprintable() else None
-            return PromiseDocument.model_validate(row.document) if row else None
+            return docs.PromiseDocument.model_validate(row.document) if row else None
 
-    def promises(self, *, active: bool) -> list[PromiseDocument]:
+    def promises(self, *, active: bool) -> list[docs.PromiseDocument]:
         """Intents that were activated, newest first: those that are active, or all of them."""
         wanted = select(PromiseRow).order_by(PromiseRow.activated_s.desc(), PromiseRow.intent_id)
         if active:
             wanted = wanted.where(PromiseRow.state == "active")
         with self._store.transaction() as session:
-            return [PromiseDocument.model_validate(row.document) for row in session.scalars(wanted)]
+            return [docs.PromiseDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
-    def keep(self, promise: PromiseDocument) -> None:
+    def keep(self, promise: docs.PromiseDocument) -> None:
         """Write what became of a promise over what was known of it."""
         row = PromiseRow(
             intent_id=promise.intent_id,
@@ -75,13 +68,13 @@ class Book:
         with self._store.transaction() as session:
             session.merge(row)
 
-    def control(self, usual: Mode) -> Control:
+    def control(self, usual: docs.Mode) -> Control:
         """How the controller stands; ``usual`` is the mode where nobody said one."""
         with self._store.transaction() as session:
             row = session.get(ControlRow, 1)
             if row is None:
                 return Control(usual)
-            mode: Mode = row.mode  # type: ignore[assignment] # as it was written
+            mode: docs.Mode = row.mode  # type: ignore[assignment] # as it was written
             return Control(mode, row.paused, row.resumed_s)
 
     def set_control(self, control: Control) -> None:
@@ -90,30 +83,30 @@ class Book:
         with self._store.transaction() as session:
             session.merge(row)
 
-    def keep_outcome(self, outcome: OutcomeDocument) -> None:
+    def keep_outcome(self, outcome: docs.OutcomeDocument) -> None:
         """Write what is known of a switch."""
         document = outcome.model_dump(mode="json")
         with self._store.transaction() as session:
             session.merge(OutcomeRow(operation_id=outcome.operation, at_s=outcome.at_s, document=document))
 
-    def outcomes(self, since_s: float) -> list[OutcomeDocument]:
+    def outcomes(self, since_s: float) -> list[docs.OutcomeDocument]:
         """Switches since a moment, oldest first."""
         wanted = select(OutcomeRow).where(OutcomeRow.at_s >= since_s).order_by(OutcomeRow.at_s)
         with self._store.transaction() as session:
-            return [OutcomeDocument.model_validate(row.document) for row in session.scalars(wanted)]
+            return [docs.OutcomeDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
-    def keep_load(self, load: PastLoadDocument) -> None:
+    def keep_load(self, load: docs.PastLoadDocument) -> None:
         """Keep what was asked for a while, and forget what is older than that."""
         document = load.model_dump(mode="json")
         with self._store.transaction() as session:
             session.merge(LoadRow(model=load.model, begins_s=load.begins_s, document=document))
             session.execute(delete(LoadRow).where(LoadRow.begins_s < load.begins_s - KEPT_S))
 
-    def loads(self, since_s: float) -> list[PastLoadDocument]:
+    def loads(self, since_s: float) -> list[docs.PastLoadDocument]:
         """What was asked since a moment, oldest first."""
         wanted = select(LoadRow).where(LoadRow.begins_s >= since_s).order_by(LoadRow.begins_s, LoadRow.model)
         with self._store.transaction() as session:
-            return [PastLoadDocument.model_validate(row.document) for row in session.scalars(wanted)]
+            return [docs.PastLoadDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
     def count(self, tallies: Mapping[Goalpost, Tally], at_s: float) -> None:
         """Add to what was counted in the hour of a moment."""
@@ -138,11 +131,11 @@ class Book:
                 row.met += tally.met
                 row.total += tally.total
 
-    def attainments(self, since_s: float) -> Sequence[AttainmentDocument]:
+    def attainments(self, since_s: float) -> Sequence[docs.AttainmentDocument]:
         """How far goals were kept, in whole hours from that of a moment on."""
         row = AttainmentRow
         goal = (row.model, row.intent_id, row.words, row.window, row.counted, row.needed)
         wanted = select(*goal, func.sum(row.met).label("met"), func.sum(row.total).label("total"))
         wanted = wanted.where(row.hour_s >= since_s // HOUR_S * HOUR_S).group_by(*goal).order_by(*goal)
         with self._store.transaction() as session:
-            return [AttainmentDocument.model_validate(found) for found in session.execute(wanted)]
+            return [docs.AttainmentDocument.model_validate(found) for found in session.execute(wanted)]

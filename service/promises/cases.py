@@ -8,20 +8,11 @@ from datetime import UTC, datetime, timedelta
 from intent.models import Goal, Intent, Objective, Relative
 from runtime.errors import RuntimeFault
 from runtime.notation import parse_topology
+from service import documents as docs
 from service import intents, usecases
 from service.access import consent as consents
 from service.access.office import Acts
 from service.deployment import Deployment
-from service.documents.plans import VersionDocument
-from service.documents.problems import Code
-from service.documents.promises import (
-    ActivateRequest,
-    AgendaDocument,
-    PromiseDocument,
-    ReportDocument,
-    SegmentDocument,
-    State,
-)
 from service.errors import RefusedError
 from service.models import ServedModel
 from service.promises import admission
@@ -54,14 +45,14 @@ class Here:
         situation = self.situations[model.name]
         return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities)
 
-    def agenda(self, promised: Sequence[Promised], now: datetime, ahead: timedelta) -> AgendaDocument:
+    def agenda(self, promised: Sequence[Promised], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
         """The time ahead of each model."""
-        found = list[SegmentDocument]()
+        found = list[docs.SegmentDocument]()
         zone, margin = self.deployment.timezone, self.deployment.rules.margin
         for model in self.deployment.models:
             outlooks = self.outlooks(model, promised, now, ahead)
             found += segment_documents(model.name, outlooks, zone, margin, now)
-        return AgendaDocument(timezone=zone, segments=tuple(found))
+        return docs.AgendaDocument(timezone=zone, segments=tuple(found))
 
     def settled(self, intent: Intent, model: ServedModel) -> list[Goal]:
         """Goals that were said beside what runs as bounds."""
@@ -89,8 +80,13 @@ def seen_with(
 
 
 def activate(
-    version: VersionDocument, asked: ActivateRequest, active: Active, here: Here, acts: Acts, store: Store
-) -> PromiseDocument:
+    version: docs.VersionDocument,
+    asked: docs.ActivateRequest,
+    active: Active,
+    here: Here,
+    acts: Acts,
+    store: Store,
+) -> docs.PromiseDocument:
     """Keep an intent from now on, until it is superseded, retired or expired.
 
     Raises:
@@ -122,7 +118,7 @@ def activate(
     return made
 
 
-def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> PromiseDocument:
+def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> docs.PromiseDocument:
     """Keep an intent no longer.
 
     Raises:
@@ -134,7 +130,7 @@ def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> PromiseD
     return ended
 
 
-def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[PromiseDocument]:
+def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[docs.PromiseDocument]:
     """End what can hold at no moment from now on."""
     if not active.over(now):
         return []
@@ -146,7 +142,7 @@ def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[Prom
     return ended
 
 
-def report(active: Active, here: Here, store: Store, since: datetime) -> ReportDocument:
+def report(active: Active, here: Here, store: Store, since: datetime) -> docs.ReportDocument:
     """What came of what was promised, since a moment."""
     since_s, until_s = since.timestamp(), time.time()
     hours, usd = 0.0, 0.0
@@ -155,7 +151,7 @@ def report(active: Active, here: Here, store: Store, since: datetime) -> ReportD
             devices, price = _devices(text, model)
             hours += devices * (ends_s - begins_s) / 3600
             usd += price * (ends_s - begins_s) / 3600
-    return ReportDocument(
+    return docs.ReportDocument(
         since=admission.local(since, here.deployment),
         until=admission.local(datetime.fromtimestamp(until_s, UTC), here.deployment),
         attainment=tuple(active.book.attainments(since_s)),
@@ -185,7 +181,7 @@ def _devices(text: str, model: ServedModel) -> tuple[int, float]:
     return len(found.devices), sum(model.cluster.gpu(one).usd_per_hour for one in found.devices)
 
 
-def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str, PromiseDocument]:
+def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str, docs.PromiseDocument]:
     """What stays active beside an intent.
 
     Raises:
@@ -198,7 +194,7 @@ def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str
     return {name: one for name, one in known.items() if name not in replaced and name != intent_id}
 
 
-def _end(active: Active, intent_id: str, state: State, why: str, acts: Acts) -> PromiseDocument:
+def _end(active: Active, intent_id: str, state: docs.State, why: str, acts: Acts) -> docs.PromiseDocument:
     found = next((one for one in active.promises if one.intent_id == intent_id), None)
     if found is None:
         raise _not_active(intent_id, active)
@@ -210,14 +206,14 @@ def _end(active: Active, intent_id: str, state: State, why: str, acts: Acts) -> 
 
 def _not_active(intent_id: str, active: Active) -> RefusedError:
     if active.book.promise(intent_id) is None:
-        return RefusedError(Code.NOT_FOUND, f"{intent_id} was never activated")
+        return RefusedError(docs.Code.NOT_FOUND, f"{intent_id} was never activated")
     known = ", ".join(one.intent_id for one in active.promises) or "none"
-    return RefusedError(Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
+    return RefusedError(docs.Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
 
 
-def _document(version: VersionDocument, promised: Sequence[Promised], by: str) -> PromiseDocument:
+def _document(version: docs.VersionDocument, promised: Sequence[Promised], by: str) -> docs.PromiseDocument:
     unmeasured = tuple(words(one.goal) for one in promised if _is_unmeasured(one.goal))
-    return PromiseDocument(
+    return docs.PromiseDocument(
         intent_id=version.id,
         version=version.version,
         text=version.intent.text,
@@ -236,12 +232,12 @@ def _is_unmeasured(goal: Goal) -> bool:
     return counted(goal) is None
 
 
-def _refuse_unseen(intent: Intent, asked: ActivateRequest, intent_id: str) -> None:
+def _refuse_unseen(intent: Intent, asked: docs.ActivateRequest, intent_id: str) -> None:
     missing = [one for one in usecases.to_acknowledge(intent) if one.code not in asked.acknowledge]
     if missing:
         said = " ".join(f"{one.message} ({one.evidence!r})" for one in missing)
         message = f"{said} Look at {intent_id}, then activate it with acknowledge: {sorted({one.code for one in missing})}"
-        raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, findings=missing)
+        raise RefusedError(docs.Code.FINDING_NOT_ACKNOWLEDGED, message, findings=missing)
 
 
 def _refuse_own(intent_id: str, deployment: Deployment, acts: Acts) -> None:
@@ -251,4 +247,4 @@ def _refuse_own(intent_id: str, deployment: Deployment, acts: Acts) -> None:
         message = (
             f"{acts.caller.name} said {intent_id}; another person has to activate it (approval.by: another)"
         )
-        raise RefusedError(Code.NOT_APPROVED, message)
+        raise RefusedError(docs.Code.NOT_APPROVED, message)

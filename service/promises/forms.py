@@ -9,14 +9,7 @@ from intent.windows import in_words
 from runtime.models import Topology
 from selector import explain
 from selector.models import Infeasible, Plan, Workload
-from service.documents.plans import (
-    InfeasibleDocument,
-    MarginDocument,
-    PredictionDocument,
-    SwitchDocument,
-    TopologyDocument,
-)
-from service.documents.promises import GoalDocument, LoadDocument, SegmentDocument
+from service import documents as docs
 from service.promises.agenda import Promised
 from service.promises.planner import Outlook
 
@@ -27,9 +20,9 @@ def words(goal: Goal) -> str:
     return explain.goal_words(goal) + tenant
 
 
-def goal_document(one: Promised) -> GoalDocument:
+def goal_document(one: Promised) -> docs.GoalDocument:
     """A goal that is promised."""
-    return GoalDocument(
+    return docs.GoalDocument(
         intent_id=one.intent_id,
         words=words(one.goal),
         window=in_words(one.goal.window),
@@ -38,25 +31,27 @@ def goal_document(one: Promised) -> GoalDocument:
     )
 
 
-def load_document(load: Workload) -> LoadDocument:
+def load_document(load: Workload) -> docs.LoadDocument:
     """A load as plans take it."""
-    return LoadDocument.model_validate(load)
+    return docs.LoadDocument.model_validate(load)
 
 
 def segment_documents(
     model: str, outlooks: Sequence[Outlook], timezone: str, margin: float, now: datetime
-) -> list[SegmentDocument]:
+) -> list[docs.SegmentDocument]:
     """A model's agenda; where it may, a switch begins ``margin`` times what it takes before its segment."""
     return [_segment(model, outlook, ZoneInfo(timezone), margin, now) for outlook in outlooks]
 
 
-def _segment(model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: datetime) -> SegmentDocument:
+def _segment(
+    model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: datetime
+) -> docs.SegmentDocument:
     segment, plan = outlook.segment, outlook.plan
     begins = max(segment.begins, now) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
         early = timedelta(seconds=(plan.switch.prepare_s + plan.switch.stop_s) * margin)
         begins = max(segment.begins - early, now)
-    return SegmentDocument(
+    return docs.SegmentDocument(
         model=model,
         begins=segment.begins.astimezone(zone),
         ends=segment.ends.astimezone(zone),
@@ -65,10 +60,10 @@ def _segment(model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: d
         load=load_document(outlook.workload),
         topology=_topology(plan.target) if plan else None,
         replicas=tuple(map(_topology, plan.replicas)) if plan else (),
-        prediction=PredictionDocument.model_validate(plan.prediction) if plan else None,
-        margins=tuple(map(MarginDocument.model_validate, plan.margins)) if plan else (),
+        prediction=docs.PredictionDocument.model_validate(plan.prediction) if plan else None,
+        margins=tuple(map(docs.MarginDocument.model_validate, plan.margins)) if plan else (),
         predicted_by="simulation" if outlook.is_simulated else "closed_forms",
-        switch=SwitchDocument.model_validate(plan.switch)
+        switch=docs.SwitchDocument.model_validate(plan.switch)
         if plan and plan.switch and outlook.changes
         else None,
         switch_begins=begins.astimezone(zone) if begins else None,
@@ -77,12 +72,12 @@ def _segment(model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: d
     )
 
 
-def _topology(topology: Topology) -> TopologyDocument:
-    return TopologyDocument.model_validate(topology)
+def _topology(topology: Topology) -> docs.TopologyDocument:
+    return docs.TopologyDocument.model_validate(topology)
 
 
-def _infeasible(answer: Plan | Infeasible) -> InfeasibleDocument | None:
-    return InfeasibleDocument.model_validate(answer) if isinstance(answer, Infeasible) else None
+def _infeasible(answer: Plan | Infeasible) -> docs.InfeasibleDocument | None:
+    return docs.InfeasibleDocument.model_validate(answer) if isinstance(answer, Infeasible) else None
 
 
 def _notes(plan: Plan) -> tuple[str, ...]:

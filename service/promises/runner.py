@@ -14,21 +14,12 @@ from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Topology
 from selector.models import Plan, Workload
+from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
 from service.access.caller import Caller
 from service.access.office import Access, Acts
 from service.access.rights import Role
-from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument, When
-from service.documents.problems import Code
-from service.documents.promises import (
-    DecisionDocument,
-    OutcomeDocument,
-    OverrideDocument,
-    PastLoadDocument,
-)
-from service.documents.state import Happened, Kind
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
 from service.pages import Page
@@ -101,10 +92,10 @@ class Runner:
         self._booked_s = self._load_s = time.monotonic()
         self._known = -1
         self._last: Seen | None = None
-        self._outcome: OutcomeDocument | None = None
+        self._outcome: docs.OutcomeDocument | None = None
         self._waked = asyncio.Event()
-        self.decision = DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
-        self.override: OverrideDocument | None = None
+        self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
+        self.override: docs.OverrideDocument | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -119,7 +110,7 @@ class Runner:
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(self.book)
 
-    def _publish(self, kind: Kind, happened: Happened) -> None:
+    def _publish(self, kind: docs.Kind, happened: docs.Happened) -> None:
         """Tell of something from whatever thread."""
         self._loop.call_soon_threadsafe(self._parts.events.publish, kind, happened)
 
@@ -212,7 +203,7 @@ class Runner:
             return
         self._load_s = time.monotonic()
         seen = self._parts.watch.seconds(LOAD_S, self._parts.serving.router.waits_s)
-        kept = PastLoadDocument(
+        kept = docs.PastLoadDocument(
             model=self._parts.model, begins_s=time.time() - LOAD_S, seconds=LOAD_S, tenants=tenant_loads(seen)
         )
         await asyncio.to_thread(self._parts.active.book.keep_load, kept)
@@ -230,7 +221,7 @@ class Runner:
         """Publish a decision that is another than the last."""
         begun = self._begun[-1] if self._begun else None
         is_same_wish = begun is not None and begun.decision.target == decision.target
-        said = DecisionDocument(
+        said = docs.DecisionDocument(
             model=self._parts.model,
             kind=decision.kind,
             reason=decision.reason,
@@ -257,7 +248,7 @@ class Runner:
         for operation in self._parts.serving.take_ended():
             await asyncio.to_thread(self._take, operation)
 
-    def _take(self, operation: OperationDocument) -> None:
+    def _take(self, operation: docs.OperationDocument) -> None:
         parts, last = self._parts, self._last
         begun = next((one for one in self._begun if one.plan_id == operation.plan_id), None)
         cause = begun.decision.cause if begun and begun.decision.cause else "person"
@@ -278,7 +269,7 @@ class Runner:
         if past.is_done:
             self._outcome = outcome
 
-    def _outcome_of(self, operation: OperationDocument, past: Past, reason: str) -> OutcomeDocument:
+    def _outcome_of(self, operation: docs.OperationDocument, past: Past, reason: str) -> docs.OutcomeDocument:
         report: CutoverReport | None = operation.result
         stop_ms = sum(asdict(report.timings).values()) if report else None
         bounds = [
@@ -288,7 +279,7 @@ class Runner:
         ]
         bound_ms = min(bounds, default=None)
         broken = stop_ms is not None and bound_ms is not None and stop_ms > bound_ms
-        return OutcomeDocument(
+        return docs.OutcomeDocument(
             operation=operation.id,
             model=self._parts.model,
             cause=past.cause,
@@ -319,7 +310,7 @@ class Runner:
                 )
                 self._parts.keeper.past.append(past)
 
-    def _overridden(self, now: datetime, now_s: float) -> OverrideDocument | None:
+    def _overridden(self, now: datetime, now_s: float) -> docs.OverrideDocument | None:
         """The act that somebody applied in this segment, unless the controller was told to go on since."""
         parts = self._parts
         if not parts.active.promised:
@@ -333,11 +324,11 @@ class Runner:
         if ended_s <= max(parts.active.control.resumed_s, began_s) or not self._is_act(found):
             return None
         until = None if parts.keeper.is_last(segment) else segment.ends
-        return OverrideDocument(
+        return docs.OverrideDocument(
             operation=found.id, topology=found.target or "", by=found.applied_by, until=until
         )
 
-    def _is_act(self, operation: OperationDocument) -> bool:
+    def _is_act(self, operation: docs.OperationDocument) -> bool:
         saved = self._parts.store.plan(operation.plan_id)
         return saved is not None and saved[0].kind == "act"
 
@@ -363,7 +354,7 @@ class Runner:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
         return decision
 
-    def _consent(self, plan: PlanDocument) -> consents.Consent:
+    def _consent(self, plan: docs.PlanDocument) -> consents.Consent:
         """The policy's yes.
 
         Raises:
@@ -372,9 +363,9 @@ class Runner:
         rule, acts = self._parts.place.deployment.approval, self._parts.acts
         consents.refuse_nobody(rule)
         known = consents.known_of(plan, acts)
-        return consents.consent(plan, rule, known, CONTROLLER, [Code.OUTSIDE_WINDOW.value])
+        return consents.consent(plan, rule, known, CONTROLLER, [docs.Code.OUTSIDE_WINDOW.value])
 
-    def _kept(self, found: Found) -> PlanDocument | None:
+    def _kept(self, found: Found) -> docs.PlanDocument | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""
         decision, generation = found.decision, self._parts.serving.situation().generation
         for one in self._begun:
@@ -394,7 +385,7 @@ class Runner:
         self._begun.append(_Begun(decision, found.segment, plan.id))
         return plan
 
-    def _made(self, found: Found) -> tuple[Intent, PlanDocument] | None:
+    def _made(self, found: Found) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan of a decision, and the intent that it serves."""
         if found.plan is None:
             return self._back(found.decision)
@@ -408,19 +399,19 @@ class Runner:
             "reasons": (f"the controller: {found.decision.reason}", *_load_words(found.load), *plan.reasons),
             "to_acknowledge": usecases.to_acknowledge(version.intent),
         }
-        return version.intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+        return version.intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
 
     def _stamped(self, plan: Plan, intent_id: str) -> Plan:
         generation = self._parts.serving.situation().generation
         return replace(plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
 
-    def _back(self, decision: Decision) -> tuple[Intent, PlanDocument] | None:
+    def _back(self, decision: Decision) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan to a topology that ran before."""
         place = replace(self._parts.place, situation=self._parts.serving.situation())
         assert decision.target is not None, "a way back leads somewhere"
         try:
             target: Topology = targets.read(decision.target, place)
-            intent, plan = targets.planned(target, f"the controller: {decision.reason}", place, When())
+            intent, plan = targets.planned(target, f"the controller: {decision.reason}", place, docs.When())
         except RefusedError as error:
             log.warning("no way back to %s: %s", decision.target, error)
             return None
@@ -429,7 +420,7 @@ class Runner:
             "kind": "promise",
             "reasons": (f"the controller: {decision.reason}", *plan.reasons),
         }
-        return intent, PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+        return intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
 
 
 def _load_words(load: Workload | None) -> tuple[str, ...]:
@@ -440,7 +431,7 @@ def _load_words(load: Workload | None) -> tuple[str, ...]:
     return (f"for the load that is measured, not the declared one: {said}",)
 
 
-def _in_words(override: OverrideDocument | None) -> str:
+def _in_words(override: docs.OverrideDocument | None) -> str:
     if override is None:
         return ""
     until = "`intentctl resume`" if override.until is None else f"{override.until:%a %H:%M %Z}"
