@@ -2,7 +2,8 @@
 
 import socket
 
-from intentctl.console.command import _is_loopback, _names
+from intentctl.console.command import _names
+from intentctl.credentials import is_loopback
 from tests.rows import rows
 
 
@@ -31,4 +32,4 @@ def test_by_which_names_it_may_be_called():
     [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("ops", False)],
 )
 def test_what_is_reached_from_this_machine_alone(host, is_local):
-    assert _is_loopback(host) is is_local
+    assert is_loopback(host) is is_local
