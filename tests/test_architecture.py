@@ -81,7 +81,7 @@ PURE = paths(
     "runtime: kv.slots kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.scheduler",
     "runtime.vllm_engine: frontier geometry launch models paths",
 )
-NOT_PURE = paths("intent.llm: asking extraction endpoint following")
+NOT_PURE = paths("intent.llm: asking following")
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}

@@ -58,7 +58,7 @@ async def test_those_who_wait_for_the_same_share_one_answer_and_an_error_is_not_
     answers = await asyncio.gather(*(upstream.recent(("control",), 2, control) for _ in range(20)))
     assert answers == [1] * 20
     assert await upstream.recent(("other",), 2, control) == 2
-    upstream = Upstream(service)
+    upstream = Upstream(Service())
 
     def failing(_: Service) -> int:
         raise ServiceError(Code.TIMED_OUT, "too slow")
