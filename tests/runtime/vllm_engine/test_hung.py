@@ -97,7 +97,7 @@ CELLS = [
     if not (phase == "serving" and "target" in victim)
     for name in ("SIGSTOP", "SIGKILL")
 ]
-GRACE_S = 5.0
+GRACE_S, STARTS_WITHIN_S = 5.0, 120.0
 ENDS, ABORTS, GOES_ON, MOVED = (
     "its streams end with an error; the model starts anew as it was",
     "the switch is given up, every stream goes on",
@@ -171,25 +171,25 @@ class Bench:
         while not self.started or self.started[-1].pid == source:  # noqa: ASYNC110 - a task of the engine starts it
             await asyncio.sleep(0.01)
         struck = source if "source" in victim else self.started[-1].pid
-        patience_s = (SURE.start_timeout_s if phase == "warming" else SURE.lost_after_s) + GRACE_S + 10
+        steps = {
+            "warming": shadow.ready,
+            "syncing": lambda: self.streams.synced(shadow),
+            "cutting": lambda: shadow.cut(self.streams.ledger.announce("target"), deadline_s=3.0),
+            "committed": shadow.release,
+        }
+        deadline_s = SURE.start_timeout_s if phase == "warming" else SURE.lost_after_s
+        patience_s = STARTS_WITHIN_S
         try:
-            async with asyncio.timeout(patience_s):
-                if phase == "warming":
+            for reached, go_on in steps.items():
+                if reached == phase:
                     await self.strike(victim, name, struck)
-                await shadow.ready()
-                if phase == "syncing":
-                    await self.strike(victim, name, struck)
-                await self.streams.synced(shadow)
-                if phase == "cutting":
-                    await self.strike(victim, name, struck)
-                await shadow.cut(self.streams.ledger.announce("target"), deadline_s=3.0)
-                if phase == "committed":
-                    await self.strike(victim, name, struck)
-                await shadow.release()
-                return True
+                    patience_s = deadline_s + 2 * GRACE_S
+                async with asyncio.timeout(patience_s):
+                    await go_on()
         except SwitchError as error:
             await shadow.abort(error.reason)
             return False
+        return True
 
     async def go_on(self, stream: str, is_over: bool) -> None:
         """The next switch succeeds, with what still runs and a new stream."""
