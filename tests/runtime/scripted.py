@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from runtime.capabilities import Capabilities
 from runtime.engine import Cut, Engine, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import CutTimings, LayerRange, Phase, Precision, Reason, Stage, Topology
+from runtime.models import (
+    Cluster,
+    CutTimings,
+    Gpu,
+    LayerRange,
+    Link,
+    Node,
+    Phase,
+    Precision,
+    Reason,
+    Stage,
+    Topology,
+)
 
 
 def topology(*degrees: int, num_layers: int = 8) -> Topology:
@@ -25,6 +37,12 @@ def topology(*degrees: int, num_layers: int = 8) -> Topology:
         for tp, start, end in zip(degrees, [0, *ends[:-1]], ends, strict=True)
     ]
     return Topology(tuple(stages))
+
+
+def cluster_of(kind: str = "CPU", memory_bytes: int = 1 << 30, count: int = 4) -> Cluster:
+    """One node with so many devices."""
+    gpus = tuple(Gpu(index, kind, memory_bytes) for index in range(count))
+    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ import pytest
 
 from runtime.errors import UnsupportedModelError
 from runtime.footprint import weight_bytes, weight_slices
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
+from runtime.models import ModelSpec, uniform
+from tests.rows import rows
+from tests.runtime.scripted import cluster_of
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
@@ -19,7 +21,7 @@ QWEN = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("config", "width"),
     [(MIXTRAL, 128), ({**QWEN, "num_experts": 8}, 32), ({**QWEN, "num_local_experts": 8}, 32)],
 )
@@ -38,7 +40,7 @@ def test_a_dense_model_meets_all_its_parameters_and_is_served():
     assert model.unserved is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "reason"),
     [
         (
@@ -63,12 +65,10 @@ def test_an_impossible_config_is_refused_by_name(changes, reason):
         ModelSpec.from_config({**LLAMA, "num_key_value_heads": None, **changes}, "m")
 
 
-@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (1, 2)])
+@rows(("tp", "pp"), [(1, 1), (2, 1), (1, 2)])
 def test_all_experts_take_memory(tp, pp):
     model = ModelSpec.from_config(MIXTRAL, "moe")
-    gpus = tuple(Gpu(index, "A100", 10**9) for index in range(2))
-    cluster = Cluster((Node("n", gpus, Link("nvlink", 3e11, 1e-6)),))
-    topology = uniform(cluster, "A100", tp, pp, model.num_layers, "bf16")
+    topology = uniform(cluster_of("A100", count=2), "A100", tp, pp, model.num_layers, "bf16")
     copies = (tp - 1) * model.embedding_parameters  # each rank holds the input embedding
 
     assert sum(weight_bytes(topology, model).values()) == 2 * (model.parameters + copies)

@@ -38,7 +38,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair()
 
 
-async def test_messages_arrive_whole_whatever_the_pieces(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_messages_arrive_whole_whatever_the_pieces(pair):
     ours, theirs = pair
     inbox = Inbox(ours)
     data = encode({"a": 1}) + encode([2]) + encode("three")
@@ -51,9 +51,7 @@ async def test_messages_arrive_whole_whatever_the_pieces(pair: tuple[socket.sock
     theirs.close()
 
 
-async def test_a_slow_reader_blocks_nobody_and_loses_nothing(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+async def test_a_slow_reader_blocks_nobody_and_loses_nothing(pair):
     ours, theirs = pair
     sender = AsyncChannel(ours, lambda _: None, lambda: None)
     big = "x" * 300_000  # more than a socket buffer
@@ -67,9 +65,7 @@ async def test_a_slow_reader_blocks_nobody_and_loses_nothing(
     inbox.channel.close()
 
 
-async def test_a_later_message_never_overtakes_what_waits_for_room(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+async def test_a_later_message_never_overtakes_what_waits_for_room(pair):
     ours, theirs = pair
     sender = AsyncChannel(ours, lambda _: None, lambda: None)
     sender.send("x" * 1_000_000)
@@ -87,9 +83,7 @@ async def test_a_later_message_never_overtakes_what_waits_for_room(
     theirs.close()
 
 
-async def test_the_end_of_the_other_side_is_told_once_after_its_last_message(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+async def test_the_end_of_the_other_side_is_told_once_after_its_last_message(pair):
     ours, theirs = pair
     inbox = Inbox(ours)
     theirs.sendall(encode("last words"))
@@ -99,7 +93,7 @@ async def test_the_end_of_the_other_side_is_told_once_after_its_last_message(
     assert (inbox.messages, inbox.ends) == (["last words"], 1)
 
 
-async def test_closing_ones_own_end_calls_nobody_back(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_closing_ones_own_end_calls_nobody_back(pair):
     inbox = Inbox(pair[0])
     inbox.channel.close()
     inbox.channel.close()
@@ -108,7 +102,7 @@ async def test_closing_ones_own_end_calls_nobody_back(pair: tuple[socket.socket,
     pair[1].close()
 
 
-def test_threads_of_a_worker_do_not_mix_their_messages(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_threads_of_a_worker_do_not_mix_their_messages(pair):
     channel = BlockingChannel(pair[0])
     threads = [
         threading.Thread(target=lambda n=n: [channel.send((n, "y" * 50_000)) for _ in range(20)])

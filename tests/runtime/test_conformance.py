@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,9 +16,9 @@ import pytest_asyncio
 from runtime.engine import Cut, Engine, Finish, Moved, Request, SamplingParams, Shadow, Token
 from runtime.errors import EngineLostError, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
-from runtime.models import Cluster, Gpu, Link, Node, Reason, Topology
+from runtime.models import Reason, Topology
 from runtime.notation import parse_topology
-from tests.runtime.scripted import ScriptedEngine, topology
+from tests.runtime.scripted import ScriptedEngine, cluster_of, topology
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,14 +31,14 @@ class Subject:
     """An engine to test and where it can go. It runs at most two requests at once and prefills in small chunks."""
 
     engine: Engine
-    targets: tuple[Topology, ...]
-    """Other topologies, to be taken in turn."""
+    topologies: tuple[Topology, ...]
+    """What it was started with, and others."""
 
 
 @contextlib.asynccontextmanager
 async def scripted(folder: Path) -> AsyncIterator[Subject]:
     engine = ScriptedEngine(topology(1, 1), max_running=2, max_tokens=LIMIT_TOKENS)
-    yield Subject(engine, (topology(2), topology(1), topology(1, 1)))
+    yield Subject(engine, (topology(1, 1), topology(2), topology(1)))
     await engine.close()
 
 
@@ -49,30 +48,25 @@ async def torch_engine(folder: Path) -> AsyncIterator[Subject]:
     from runtime.torch_engine.models import EngineSettings
 
     make_checkpoint(folder)
-    gpus = tuple(Gpu(index, "cpu", 1 << 30) for index in range(4))
-    cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
-    source, *targets = (parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1", "pp2"))
+    cluster = cluster_of("cpu")
+    topologies = tuple(parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1"))
     settings = EngineSettings(
         block_size=8, num_blocks=256, max_running=2, max_batch_tokens=24, closing_batch_tokens=16
     )
-    engine = await TorchEngine.start(folder, source, cluster, settings)
-    yield Subject(engine, tuple(targets))
+    engine = await TorchEngine.start(folder, topologies[0], cluster, settings)
+    yield Subject(engine, topologies)
     await engine.close()
-
-
-INSTANCES: list[Any] = []
-"""vLLM engines take long to start: those of one test are the standby engines of the next."""
 
 
 @contextlib.asynccontextmanager
 async def vllm_engine(folder: Path) -> AsyncIterator[Subject]:
+    """With all its topologies on standby: they take longer to start than requests last."""
     from runtime.vllm_engine.engine import VllmEngine
     from runtime.vllm_engine.models import VllmSettings
 
     make_checkpoint(folder, head_dim=32)
-    gpus = tuple(Gpu(index, "cpu", 4 << 30) for index in range(4))
-    cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
-    source, *targets = (parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1", "pp2"))
+    cluster = cluster_of("cpu", 4 << 30)
+    topologies = tuple(parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1"))
     options = {
         "max_num_seqs": 2,
         "max_num_batched_tokens": 24,
@@ -80,25 +74,10 @@ async def vllm_engine(folder: Path) -> AsyncIterator[Subject]:
         "max_model_len": LIMIT_TOKENS,
     }
     settings = VllmSettings(options=options, kv_cache_bytes=8 << 20, num_standby=4, spare=False)
-    engine = await VllmEngine.start(folder, source, cluster, settings, INSTANCES)
-    INSTANCES.clear()
-    for target in targets:
-        if target not in [engine.topology, *(one.topology for one in engine.standby)]:
-            engine.standby.append(await engine.launch(target))
-    yield Subject(engine, tuple(targets))
-    for name in list(engine.streams):
-        await engine.cancel(name)
-    if engine._shadow is not None:
-        await engine._shadow.release()
-    found = [engine.active, *engine.standby]
-    INSTANCES.extend(instance for instance in found if not instance.is_gone)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def ended_instances() -> AsyncIterator[None]:
-    yield
-    for instance in INSTANCES:
-        await instance.close()
+    engine = await VllmEngine.start(folder, topologies[0], cluster, settings)
+    engine.standby += [await engine.launch(target) for target in topologies[1:]]
+    yield Subject(engine, topologies)
+    await engine.close()
 
 
 def make_checkpoint(folder: Path, head_dim: int = 8) -> None:
@@ -133,8 +112,8 @@ ENGINES = [
 class Listener:
     """Hears an engine and keeps the ledger, as the router does."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, subject: Subject) -> None:
+        self.engine, self._topologies = subject.engine, subject.topologies
         self.ledger = Ledger("source")
         self.tokens: dict[str, list[Token]] = {}
         """What the ledger let pass."""
@@ -142,6 +121,21 @@ class Listener:
         self.fences: list[Moved] = []
         self._news = asyncio.Condition()
         self.task = asyncio.create_task(self._listen())
+
+    @property
+    def targets(self) -> list[Topology]:
+        """Topologies to be taken in turn; the last is what runs."""
+        now = self._topologies.index(self.engine.topology) + 1
+        return [*self._topologies[now:], *self._topologies[:now]]
+
+    async def rest(self) -> None:
+        """End what runs, and forget it."""
+        left = [name for name in self.tokens if not self.finish(name)]
+        for name in left:
+            await self.engine.cancel(name)
+        await self.ended(*left)
+        self.tokens.clear()
+        self.fences.clear()
 
     async def _listen(self) -> None:
         async for batch in self.engine.outputs():
@@ -180,19 +174,29 @@ class Listener:
         return [token.token_id for token in self.tokens[request_id] if token.token_id is not None]
 
 
-@pytest_asyncio.fixture(params=ENGINES, loop_scope="module")
-async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
-    async with request.param(tmp_path) as made:
-        yield made
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable]:
+    """The listener of an engine that tests have in turn; another once it was closed."""
+    listeners: dict[Callable, Listener] = {}
+    async with contextlib.AsyncExitStack() as engines:
 
+        async def listener(start: Callable) -> Listener:
+            if start not in listeners or listeners[start].task.done():
+                folder = tmp_path_factory.mktemp(start.__name__)
+                listeners[start] = Listener(await engines.enter_async_context(start(folder)))
+            return listeners[start]
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def listener(subject: Subject) -> AsyncIterator[Listener]:
-    made = Listener(subject.engine)
-    yield made
-    made.task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
+        yield listener
+    for made in listeners.values():
         await made.task
+
+
+@pytest_asyncio.fixture(params=ENGINES, loop_scope="module")
+async def listener(request: pytest.FixtureRequest, running: Callable) -> AsyncIterator[Listener]:
+    made = await running(request.param)
+    yield made
+    if not made.task.done():
+        await made.rest()
 
 
 async def cut(listener: Listener, shadow: Shadow) -> Cut:
@@ -218,7 +222,7 @@ def prompt_of(number: int, length: int = 3) -> tuple[int, ...]:
 # --- serving ---
 
 
-async def test_outputs_count_up_from_0_to_the_limit(listener: Listener) -> None:
+async def test_outputs_count_up_from_0_to_the_limit(listener):
     for number in range(5):
         await listener.submit(f"r{number}", prompt_of(number), 10 + number)
     await listener.ended(*listener.tokens)
@@ -227,7 +231,7 @@ async def test_outputs_count_up_from_0_to_the_limit(listener: Listener) -> None:
         assert [token.finish for token in tokens] == [None] * (9 + number) + [Finish.LENGTH]
 
 
-async def test_a_stop_token_ends_a_request_and_is_said(listener: Listener) -> None:
+async def test_a_stop_token_ends_a_request_and_is_said(listener):
     await listener.submit("free", prompt_of(1), 8)
     await listener.ended("free")
     said = listener.said("free")
@@ -241,7 +245,7 @@ async def test_a_stop_token_ends_a_request_and_is_said(listener: Listener) -> No
     assert listener.finish("stopped") is Finish.STOP
 
 
-async def test_the_same_request_alone_or_in_company_says_the_same(listener: Listener) -> None:
+async def test_the_same_request_alone_or_in_company_says_the_same(listener):
     await listener.submit("alone", prompt_of(2, 30), 20)
     await listener.ended("alone")
     for number in range(4):
@@ -250,7 +254,7 @@ async def test_the_same_request_alone_or_in_company_says_the_same(listener: List
     assert listener.said("r2") == listener.said("alone")
 
 
-async def test_cancelling_ends_a_running_request(listener: Listener) -> None:
+async def test_cancelling_ends_a_running_request(listener):
     await listener.submit("long", prompt_of(1), 400)
     await listener.have("long", 3)
     await listener.engine.cancel("long")
@@ -260,7 +264,7 @@ async def test_cancelling_ends_a_running_request(listener: Listener) -> None:
     assert (await listener.engine.stats()).running == 0
 
 
-async def test_cancelling_ends_a_waiting_request(listener: Listener) -> None:
+async def test_cancelling_ends_a_waiting_request(listener):
     for number in range(3):
         await listener.submit(f"r{number}", prompt_of(number), 300)
     await listener.engine.cancel("r2")
@@ -269,7 +273,7 @@ async def test_cancelling_ends_a_waiting_request(listener: Listener) -> None:
     assert listener.finish("r0") is None
 
 
-async def test_cancelling_what_is_not_there_does_nothing(listener: Listener) -> None:
+async def test_cancelling_what_is_not_there_does_nothing(listener):
     await listener.submit("short", prompt_of(1), 2)
     await listener.ended("short")
     await listener.engine.cancel("short")
@@ -279,15 +283,16 @@ async def test_cancelling_what_is_not_there_does_nothing(listener: Listener) -> 
     assert listener.finish("next") is Finish.LENGTH
 
 
-@pytest.mark.parametrize("prompt", [(), tuple([1] * LIMIT_TOKENS)], ids=["empty", "too long"])
-async def test_what_can_never_be_served_is_refused(listener: Listener, prompt: tuple[int, ...]) -> None:
-    with pytest.raises(RequestError):
-        await listener.submit("refused", prompt, 5)
+async def test_what_can_never_be_served_is_refused(listener):
+    for prompt in ((), (1,) * LIMIT_TOKENS):
+        with pytest.raises(RequestError):
+            await listener.submit("refused", prompt, 5)
+    del listener.tokens["refused"]
     await listener.submit("next", prompt_of(1), 2)
     await listener.ended("next")
 
 
-async def test_blocks_come_back_when_requests_end(listener: Listener) -> None:
+async def test_blocks_come_back_when_requests_end(listener):
     free = (await listener.engine.stats()).free_blocks
     for number in range(4):
         await listener.submit(f"r{number}", prompt_of(number, 20), 12)
@@ -299,14 +304,12 @@ async def test_blocks_come_back_when_requests_end(listener: Listener) -> None:
 # --- switching ---
 
 
-async def test_a_switch_moves_running_half_prefilled_and_waiting_requests(
-    subject: Subject, listener: Listener
-) -> None:
+async def test_a_switch_moves_running_half_prefilled_and_waiting_requests(listener):
     wanted = {"running": 120, "half-prefilled": 60, "waiting": 30}
     prompts = {"running": prompt_of(1), "half-prefilled": prompt_of(2, 300), "waiting": prompt_of(3)}
     await listener.submit("running", prompts["running"], wanted["running"])
     await listener.have("running", 2)
-    shadow = await listener.engine.prepare(subject.targets[0])
+    shadow = await listener.engine.prepare(listener.targets[0])
     await shadow.ready()
     await listener.submit("half-prefilled", prompts["half-prefilled"], wanted["half-prefilled"])
     await listener.submit("waiting", prompts["waiting"], wanted["waiting"])
@@ -325,46 +328,45 @@ async def test_a_switch_moves_running_half_prefilled_and_waiting_requests(
         assert listener.said(f"{name} again") == listener.said(name)
 
 
-async def test_the_fence_comes_once_and_before_the_first_token_of_the_new_epoch(
-    subject: Subject, listener: Listener
-) -> None:
+async def test_the_fence_comes_once_and_before_the_first_token_of_the_new_epoch(listener):
     await listener.submit("a", prompt_of(1), 200)
     await listener.have("a", 2)
-    done = await switch(listener, subject.targets[0])
+    before = listener.ledger.epoch
+    done = await switch(listener, listener.targets[0])
     await listener.ended("a")
     assert listener.fences == [Moved(done.epoch, done.moved)]
     epochs = [token.epoch for token in listener.tokens["a"]]
     assert epochs == sorted(epochs)
-    assert set(epochs) == {0, done.epoch}
+    assert set(epochs) == {before, done.epoch}
 
 
-async def test_a_cut_without_requests_raises_the_epoch_too(subject: Subject, listener: Listener) -> None:
-    done = await switch(listener, subject.targets[0])
+async def test_a_cut_without_requests_raises_the_epoch_too(listener):
+    target = listener.targets[0]
+    done = await switch(listener, target)
     await listener.until(lambda: bool(listener.fences))
     assert listener.fences == [Moved(done.epoch, ())]
-    assert listener.engine.topology == subject.targets[0]
+    assert listener.engine.topology == target
     await listener.submit("a", prompt_of(1), 5)
     await listener.ended("a")
     assert {token.epoch for token in listener.tokens["a"]} == {done.epoch}
 
 
-async def test_a_request_under_way_to_the_engine_during_a_cut_is_served_whole(
-    subject: Subject, listener: Listener
-) -> None:
-    shadow = await listener.engine.prepare(subject.targets[0])
+async def test_a_request_under_way_to_the_engine_during_a_cut_is_served_whole(listener):
+    shadow = await listener.engine.prepare(listener.targets[0])
     late_epoch = listener.ledger.open("late")
     listener.tokens["late"] = []
     await cut(listener, shadow)
     await listener.engine.submit(Request("late", prompt_of(1), SamplingParams(5), late_epoch))
     await listener.ended("late")
     assert len(listener.said("late")) == 5
+    await shadow.release()
 
 
-async def test_switching_on_and_on_keeps_every_stream_whole(subject: Subject, listener: Listener) -> None:
+async def test_switching_on_and_on_keeps_every_stream_whole(listener):
     await listener.submit("a", prompt_of(1), 450)
     await listener.submit("b", prompt_of(2), 450)
     free = (await listener.engine.stats()).total_blocks
-    for target in subject.targets:
+    for target in listener.targets:
         await switch(listener, target)
         assert listener.engine.topology == target
     for name in ("a", "b"):
@@ -374,35 +376,33 @@ async def test_switching_on_and_on_keeps_every_stream_whole(subject: Subject, li
     assert (stats.free_blocks, stats.total_blocks) == (free, free)
 
 
-async def test_an_aborted_switch_leaves_the_old_topology_running(
-    subject: Subject, listener: Listener
-) -> None:
-    before = listener.engine.topology
+async def test_an_aborted_switch_leaves_the_old_topology_running(listener):
+    before, epoch = listener.engine.topology, listener.ledger.epoch
     await listener.submit("a", prompt_of(1), 60)
-    shadow = await listener.engine.prepare(subject.targets[0])
+    shadow = await listener.engine.prepare(listener.targets[0])
     await shadow.ready()
     await shadow.lag()
     await shadow.abort(Reason.CANCELLED)
     await shadow.abort(Reason.CANCELLED)
     await listener.ended("a")
     assert listener.engine.topology == before
-    assert {token.epoch for token in listener.tokens["a"]} == {0}
+    assert {token.epoch for token in listener.tokens["a"]} == {epoch}
     assert listener.fences == []
-    assert (await switch(listener, subject.targets[0])).moved == ()
+    assert (await switch(listener, listener.targets[0])).moved == ()
 
 
-async def test_one_switch_at_a_time(subject: Subject, listener: Listener) -> None:
-    shadow = await listener.engine.prepare(subject.targets[0])
+async def test_one_switch_at_a_time(listener):
+    shadow = await listener.engine.prepare(listener.targets[0])
     with pytest.raises(SwitchError):
-        await listener.engine.prepare(subject.targets[0])
+        await listener.engine.prepare(listener.targets[0])
     await cut(listener, shadow)
     await shadow.release()
     await shadow.release()
-    again = await listener.engine.prepare(subject.targets[1])
+    again = await listener.engine.prepare(listener.targets[1])
     await again.abort(Reason.CANCELLED)
 
 
-async def test_closing_ends_the_outputs_and_refuses_what_comes_after(listener: Listener) -> None:
+async def test_closing_ends_the_outputs_and_refuses_what_comes_after(listener):
     await listener.submit("a", prompt_of(1), 400)
     await listener.have("a", 1)
     await listener.engine.close()

@@ -15,6 +15,7 @@ from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import GenerationParams, Router
 from runtime.tokenizer import Tokenizer
+from tests.rows import rows
 from tests.runtime.scripted import Script, ScriptedEngine, topology
 
 PP2, TP2 = topology(1, 1), topology(2)
@@ -45,9 +46,15 @@ class Bench:
     progress: list[Progress] = field(default_factory=list)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def coordinator(self, settings: SwitchSettings | None = None) -> Coordinator:
+        return Coordinator(self.engine, self.router, self.journal, settings or SwitchSettings())
+
     async def switch(self, settings: SwitchSettings | None = None) -> CutoverReport:
-        coordinator = Coordinator(self.engine, self.router, self.journal, settings or SwitchSettings())
-        return await coordinator.switch(self.target, "switch-1", self.observe)
+        return await self.coordinator(settings).switch(self.target, "switch-1", self.observe)
+
+    def begun(self) -> tuple[Coordinator, asyncio.Task[CutoverReport]]:
+        made = self.coordinator()
+        return made, asyncio.create_task(made.switch(TP2, "switch-1", self.observe))
 
     def observe(self, progress: Progress) -> None:
         self.progress.append(progress)
@@ -71,7 +78,7 @@ async def bench() -> AsyncIterator[Bench]:
         await engine.close()
 
 
-async def test_a_switch_ends_done_with_streams_that_never_noticed(bench: Bench) -> None:
+async def test_a_switch_ends_done_with_streams_that_never_noticed(bench):
     bench.engine.hold()
     streams = [asyncio.create_task(count(bench.router)) for _ in range(6)]
     await bench.engine.until(lambda: len(bench.engine.requests) == 6)
@@ -95,7 +102,7 @@ async def test_a_switch_ends_done_with_streams_that_never_noticed(bench: Bench) 
     ]
 
 
-async def test_a_switch_to_what_runs_changes_nothing_and_says_so(bench: Bench) -> None:
+async def test_a_switch_to_what_runs_changes_nothing_and_says_so(bench):
     bench.target = PP2
     report = await bench.switch()
     assert (report.phase, report.source, report.target) == (Phase.DONE, str(PP2), str(PP2))
@@ -108,7 +115,7 @@ async def count(router: Router) -> int:
     return len([delta async for delta in router.generate((0, 1), GenerationParams(SamplingParams(40)))])
 
 
-async def test_the_journal_is_written_before_warming_before_the_cut_and_after_it(bench: Bench) -> None:
+async def test_the_journal_is_written_before_warming_before_the_cut_and_after_it(bench):
     await bench.switch()
     assert bench.journal.entries == [
         (Phase.WARMING, ()),
@@ -117,7 +124,7 @@ async def test_the_journal_is_written_before_warming_before_the_cut_and_after_it
     ]
 
 
-async def test_the_lag_is_asked_until_it_is_small_and_its_progress_reported(bench: Bench) -> None:
+async def test_the_lag_is_asked_until_it_is_small_and_its_progress_reported(bench):
     lags = (Lag(90, 900, 100), Lag(40, 400, 600), Lag(0, 0, 1000))
     bench.engine.script = Script(lags=lags)
     report = await bench.switch()
@@ -126,8 +133,8 @@ async def test_the_lag_is_asked_until_it_is_small_and_its_progress_reported(benc
     assert (last.copied_bytes, last.lag_bytes) == (1000, 0)
 
 
-@pytest.mark.parametrize("phase", [Phase.WARMING, Phase.SYNCING, Phase.CUTTING])
-async def test_a_lost_shadow_aborts_and_says_why(bench: Bench, phase: Phase) -> None:
+@rows("phase", [Phase.WARMING, Phase.SYNCING, Phase.CUTTING])
+async def test_a_lost_shadow_aborts_and_says_why(bench, phase):
     bench.engine.script = Script(lost_while=phase)
     report = await bench.switch()
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.RANK_LOST)
@@ -137,36 +144,34 @@ async def test_a_lost_shadow_aborts_and_says_why(bench: Bench, phase: Phase) -> 
     assert bench.progress[-1].detail.startswith("rank_lost: ")
 
 
-async def test_a_refused_switch_is_a_report_not_an_exception(bench: Bench) -> None:
+async def test_a_refused_switch_is_a_report_not_an_exception(bench):
     await bench.engine.prepare(TP2)
     report = await bench.switch()
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.BUSY)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("silent", "settings", "reason"),
     [
         (Phase.WARMING, SwitchSettings(warming_timeout_s=0.01), Reason.DEADLINE),
         (Phase.SYNCING, SwitchSettings(syncing_timeout_s=0.01), Reason.NOT_CONVERGED),
     ],
 )
-async def test_a_silent_engine_is_given_up_at_the_deadline(
-    bench: Bench, silent: Phase, settings: SwitchSettings, reason: Reason
-) -> None:
+async def test_a_silent_engine_is_given_up_at_the_deadline(bench, silent, settings, reason):
     bench.engine.script = Script(silent_while=silent)
     report = await bench.switch(settings)
     assert (report.phase, report.reason) == (Phase.ABORTED, reason)
     assert bench.engine.calls[-1] == f"abort {reason.value}"
 
 
-async def test_a_lag_that_never_shrinks_is_given_up_at_the_deadline(bench: Bench) -> None:
+async def test_a_lag_that_never_shrinks_is_given_up_at_the_deadline(bench):
     bench.engine.script = Script(lags=(Lag(500, 5000),))
     report = await bench.switch(SwitchSettings(syncing_timeout_s=0.02))
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.NOT_CONVERGED)
     assert "500 tokens still to copy" in report.detail
 
 
-async def test_a_shadow_that_comes_after_the_deadline_is_aborted(bench: Bench) -> None:
+async def test_a_shadow_that_comes_after_the_deadline_is_aborted(bench):
     bench.engine.script = Script(silent_while=Phase.PLANNED)
     task = asyncio.create_task(bench.switch(SwitchSettings(warming_timeout_s=0.0)))
     await bench.aborted.wait()
@@ -177,7 +182,7 @@ async def test_a_shadow_that_comes_after_the_deadline_is_aborted(bench: Bench) -
 
 
 @pytest.mark.parametrize("phase", [Phase.WARMING, Phase.SYNCING])
-async def test_cancelling_the_caller_aborts_the_shadow(bench: Bench, phase: Phase) -> None:
+async def test_cancelling_the_caller_aborts_the_shadow(bench, phase):
     bench.engine.script = Script(silent_while=phase)
     task = asyncio.create_task(bench.switch())
     await bench.asked("ready" if phase is Phase.WARMING else "lag")
@@ -187,7 +192,7 @@ async def test_cancelling_the_caller_aborts_the_shadow(bench: Bench, phase: Phas
     assert bench.engine.calls[-1] == "abort cancelled"
 
 
-async def test_cancelling_during_the_cut_waits_for_its_outcome(bench: Bench) -> None:
+async def test_cancelling_during_the_cut_waits_for_its_outcome(bench):
     bench.engine.script = Script(silent_while=Phase.CUTTING)
     task = asyncio.create_task(bench.switch())
     await bench.asked("cut")
@@ -205,12 +210,9 @@ async def test_cancelling_during_the_cut_waits_for_its_outcome(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("phase", "call"), [(Phase.PLANNED, "prepare"), (Phase.WARMING, "ready"), (Phase.SYNCING, "lag")]
 )
-async def test_a_switch_that_is_given_up_before_its_cut_ends_in_a_report(
-    bench: Bench, phase: Phase, call: str
-) -> None:
+async def test_a_switch_that_is_given_up_before_its_cut_ends_in_a_report(bench, phase, call):
     bench.engine.script = Script(silent_while=phase)
-    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
-    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    coordinator, task = bench.begun()
     await bench.asked(call)
     assert coordinator.give_up()
     assert coordinator.give_up()  # two at once
@@ -224,20 +226,18 @@ async def test_a_switch_that_is_given_up_before_its_cut_ends_in_a_report(
 
 
 @pytest.mark.parametrize(("phase", "call"), [(Phase.CUTTING, "cut"), (Phase.CLEANING, "release")])
-async def test_a_switch_is_not_given_up_once_its_cut_was_sent(bench: Bench, phase: Phase, call: str) -> None:
+async def test_a_switch_is_not_given_up_once_its_cut_was_sent(bench, phase, call):
     bench.engine.script = Script(silent_while=phase)
-    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
-    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    coordinator, task = bench.begun()
     await bench.asked(call)
     assert not coordinator.give_up()
     bench.engine.answer()
     assert (await task).phase is Phase.DONE
 
 
-async def test_what_was_given_up_stays_so_though_the_engine_answers_at_the_same_moment(bench: Bench) -> None:
+async def test_what_was_given_up_stays_so_though_the_engine_answers_at_the_same_moment(bench):
     bench.engine.script = Script(silent_while=Phase.SYNCING)
-    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
-    task = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    coordinator, task = bench.begun()
     await bench.asked("lag")
     bench.engine.answer()
     assert coordinator.give_up()
@@ -246,7 +246,7 @@ async def test_what_was_given_up_stays_so_though_the_engine_answers_at_the_same_
     assert "cut" not in bench.engine.calls
 
 
-async def test_a_journal_that_fails_before_the_cut_aborts(bench: Bench) -> None:
+async def test_a_journal_that_fails_before_the_cut_aborts(bench):
     bench.journal.broken_at = Phase.CUTTING
     report = await bench.switch()
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.JOURNAL_FAILED)
@@ -254,14 +254,14 @@ async def test_a_journal_that_fails_before_the_cut_aborts(bench: Bench) -> None:
     assert bench.engine.calls[-1] == "abort journal_failed"
 
 
-async def test_a_journal_that_fails_after_the_commit_stops_nothing(bench: Bench) -> None:
+async def test_a_journal_that_fails_after_the_commit_stops_nothing(bench):
     bench.journal.broken_at = Phase.COMMITTED
     report = await bench.switch()
     assert (report.phase, report.detail) == (Phase.DONE, "disk full")
     assert bench.engine.calls[-1] == "release"
 
 
-async def test_a_clean_up_that_fails_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clean_up_that_fails_is_tried_again(bench, monkeypatch):
     monkeypatch.setattr("runtime.machine.RETRY_PAUSE_S", 0.0)
     bench.engine.script = Script(failed_releases=3)
     report = await bench.switch()
@@ -269,7 +269,7 @@ async def test_a_clean_up_that_fails_is_tried_again(bench: Bench, monkeypatch: p
     assert await bench.engine.prepare(PP2)
 
 
-async def test_an_engine_that_dies_aborts_the_switch(bench: Bench) -> None:
+async def test_an_engine_that_dies_aborts_the_switch(bench):
     bench.engine.script = Script(silent_while=Phase.WARMING)
     task = asyncio.create_task(bench.switch())
     await bench.asked("ready")
@@ -278,10 +278,9 @@ async def test_an_engine_that_dies_aborts_the_switch(bench: Bench) -> None:
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.ENGINE_LOST)
 
 
-async def test_one_switch_at_a_time(bench: Bench) -> None:
+async def test_one_switch_at_a_time(bench):
     bench.engine.script = Script(silent_while=Phase.WARMING)
-    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
-    first = asyncio.create_task(coordinator.switch(TP2, "switch-1", bench.observe))
+    coordinator, first = bench.begun()
     await bench.asked("ready")
     with pytest.raises(SwitchError, match="switch-1 is under way"):
         await coordinator.switch(TP2, "switch-2", bench.observe)
@@ -290,19 +289,18 @@ async def test_one_switch_at_a_time(bench: Bench) -> None:
     assert (await coordinator.switch(PP2, "switch-3", bench.observe)).epoch == 2
 
 
-async def test_a_failed_cut_uses_up_its_epoch(bench: Bench) -> None:
+async def test_a_failed_cut_uses_up_its_epoch(bench):
     bench.engine.script = Script(lost_while=Phase.CUTTING)
     await bench.switch()
     bench.engine.script = Script()
     assert (await bench.switch()).epoch == 2
 
 
-async def test_an_observer_that_breaks_leaves_no_shadow_behind(bench: Bench) -> None:
+async def test_an_observer_that_breaks_leaves_no_shadow_behind(bench):
     def break_at_sync(progress: Progress) -> None:
         if progress.phase is Phase.SYNCING:
             raise ZeroDivisionError
 
-    coordinator = Coordinator(bench.engine, bench.router, bench.journal, SwitchSettings())
     with pytest.raises(ZeroDivisionError):
-        await coordinator.switch(TP2, "switch-1", break_at_sync)
+        await bench.coordinator().switch(TP2, "switch-1", break_at_sync)
     assert bench.engine.calls[-1] == "abort cancelled"

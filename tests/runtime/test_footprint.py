@@ -14,7 +14,6 @@ from runtime.footprint import (
     block_bytes,
     blocks,
     blocks_beside,
-    heads_of,
     kv_bytes_per_token,
     owned,
     peak_bytes,
@@ -88,65 +87,27 @@ def cluster_of(*memory_bytes: int) -> Cluster:
 
 @pytest.mark.slow
 @given(switches())
-def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_owner(
-    switch: tuple[Topology, Topology, ModelSpec],
-) -> None:
+def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_owner(switch):
     now, target, model = switch
-    received = Counter(
-        (box.target, box.source, piece) for box in transfer(now, target, model) for piece in box.pieces
-    )
+    boxes = transfer(now, target, model)
+    assert all(box.pieces for box in boxes)
+    received = Counter((box.target, box.source, piece) for box in boxes for piece in box.pieces)
     moves = [(owner(target, piece, model), owner(now, piece, model), piece) for piece in all_pieces(model)]
     assert received == Counter(move for move in moves if move[0] != move[1])
 
 
 @pytest.mark.slow
 @given(switches())
-def test_what_stays_on_a_device_is_not_copied_and_no_box_is_empty(
-    switch: tuple[Topology, Topology, ModelSpec],
-) -> None:
-    now, target, model = switch
-    held = owned(now, model)
-    for box in transfer(now, target, model):
-        assert box.pieces
-        assert not held.get(box.target, frozenset()) & set(box.pieces)
-        assert set(box.pieces) <= held[box.source]
-
-
-@pytest.mark.slow
-@given(switches())
-def test_a_topology_moves_nothing_to_itself(switch: tuple[Topology, Topology, ModelSpec]) -> None:
-    now, _, model = switch
-    assert transfer(now, now, model) == ()
-
-
-@pytest.mark.slow
-@given(switches())
-def test_a_switch_and_its_way_back_move_the_same_pieces(switch: tuple[Topology, Topology, ModelSpec]) -> None:
-    now, target, model = switch
-    there = Counter((b.source, b.target, piece) for b in transfer(now, target, model) for piece in b.pieces)
-    back = Counter((b.target, b.source, piece) for b in transfer(target, now, model) for piece in b.pieces)
-    assert there == back
-
-
-@pytest.mark.slow
-@given(switches())
-def test_every_piece_has_exactly_one_owner(switch: tuple[Topology, Topology, ModelSpec]) -> None:
+def test_every_piece_has_exactly_one_owner(switch):
     topology, _, model = switch
     assert Counter(itertools.chain.from_iterable(owned(topology, model).values())) == Counter(
         all_pieces(model)
     )
 
 
-def test_heads_are_dealt_in_order() -> None:
-    stage = Stage("L40S", (5, 3, 7, 1), LayerRange(0, 2), Precision.named("bf16", "L40S"))
-    assert [heads_of(stage, rank, model_of(2, 8)) for rank in range(4)] == [(0, 2), (2, 4), (4, 6), (6, 8)]
-
-
 @pytest.mark.slow
 @given(switches(("bf16", "fp32", "int8")))
-def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_first_stage(
-    switch: tuple[Topology, Topology, ModelSpec],
-) -> None:
+def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_first_stage(switch):
     topology, _, model = switch
     widths = {stage: BYTES_PER_VALUE[stage.precision.activations] for stage in topology.stages}
     first, last = topology.stages[0], topology.stages[-1]
@@ -160,7 +121,7 @@ def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_firs
     )
 
 
-def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits() -> None:
+def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits():
     model = model_of(4, 4)
     full, eight = Precision.named("bf16", "L40S"), Precision.named("fp8", "L40S")
     topology = Topology((Stage("L40S", (0,), LayerRange(0, 4), full, ((LayerRange(0, 2), eight),)),))
@@ -172,9 +133,7 @@ def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits() -> None:
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp32")))
-def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(
-    switch: tuple[Topology, Topology, ModelSpec],
-) -> None:
+def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(switch):
     topology, _, model = switch
     one = Topology(
         tuple(replace(stage, precision=Precision.named("fp32", "L40S")) for stage in topology.stages)
@@ -186,9 +145,7 @@ def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp32")), st.lists(st.integers(10**5, 10**7), min_size=DEVICES, max_size=DEVICES))
-def test_blocks_is_the_most_that_fits_on_every_device(
-    switch: tuple[Topology, Topology, ModelSpec], memory: list[int]
-) -> None:
+def test_blocks_is_the_most_that_fits_on_every_device(switch, memory):
     topology, _, model = switch
     count = blocks(topology, model, cluster_of(*memory), BLOCK_TOKENS)
     weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, BLOCK_TOKENS)
@@ -205,9 +162,7 @@ def test_blocks_is_the_most_that_fits_on_every_device(
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp32", "fp8")), st.integers(0, 500))
-def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
-    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
-) -> None:
+def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(switch, num_blocks):
     now, target, model = switch
     peak = peak_bytes(now, target, model, num_blocks, BLOCK_TOKENS)
     alone = [
@@ -223,9 +178,7 @@ def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp32", "fp8")))
-def test_slices_of_weights_that_both_hold_are_counted_once(
-    switch: tuple[Topology, Topology, ModelSpec],
-) -> None:
+def test_slices_of_weights_that_both_hold_are_counted_once(switch):
     now, target, model = switch
     old, new = weight_slices(now, model), weight_slices(target, model)
     either = {
@@ -236,16 +189,14 @@ def test_slices_of_weights_that_both_hold_are_counted_once(
 
 @pytest.mark.slow
 @given(switches(("bf16",)), st.integers(1, 500))
-def test_beside_itself_a_topology_takes_no_more_than_alone(
-    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
-) -> None:
+def test_beside_itself_a_topology_takes_no_more_than_alone(switch, num_blocks):
     now, _, model = switch
     weights, kv = weight_bytes(now, model), block_bytes(now, model, BLOCK_TOKENS)
     expected = {device: weights[device] + num_blocks * kv[device] for device in now.devices}
     assert peak_bytes(now, now, model, num_blocks, BLOCK_TOKENS) == expected
 
 
-def test_layers_that_a_device_keeps_are_counted_once_if_its_share_of_them_stays() -> None:
+def test_layers_that_a_device_keeps_are_counted_once_if_its_share_of_them_stays():
     model, bf16 = model_of(8, 4), Precision.named("bf16", "L40S")
 
     def pipeline(split: int, first: tuple[int, ...], second: tuple[int, ...]) -> Topology:
@@ -269,7 +220,7 @@ def test_layers_that_a_device_keeps_are_counted_once_if_its_share_of_them_stays(
     assert narrower[0] == (4 + 2 * 4) * layer + embedding
 
 
-def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:
+def test_the_peak_of_a_precision_change_takes_the_wider_kv():
     model = model_of(2, 2)
     stage = Stage("L40S", (0,), LayerRange(0, 2), Precision.named("bf16", "L40S"))
     now, target = Topology((stage,)), Topology((replace(stage, precision=Precision.named("fp8", "L40S")),))
@@ -280,9 +231,7 @@ def test_the_peak_of_a_precision_change_takes_the_wider_kv() -> None:
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp32")), st.lists(st.integers(10**4, 10**7), min_size=DEVICES, max_size=DEVICES))
-def test_what_fits_side_by_side_is_the_most_that_leaves_every_device_its_headroom(
-    switch: tuple[Topology, Topology, ModelSpec], memory: list[int]
-) -> None:
+def test_what_fits_side_by_side_is_the_most_that_leaves_every_device_its_headroom(switch, memory):
     now, target, model = switch
     cluster = cluster_of(*memory)
 

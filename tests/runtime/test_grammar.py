@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +14,7 @@ from runtime import grammar
 from runtime.errors import RequestError
 from runtime.grammar import Matcher, Vocabulary
 from runtime.tokenizer import Tokenizer
+from tests.rows import rows
 
 CHECKPOINT = Path(__file__).parents[2] / "examples" / "counting"
 VOCAB_SIZE, EOS = 98, 1
@@ -57,13 +57,13 @@ def generated(text: str, chance: random.Random, most: int = 400) -> tuple[list[i
 
 @settings(max_examples=30)
 @given(st.integers())
-def test_whatever_is_chosen_among_what_is_allowed_is_valid_when_it_may_end(seed: int) -> None:
+def test_whatever_is_chosen_among_what_is_allowed_is_valid_when_it_may_end(seed):
     output, matcher = generated(grammar.json_schema(NESTED), random.Random(seed))
     if matcher.is_whole:
         jsonschema.validate(json.loads(TOKENIZER.decode(output)), NESTED)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "matches"),
     [
         (grammar.json_object(), lambda said: isinstance(json.loads(said), dict)),
@@ -73,7 +73,7 @@ def test_whatever_is_chosen_among_what_is_allowed_is_valid_when_it_may_end(seed:
         (grammar.context_free('root ::= "a" [0-9] "z"'), lambda said: said[0] + said[2] == "az"),
     ],
 )
-def test_each_form_allows_what_matches_and_nothing_else(text: str, matches: Callable[[str], bool]) -> None:
+def test_each_form_allows_what_matches_and_nothing_else(text, matches):
     ends = [generated(text, random.Random(seed)) for seed in range(10)]
     said = [TOKENIZER.decode(output) for output, matcher in ends if matcher.is_whole]
     assert len(said) > 2, "the others were cut off"
@@ -82,7 +82,7 @@ def test_each_form_allows_what_matches_and_nothing_else(text: str, matches: Call
 
 @settings(max_examples=30)
 @given(st.integers(), st.integers(0, 60))
-def test_a_matcher_is_made_anew_from_the_output_alone(seed: int, cut: int) -> None:
+def test_a_matcher_is_made_anew_from_the_output_alone(seed, cut):
     text = grammar.json_schema(NESTED)
     output, matcher = generated(text, random.Random(seed), most=120)
     there = Matcher(text, VOCABULARY, output[:cut])
@@ -90,21 +90,21 @@ def test_a_matcher_is_made_anew_from_the_output_alone(seed: int, cut: int) -> No
     assert allowed(there) == allowed(matcher)
 
 
-def test_a_token_that_does_not_match_is_an_error_and_stays_one() -> None:
+def test_a_token_that_does_not_match_is_an_error_and_stays_one():
     matcher = Matcher(grammar.choice(["red"]), VOCABULARY)
     assert not matcher.advance(TOKENIZER.encode("x"))
     assert matcher.error
     assert not matcher.advance(TOKENIZER.encode("r"))
 
 
-def test_only_the_end_may_follow_what_is_over() -> None:
+def test_only_the_end_may_follow_what_is_over():
     matcher = Matcher(grammar.choice(["red"]), VOCABULARY)
     assert (matcher.is_over, matcher.is_whole) == (False, False)
     matcher.advance(TOKENIZER.encode("red"))
     assert (matcher.is_whole, allowed(matcher)) == (True, [EOS])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("make", "said"),
     [
         (lambda: grammar.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "minimum .5. is greater"),
@@ -123,20 +123,20 @@ def test_only_the_end_may_follow_what_is_over() -> None:
         (lambda: grammar.context_free('start: start "a"'), "no text of the model's tokens"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(make: Callable[[], str], said: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(make, said):
     with pytest.raises(RequestError, match=said) as refusal:
         grammar.check(make(), VOCABULARY)
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         grammar.regex("(((a{1,100}){1,100}){1,100}){1,100}"),
         grammar.context_free('start: e\ne: e e | e e e | "a"'),
     ],
 )
-def test_what_explodes_later_ends_with_an_error(text: str) -> None:
+def test_what_explodes_later_ends_with_an_error(text):
     grammar.check(text, VOCABULARY)
     matcher = Matcher(text, VOCABULARY)
     a = TOKENIZER.encode("a")
@@ -145,7 +145,7 @@ def test_what_explodes_later_ends_with_an_error(text: str) -> None:
     assert matcher.error
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         grammar.json_schema(NESTED),
@@ -155,11 +155,11 @@ def test_what_explodes_later_ends_with_an_error(text: str) -> None:
         grammar.choice(["a", "ab"]),
     ],
 )
-def test_what_can_be_is_not_refused(text: str) -> None:
+def test_what_can_be_is_not_refused(text):
     grammar.check(text, VOCABULARY)
 
 
-def test_a_vocabulary_of_bytes_is_read_as_bytes() -> None:
+def test_a_vocabulary_of_bytes_is_read_as_bytes():
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 

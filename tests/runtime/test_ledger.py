@@ -21,14 +21,14 @@ def opened(*owners: str) -> Ledger:
     return ledger
 
 
-def test_tokens_in_order_pass() -> None:
+def test_tokens_in_order_pass():
     ledger = opened()
     verdicts = [ledger.accept(token(index)) for index in range(3)]
     assert verdicts == [Accepted(0, "PP2", "0-PP2")] * 3
     assert ledger.counts.accepted == 3
 
 
-def test_a_token_delivered_before_is_dropped_as_a_duplicate() -> None:
+def test_a_token_delivered_before_is_dropped_as_a_duplicate():
     ledger = opened()
     ledger.accept(token(0))
     assert ledger.accept(token(0)) == Dropped(DropReason.DUPLICATE)
@@ -36,13 +36,13 @@ def test_a_token_delivered_before_is_dropped_as_a_duplicate() -> None:
     assert isinstance(ledger.accept(token(1)), Accepted)
 
 
-def test_a_gap_tells_how_many_tokens_were_lost() -> None:
+def test_a_gap_tells_how_many_tokens_were_lost():
     ledger = opened()
     assert ledger.accept(token(2)) == Dropped(DropReason.GAP, lost=2)
     assert ledger.counts.lost == 2
 
 
-def test_after_the_fence_only_the_new_owner_is_heard() -> None:
+def test_after_the_fence_only_the_new_owner_is_heard():
     ledger = opened("TP2")
     ledger.accept(token(0))
     assert ledger.move(Moved(1, ("a", "b"))) == ["a"]
@@ -52,12 +52,12 @@ def test_after_the_fence_only_the_new_owner_is_heard() -> None:
     assert ledger.counts.wrong_epoch == 1
 
 
-def test_before_the_fence_the_new_owner_is_not_heard() -> None:
+def test_before_the_fence_the_new_owner_is_not_heard():
     ledger = opened("TP2")
     assert ledger.accept(token(0, epoch=1)) == Dropped(DropReason.WRONG_EPOCH)
 
 
-def test_a_request_left_to_drain_keeps_its_owner() -> None:
+def test_a_request_left_to_drain_keeps_its_owner():
     ledger = opened("TP2")
     ledger.open("b")
     ledger.move(Moved(1, ("b",)))
@@ -65,33 +65,33 @@ def test_a_request_left_to_drain_keeps_its_owner() -> None:
     assert ledger.accept(token(0, epoch=1, request_id="b")) == Accepted(1, "TP2", "1-TP2")
 
 
-def test_new_streams_begin_under_the_epoch_of_the_last_cut() -> None:
+def test_new_streams_begin_under_the_epoch_of_the_last_cut():
     ledger = opened("TP2", "1x1")
     ledger.move(Moved(2, ()))
     assert ledger.open("b") == 2
     assert ledger.accept(token(0, epoch=2, request_id="b")) == Accepted(2, "1x1", "2-1x1")
 
 
-def test_a_cut_nobody_announced_moves_nothing() -> None:
+def test_a_cut_nobody_announced_moves_nothing():
     ledger = opened()
     ledger.move(Moved(1, ("a",)))
     assert ledger.epoch == 0
     assert ledger.accept(token(0, epoch=1)) == Dropped(DropReason.WRONG_EPOCH)
 
 
-def test_a_failed_cut_never_lends_its_epoch_to_another() -> None:
+def test_a_failed_cut_never_lends_its_epoch_to_another():
     ledger = Ledger("PP2")
     assert (ledger.announce("TP2"), ledger.announce("1x1")) == (1, 2)
 
 
-def test_what_comes_after_the_end_is_dropped_and_counts_for_nothing() -> None:
+def test_what_comes_after_the_end_is_dropped_and_counts_for_nothing():
     ledger = opened()
     ledger.close("a")
     assert ledger.accept(token(0)) == Dropped(DropReason.CLOSED)
     assert (ledger.counts.lost, ledger.counts.duplicates, len(ledger)) == (0, 0, 0)
 
 
-def test_an_error_ends_a_stream_at_any_index_but_only_from_its_owner() -> None:
+def test_an_error_ends_a_stream_at_any_index_but_only_from_its_owner():
     ledger = opened("TP2")
     ledger.accept(token(0))
     ledger.move(Moved(1, ("a",)))
@@ -100,7 +100,7 @@ def test_an_error_ends_a_stream_at_any_index_but_only_from_its_owner() -> None:
     assert isinstance(ledger.accept(Token("a", 1, 7, None, finish=Finish.ERROR)), Accepted)
 
 
-def test_an_ordinary_end_without_a_token_must_not_hide_a_gap() -> None:
+def test_an_ordinary_end_without_a_token_must_not_hide_a_gap():
     assert opened().accept(Token("a", 0, 3, None, finish=Finish.LENGTH)) == Dropped(DropReason.GAP, lost=3)
 
 
@@ -112,7 +112,7 @@ OUTPUTS = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(OUTPUTS, max_size=40))
-def test_whatever_an_engine_says_the_accepted_indices_count_up_from_0(outputs: list[Token | Moved]) -> None:
+def test_whatever_an_engine_says_the_accepted_indices_count_up_from_0(outputs):
     ledger, accepted, epochs = opened("TP2", "1x1", "PP2"), [], []
     for output in outputs:
         if isinstance(output, Moved):

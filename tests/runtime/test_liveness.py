@@ -5,6 +5,7 @@ import pytest
 from runtime import liveness
 from runtime.channel import Beat
 from runtime.liveness import AwakeClock, Pauses, Vigil
+from tests.rows import rows
 
 
 class Time:
@@ -22,17 +23,13 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return made
 
 
-@pytest.mark.parametrize(
-    ("stall_after_s", "lost_after_s"), [(0, 20), (1, 20), (20, 10), (10, 10), (10, 86400)]
-)
-async def test_deadlines_that_make_no_sense_are_refused_with_what_to_do(
-    stall_after_s: float, lost_after_s: float
-) -> None:
+@rows(("stall_after_s", "lost_after_s"), [(0, 20), (1, 20), (20, 10), (10, 10), (10, 86400)])
+async def test_deadlines_that_make_no_sense_are_refused_with_what_to_do(stall_after_s, lost_after_s):
     with pytest.raises(ValueError, match="give seconds without progress"):
         Vigil(stall_after_s, lost_after_s, print)
 
 
-async def test_however_long_this_process_stood_still_it_is_one_turn(time: Time) -> None:
+async def test_however_long_this_process_stood_still_it_is_one_turn(time):
     clock = AwakeClock(lambda: None)
     for pause_s in (0.25, 60.0, 0.25):
         time.now_s += pause_s
@@ -41,7 +38,7 @@ async def test_however_long_this_process_stood_still_it_is_one_turn(time: Time) 
     clock.stop()
 
 
-async def test_a_silent_driver_stalls_and_is_then_ended_once(time: Time) -> None:
+async def test_a_silent_driver_stalls_and_is_then_ended_once(time):
     ended: list[str] = []
     vigil = Vigil(2, 3, ended.append)
 
@@ -69,7 +66,7 @@ async def test_a_silent_driver_stalls_and_is_then_ended_once(time: Time) -> None
     vigil.stop()
 
 
-async def test_a_driver_that_never_begins_is_ended(time: Time) -> None:
+async def test_a_driver_that_never_begins_is_ended(time):
     ended: list[str] = []
     vigil = Vigil(2, 3, ended.append)
     for _ in range(4 * 60 + 1):
@@ -79,7 +76,7 @@ async def test_a_driver_that_never_begins_is_ended(time: Time) -> None:
     vigil.stop()
 
 
-def test_starts_one_after_the_other_are_further_and_further_apart(time: Time) -> None:
+def test_starts_one_after_the_other_are_further_and_further_apart(time):
     pauses = Pauses()
     assert [pauses.next_s() for _ in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     pauses.served()

@@ -10,6 +10,7 @@ from runtime import machine
 from runtime.engine import Cut, Lag
 from runtime.machine import Effect, Event, Holding, Operation, State, SwitchSettings, step
 from runtime.models import CutTimings, Phase, Reason
+from tests.rows import rows
 
 CUT = Cut(1, ("a",), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
 FAILED = machine.Failed(Reason.RANK_LOST, "a rank was lost")
@@ -74,7 +75,7 @@ def operation_of(effects: tuple[Effect, ...]) -> Operation:
     return operation
 
 
-def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three() -> None:
+def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three():
     state, effects = drive(
         State(),
         machine.Requested(),
@@ -105,7 +106,7 @@ def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three() -
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("phase", "reason"),
     [
         (Phase.WARMING, Reason.DEADLINE),
@@ -113,76 +114,39 @@ def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three() -
         (Phase.CUTTING, Reason.DEADLINE),
     ],
 )
-def test_a_deadline_before_the_cut_is_sent_aborts_with_its_reason(phase: Phase, reason: Reason) -> None:
+def test_a_deadline_before_the_cut_is_sent_aborts_with_its_reason(phase, reason):
     state, _ = step(run_to(phase), machine.DeadlinePassed(phase), 7.0)
     assert (state.phase, state.reason) == (Phase.ABORTED, reason)
     assert "7.0 s" in state.detail
 
 
-def test_the_deadline_of_an_earlier_phase_changes_nothing() -> None:
+def test_the_deadline_of_an_earlier_phase_changes_nothing():
     syncing = run_to(Phase.SYNCING)
     assert step(syncing, machine.DeadlinePassed(Phase.WARMING), 9.0) == (syncing, ())
 
 
-@pytest.mark.parametrize("event", [machine.CancelRequested(), machine.DeadlinePassed(Phase.CUTTING)])
-def test_a_cut_that_was_sent_is_waited_for(event: Event) -> None:
+@rows("event", [machine.CancelRequested(), machine.DeadlinePassed(Phase.CUTTING)])
+def test_a_cut_that_was_sent_is_waited_for(event):
     sent, _ = step(run_to(Phase.CUTTING), machine.Journaled(), 0.0)
     assert step(sent, event, 99.0) == (sent, ())
     assert sent.deadline_s is None
 
 
-def test_a_cut_that_the_engine_gave_up_aborts_the_shadow() -> None:
-    sent, _ = step(run_to(Phase.CUTTING), machine.Journaled(), 0.0)
-    state, effects = step(sent, FAILED, 1.0)
-    assert state.phase is Phase.ABORTED
-    assert operation_of(effects) == machine.Abort(Reason.RANK_LOST)
-
-
-def test_a_refused_prepare_leaves_nothing_to_abort() -> None:
-    state, effects = drive(State(), machine.Requested(), machine.Journaled(), FAILED)
-    assert state.is_finished
-    assert state.phase is Phase.ABORTED
-    assert not any(isinstance(effect, machine.Abort) for effect in effects)
-
-
-@pytest.mark.parametrize(
-    "end", [machine.CancelRequested(), machine.DeadlinePassed(Phase.WARMING)], ids=["cancelled", "deadline"]
+@rows(
+    ("event", "then"),
+    [(machine.Drained(), machine.Release()), (FAILED, machine.Release(machine.RETRY_PAUSE_S))],
 )
-def test_a_shadow_that_comes_after_the_end_is_still_aborted(end: Event) -> None:
-    state, _ = drive(State(), machine.Requested(), machine.Journaled(), end)
-    assert state.phase is Phase.ABORTED
-    assert not state.is_finished
-    state, effects = step(state, machine.ShadowPrepared(), 5.0)
-    assert isinstance(operation_of(effects), machine.Abort)
-    state, _ = step(state, machine.Released(), 6.0)
-    assert state.is_finished
-
-
-def test_what_could_not_move_may_take_its_time_and_the_clean_up_after_it_may_not() -> None:
+def test_what_could_not_move_may_take_its_time_and_the_clean_up_after_it_may_not(event, then):
     committed = replace(run_to(Phase.COMMITTED), cut=LEAVING)
     draining, effects = step(committed, machine.Journaled(), 1.0)
     assert operation_of(effects) == machine.Drain()
     assert (draining.phase, draining.deadline_s) == (Phase.CLEANING, None)
-    cleaning, effects = step(draining, machine.Drained(), 500.0)
-    assert operation_of(effects) == machine.Release()
+    cleaning, effects = step(draining, event, 500.0)
+    assert operation_of(effects) == then
     assert cleaning.deadline_s == 560.0
 
 
-def test_a_drain_that_fails_leaves_a_clean_up_with_a_deadline() -> None:
-    committed = replace(run_to(Phase.COMMITTED), cut=LEAVING)
-    draining, _ = step(committed, machine.Journaled(), 1.0)
-    cleaning, effects = step(draining, FAILED, 500.0)
-    assert operation_of(effects) == machine.Release(machine.RETRY_PAUSE_S)
-    assert cleaning.deadline_s == 560.0
-
-
-def test_a_commit_goes_forward_even_without_its_journal() -> None:
-    state, effects = step(run_to(Phase.COMMITTED), machine.Failed(Reason.JOURNAL_FAILED, "disk full"), 1.0)
-    assert state.phase is Phase.CLEANING
-    assert operation_of(effects) == machine.Release()
-
-
-def test_a_failed_clean_up_is_tried_again_until_its_deadline() -> None:
+def test_a_failed_clean_up_is_tried_again_until_its_deadline():
     cleaning = run_to(Phase.CLEANING)
     state, effects = step(cleaning, FAILED, 1.0)
     assert operation_of(effects) == machine.Release(machine.RETRY_PAUSE_S)
@@ -191,12 +155,12 @@ def test_a_failed_clean_up_is_tried_again_until_its_deadline() -> None:
     assert "a rank was lost" in state.detail
 
 
-def test_a_clean_up_is_not_tried_again_on_an_engine_that_is_gone() -> None:
+def test_a_clean_up_is_not_tried_again_on_an_engine_that_is_gone():
     state, _ = step(run_to(Phase.CLEANING), machine.Failed(Reason.ENGINE_LOST, "gone"), 1.0)
     assert (state.phase, state.reason) == (Phase.DONE, Reason.ENGINE_LOST)
 
 
-def test_the_lag_may_be_a_few_tokens_for_each_open_request() -> None:
+def test_the_lag_may_be_a_few_tokens_for_each_open_request():
     syncing = run_to(Phase.SYNCING)
     measured, _ = step(syncing, machine.LagMeasured(Lag(17, 1), num_requests=2), 1.0)
     assert measured.phase is Phase.SYNCING
@@ -204,7 +168,7 @@ def test_the_lag_may_be_a_few_tokens_for_each_open_request() -> None:
     assert measured.phase is Phase.CUTTING
 
 
-def test_the_lag_is_asked_again_at_once_unless_nothing_was_copied() -> None:
+def test_the_lag_is_asked_again_at_once_unless_nothing_was_copied():
     first, effects = step(run_to(Phase.SYNCING), machine.LagMeasured(Lag(90, 1, 10), 1), 0.0)
     assert operation_of(effects) == machine.MeasureLag()
     _, effects = step(first, machine.LagMeasured(Lag(90, 1, 20), 1), 0.0)
@@ -213,7 +177,7 @@ def test_the_lag_is_asked_again_at_once_unless_nothing_was_copied() -> None:
     assert operation_of(effects) == machine.MeasureLag(machine.STALL_PAUSE_S)
 
 
-def test_progress_of_the_sync_is_reported_a_few_times_a_second() -> None:
+def test_progress_of_the_sync_is_reported_a_few_times_a_second():
     state, reports = run_to(Phase.SYNCING), 0
     for number in range(1000):
         state, effects = step(state, BEHIND, number / 1000)
@@ -222,7 +186,7 @@ def test_progress_of_the_sync_is_reported_a_few_times_a_second() -> None:
 
 
 @given(st.lists(EVENTS, max_size=60))
-def test_whatever_happens_it_commits_once_and_never_turns_back(events: list[Event]) -> None:
+def test_whatever_happens_it_commits_once_and_never_turns_back(events):
     state, has_committed = State(), False
     for number, event in enumerate(events):
         before = state
@@ -248,7 +212,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events: list[Even
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
-def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data: st.DataObject) -> None:
+def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
     """Operations are answered rightly or fail; deadlines and cancellations come at any time, but not for ever."""
     state, effects = step(State(SwitchSettings()), machine.Requested(), 0.0)
     operation = operation_of(effects)

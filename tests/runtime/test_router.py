@@ -13,6 +13,7 @@ from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
 from runtime.router import AT_A_TIME, Delta, GenerationParams, Router, Usage
 from runtime.tokenizer import Tokenizer
+from tests.rows import rows
 from tests.runtime.scripted import ScriptedEngine, topology
 
 EOS = 0
@@ -65,7 +66,14 @@ async def submitted(engine: ScriptedEngine) -> Request:
     return engine.requests[-1]
 
 
-async def test_a_generation_has_text_usage_and_a_finish(router: Router) -> None:
+async def held(router: Router, engine: ScriptedEngine, **asked: int) -> tuple[asyncio.Task[list[Delta]], str]:
+    """A stream of an engine that says what the test has it say, and the id of its request."""
+    engine.hold()
+    task = asyncio.create_task(collect(router, "ab", **asked))
+    return task, (await submitted(engine)).request_id
+
+
+async def test_a_generation_has_text_usage_and_a_finish(router):
     deltas = await collect(router, "abc", max_tokens=5)
     assert text_of(deltas) == "abcab"
     assert [delta.index for delta in deltas] == [0, 1, 2, 3, 4]
@@ -74,21 +82,19 @@ async def test_a_generation_has_text_usage_and_a_finish(router: Router) -> None:
     assert router.num_streams == 0
 
 
-async def test_a_prompt_may_be_token_ids(router: Router) -> None:
+async def test_a_prompt_may_be_token_ids(router):
     deltas = [delta async for delta in router.generate((1, 2), GenerationParams(SamplingParams(2)))]
     assert text_of(deltas) == "ab"
 
 
-async def test_streams_do_not_mix(router: Router) -> None:
+async def test_streams_do_not_mix(router):
     prompts = ["abc", "de", "fghij", "k", "lmno", "pq"]
     results = await asyncio.gather(*(collect(router, prompt, 20) for prompt in prompts))
     assert [text_of(deltas) for deltas in results] == [(prompt * 20)[:20] for prompt in prompts]
 
 
-@pytest.mark.parametrize("wants_seed", [True, False])
-async def test_a_seed_is_drawn_for_an_engine_that_wants_one(
-    router: Router, engine: ScriptedEngine, wants_seed: bool
-) -> None:
+@rows("wants_seed", [True, False])
+async def test_a_seed_is_drawn_for_an_engine_that_wants_one(router, engine, wants_seed):
     engine.capabilities = replace(engine.capabilities, wants_seed=wants_seed)
     engine.hold()
     wishes = [(1.0, 7), (1.0, None), (1.0, None), (0.0, None)]
@@ -103,28 +109,26 @@ async def test_a_seed_is_drawn_for_an_engine_that_wants_one(
     await asyncio.gather(*tasks)
 
 
-async def test_the_end_token_ends_the_text_and_is_no_part_of_it(router: Router) -> None:
+async def test_the_end_token_ends_the_text_and_is_no_part_of_it(router):
     deltas = [delta async for delta in router.generate((1, 2, EOS, 3), GenerationParams(SamplingParams(9)))]
     assert text_of(deltas) == "ab"
     assert (deltas[-1].finish, deltas[-1].token_id) == (Finish.STOP, EOS)
 
 
-async def test_the_end_token_can_be_ignored(router: Router) -> None:
+async def test_the_end_token_can_be_ignored(router):
     params = GenerationParams(SamplingParams(5), ignore_eos=True)
     deltas = [delta async for delta in router.generate((1, EOS, 3), params)]
     assert text_of(deltas) == "aca"
     assert deltas[-1].finish is Finish.LENGTH
 
 
-async def test_the_text_of_any_stop_token_is_left_out(router: Router) -> None:
+async def test_the_text_of_any_stop_token_is_left_out(router):
     deltas = await collect(router, "abc", stop_token_ids=(LETTERS["c"],))
     assert text_of(deltas) == "ab"
     assert deltas[-1].finish is Finish.STOP
 
 
-async def test_a_stop_string_ends_the_stream_and_the_engine_is_told(
-    router: Router, engine: ScriptedEngine
-) -> None:
+async def test_a_stop_string_ends_the_stream_and_the_engine_is_told(router, engine):
     deltas = await collect(router, "abcd", max_tokens=200, stop=("cda",))
     assert text_of(deltas) == "ab"
     assert deltas[-1].finish is Finish.STOP
@@ -133,11 +137,11 @@ async def test_a_stop_string_ends_the_stream_and_the_engine_is_told(
     assert engine.requests == ()
 
 
-async def test_what_looked_like_a_stop_string_comes_at_the_end(router: Router) -> None:
+async def test_what_looked_like_a_stop_string_comes_at_the_end(router):
     assert text_of(await collect(router, "abc", max_tokens=3, stop=("cx",))) == "abc"
 
 
-async def test_a_consumer_that_goes_away_ends_its_request(router: Router, engine: ScriptedEngine) -> None:
+async def test_a_consumer_that_goes_away_ends_its_request(router, engine):
     async with contextlib.aclosing(router.generate("ab", GenerationParams(SamplingParams(200)))) as deltas:
         await anext(deltas)
     await settled(engine)
@@ -145,10 +149,8 @@ async def test_a_consumer_that_goes_away_ends_its_request(router: Router, engine
     assert router.num_streams == 0
 
 
-async def test_a_cancelled_consumer_ends_its_request(router: Router, engine: ScriptedEngine) -> None:
-    engine.hold()
-    task = asyncio.create_task(collect(router, "ab"))
-    await submitted(engine)
+async def test_a_cancelled_consumer_ends_its_request(router, engine):
+    task, _ = await held(router, engine)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -156,18 +158,14 @@ async def test_a_cancelled_consumer_ends_its_request(router: Router, engine: Scr
     assert engine.requests == ()
 
 
-async def test_a_request_the_engine_refuses_fails_before_any_delta(router: Router) -> None:
+async def test_a_request_the_engine_refuses_fails_before_any_delta(router):
     with pytest.raises(RequestError, match="ask for fewer"):
         await collect(router, "ab", max_tokens=10_000)
     assert router.num_streams == 0
 
 
-async def test_the_fingerprint_changes_exactly_at_the_streams_own_cut(
-    router: Router, engine: ScriptedEngine
-) -> None:
-    engine.hold()
-    task = asyncio.create_task(collect(router, "ab", max_tokens=4))
-    await submitted(engine)
+async def test_the_fingerprint_changes_exactly_at_the_streams_own_cut(router, engine):
+    task, _ = await held(router, engine, max_tokens=4)
     for _ in range(3):  # one of prefill, two tokens
         engine.turn()
     epoch = router.announce(topology(2))
@@ -178,12 +176,8 @@ async def test_the_fingerprint_changes_exactly_at_the_streams_own_cut(
     assert text_of(deltas) == "abab"
 
 
-async def test_what_the_old_owner_still_says_after_the_fence_is_not_heard(
-    router: Router, engine: ScriptedEngine
-) -> None:
-    engine.hold()
-    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
-    request_id = (await submitted(engine)).request_id
+async def test_what_the_old_owner_still_says_after_the_fence_is_not_heard(router, engine):
+    task, request_id = await held(router, engine, max_tokens=2)
     epoch = router.announce(topology(2))
     stale = Token(request_id, 0, 0, LETTERS["z"])
     engine.emit([Moved(epoch, (request_id,)), stale, Token(request_id, epoch, 0, LETTERS["a"])])
@@ -194,30 +188,22 @@ async def test_what_the_old_owner_still_says_after_the_fence_is_not_heard(
 
 
 @pytest.mark.parametrize("num_cached", [None, 0, 1])
-async def test_usage_has_what_the_first_token_says_was_cached(
-    router: Router, engine: ScriptedEngine, num_cached: int | None
-) -> None:
-    engine.hold()
-    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
-    request_id = (await submitted(engine)).request_id
+async def test_usage_has_what_the_first_token_says_was_cached(router, engine, num_cached):
+    task, request_id = await held(router, engine, max_tokens=2)
     engine.emit([Token(request_id, 0, 0, LETTERS["a"], num_cached=num_cached)])
     engine.emit([Token(request_id, 0, 1, None, finish=Finish.CANCELLED)])
     assert (await task)[-1].usage == Usage(2, 1, num_cached)
 
 
-async def test_a_token_said_twice_is_delivered_once(router: Router, engine: ScriptedEngine) -> None:
-    engine.hold()
-    task = asyncio.create_task(collect(router, "ab", max_tokens=2))
-    request_id = (await submitted(engine)).request_id
+async def test_a_token_said_twice_is_delivered_once(router, engine):
+    task, request_id = await held(router, engine, max_tokens=2)
     first = Token(request_id, 0, 0, LETTERS["a"])
     engine.emit([first, first, Token(request_id, 0, 1, LETTERS["b"], finish=Finish.LENGTH)])
     assert text_of(await task) == "ab"
     assert router.counts.duplicates == 1
 
 
-async def test_a_lost_token_breaks_the_stream_instead_of_corrupting_it(
-    router: Router, engine: ScriptedEngine
-) -> None:
+async def test_a_lost_token_breaks_the_stream_instead_of_corrupting_it(router, engine):
     engine.hold()
     seen: list[Delta] = []
 
@@ -236,9 +222,7 @@ async def test_a_lost_token_breaks_the_stream_instead_of_corrupting_it(
     assert engine.requests == ()
 
 
-async def test_an_engine_error_ends_the_stream_after_what_came_before(
-    router: Router, engine: ScriptedEngine
-) -> None:
+async def test_an_engine_error_ends_the_stream_after_what_came_before(router, engine):
     engine.hold()
     deltas = router.generate("ab", GenerationParams(SamplingParams(9)))
     first = asyncio.create_task(anext(deltas))
@@ -251,9 +235,7 @@ async def test_an_engine_error_ends_the_stream_after_what_came_before(
         await anext(deltas)
 
 
-async def test_a_lost_engine_breaks_all_streams_and_refuses_new_ones(
-    router: Router, engine: ScriptedEngine
-) -> None:
+async def test_a_lost_engine_breaks_all_streams_and_refuses_new_ones(router, engine):
     engine.hold()
     tasks = [asyncio.create_task(collect(router, "ab")) for _ in range(3)]
     await settled(engine)
@@ -301,7 +283,7 @@ class Seen:
         self.refusals += 1
 
 
-async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+async def test_an_observer_learns_latencies_and_ends(engine, tokenizer):
     now_s, seen = 10.0, Seen()
     engine.hold()
     async with Router(engine, tokenizer, clock=lambda: now_s, observers=seen) as router:
@@ -319,9 +301,7 @@ async def test_an_observer_learns_latencies_and_ends(engine: ScriptedEngine, tok
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 
-async def test_an_observer_that_fails_ends_its_own_streams_alone(
-    engine: ScriptedEngine, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_observer_that_fails_ends_its_own_streams_alone(engine, tokenizer, caplog):
     class Failing(Seen):
         def next_token(self, itl_s: float) -> None:
             raise ZeroDivisionError
@@ -346,9 +326,7 @@ async def test_an_observer_that_fails_ends_its_own_streams_alone(
     await engine.until(lambda: not engine.requests)
 
 
-async def test_requests_without_a_token_are_told_with_their_age(
-    engine: ScriptedEngine, tokenizer: Tokenizer
-) -> None:
+async def test_requests_without_a_token_are_told_with_their_age(engine, tokenizer):
     now_s = 10.0
     engine.hold()
     async with Router(engine, tokenizer, clock=lambda: now_s) as router:
@@ -365,9 +343,7 @@ async def test_requests_without_a_token_are_told_with_their_age(
         await stream.aclose()
 
 
-async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_requests(
-    engine: ScriptedEngine, tokenizer: Tokenizer
-) -> None:
+async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_requests(engine, tokenizer):
     seen = Seen()
     async with Router(engine, tokenizer, observers=seen) as router:
         async with contextlib.aclosing(
@@ -381,7 +357,7 @@ async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_reque
     assert seen.prompts == [2]
 
 
-async def test_a_stream_with_much_to_say_lets_others_speak(router: Router, engine: ScriptedEngine) -> None:
+async def test_a_stream_with_much_to_say_lets_others_speak(router, engine):
     engine.hold()
     deltas = router.generate("ab", GenerationParams(SamplingParams(250)))
     first = asyncio.create_task(anext(deltas))
@@ -403,7 +379,7 @@ async def test_a_stream_with_much_to_say_lets_others_speak(router: Router, engin
     await deltas.aclose()
 
 
-async def test_one_batch_wakes_a_stream_once(router: Router, engine: ScriptedEngine) -> None:
+async def test_one_batch_wakes_a_stream_once(router, engine):
     engine.hold()
     deltas = router.generate("abc", GenerationParams(SamplingParams(3)))
     first = asyncio.create_task(anext(deltas))
@@ -432,9 +408,7 @@ def tokens(names: list[str], epoch: int, index: int) -> list[Token]:
 
 
 @pytest.mark.parametrize("observers", [None, Seen()])
-async def test_what_streams_waited_through_a_cut_is_kept(
-    engine: ScriptedEngine, tokenizer: Tokenizer, observers: Seen | None
-) -> None:
+async def test_what_streams_waited_through_a_cut_is_kept(engine, tokenizer, observers):
     now_s = 10.0
     engine.hold()
     async with Router(engine, tokenizer, clock=lambda: now_s, observers=observers) as router:
@@ -461,7 +435,7 @@ async def test_what_streams_waited_through_a_cut_is_kept(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_fence_that_moves_nobody_leaves_no_gaps(router: Router, engine: ScriptedEngine) -> None:
+async def test_a_fence_that_moves_nobody_leaves_no_gaps(router, engine):
     engine.hold()
     tasks, (name,) = await streaming(router, engine, 1)
     engine.emit([*tokens([name], 0, 0), Moved(1, (name,)), *tokens([name], 0, 1)])  # nobody announced it
@@ -475,7 +449,7 @@ async def test_a_fence_that_moves_nobody_leaves_no_gaps(router: Router, engine: 
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_gaps_are_those_of_the_last_cut(router: Router, engine: ScriptedEngine) -> None:
+async def test_gaps_are_those_of_the_last_cut(router, engine):
     engine.hold()
     tasks, (name,) = await streaming(router, engine, 1)
     engine.emit(tokens([name], 0, 0))

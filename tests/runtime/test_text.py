@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from runtime.text import Detokenizer, StopStrings, TextStream
+from tests.rows import rows
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
@@ -34,20 +34,20 @@ def pieces(text: str, stops: Sequence[str] = ()) -> tuple[list[str], bool]:
     return [*seen, rest], is_stopped
 
 
-def test_a_character_comes_with_its_last_byte() -> None:
+def test_a_character_comes_with_its_last_byte():
     seen, _ = pieces("a你🙂")
     assert seen == ["a", "", "", "你", "", "", "", "🙂", ""]
 
 
 @given(st.binary(max_size=40))
-def test_the_pieces_of_any_bytes_make_the_decoded_whole(data: bytes) -> None:
+def test_the_pieces_of_any_bytes_make_the_decoded_whole(data):
     detokenizer = Detokenizer(decode_bytes)
     seen = [detokenizer.add(byte) for byte in data]
     assert "".join(seen) + detokenizer.flush() == decode_bytes(data)
 
 
 @given(st.lists(st.integers(0, 255), max_size=40))
-def test_a_byte_level_tokenizer_agrees(token_ids: list[int]) -> None:
+def test_a_byte_level_tokenizer_agrees(token_ids):
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(ALPHABET)}, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
     detokenizer = Detokenizer(tokenizer.decode)
@@ -55,12 +55,12 @@ def test_a_byte_level_tokenizer_agrees(token_ids: list[int]) -> None:
     assert "".join(seen) + detokenizer.flush() == tokenizer.decode(token_ids)
 
 
-def test_the_space_before_a_word_is_kept_between_pieces_and_not_at_the_start() -> None:
+def test_the_space_before_a_word_is_kept_between_pieces_and_not_at_the_start():
     detokenizer = Detokenizer(decode_words)
     assert [detokenizer.add(token_id) for token_id in (1, 2, 3)] == ["w1", " w2", " w3"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "stops", "seen", "is_stopped"),
     [
         ("one END two", ["END"], "one ", True),
@@ -72,20 +72,18 @@ def test_the_space_before_a_word_is_kept_between_pieces_and_not_at_the_start() -
         ("as said", [""], "as said", False),
     ],
 )
-def test_a_stop_string_ends_the_text_before_itself(
-    text: str, stops: list[str], seen: str, is_stopped: bool
-) -> None:
+def test_a_stop_string_ends_the_text_before_itself(text, stops, seen, is_stopped):
     got, stopped = pieces(text, stops)
     assert ("".join(got), stopped) == (seen, is_stopped)
 
 
-def test_text_that_may_begin_a_stop_string_is_held_back() -> None:
+def test_text_that_may_begin_a_stop_string_is_held_back():
     stops = StopStrings(["###"])
     assert stops.add("a#") == ("a", False)
     assert stops.add("#b") == ("##b", False)
 
 
-def test_a_stop_string_that_the_last_held_bytes_complete_is_found() -> None:
+def test_a_stop_string_that_the_last_held_bytes_complete_is_found():
     stream = TextStream(decode_bytes, ["a\ufffd"])
     assert stream.add(ord("a")) == ("", False)
     assert stream.add(0xE4) == ("", False)
@@ -93,7 +91,7 @@ def test_a_stop_string_that_the_last_held_bytes_complete_is_found() -> None:
 
 
 @given(st.text("ab#", max_size=30), st.lists(st.text("ab#", min_size=1, max_size=4), max_size=3))
-def test_any_cutting_into_pieces_gives_the_text_up_to_the_first_stop(text: str, stops: list[str]) -> None:
+def test_any_cutting_into_pieces_gives_the_text_up_to_the_first_stop(text, stops):
     got, is_stopped = pieces(text, stops)
     ends = [text.index(stop) for stop in stops if stop in text]
     assert is_stopped == bool(ends)

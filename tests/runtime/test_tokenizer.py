@@ -10,6 +10,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from runtime.errors import CheckpointError, RequestError
 from runtime.tokenizer import Tokenizer
+from tests.rows import rows
 from tests.service.scripted import HERMES, PLAIN, character_tokenizer
 
 TEMPLATE = (
@@ -33,14 +34,14 @@ def write(folder: Path, name: str, content: Any) -> None:
     (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_text_goes_to_ids_and_back_without_special_tokens(folder: Path) -> None:
+def test_text_goes_to_ids_and_back_without_special_tokens(folder):
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.encode("ab") == (1, 2)
     assert tokenizer.decode([1, 2, 0]) == "ab"
     assert tokenizer.token_bytes(0) == b"<eos>"
 
 
-def test_a_byte_level_token_has_its_own_bytes() -> None:
+def test_a_byte_level_token_has_its_own_bytes():
     """A token may be a part of a character; its text alone would be a replacement character."""
     plain = tokenizers.Tokenizer(
         models.BPE(
@@ -59,7 +60,7 @@ def test_a_byte_level_token_has_its_own_bytes() -> None:
     assert tokenizer.token_bytes(256) == "<ü>".encode()
 
 
-def test_a_sentencepiece_token_has_its_blank_and_its_byte() -> None:
+def test_a_sentencepiece_token_has_its_blank_and_its_byte():
     vocabulary = {"\u2581a": 0, "b": 1, "<0xE2>": 2, "<0x0A>": 3}
     plain = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="b"))
     plain.decoder = decoders.Sequence(
@@ -68,13 +69,13 @@ def test_a_sentencepiece_token_has_its_blank_and_its_byte() -> None:
     assert [*map(Tokenizer(plain).token_bytes, range(4))] == [b" a", b"b", b"\xe2", b"\n"]
 
 
-def test_a_word_level_token_is_what_it_is() -> None:
+def test_a_word_level_token_is_what_it_is():
     plain = tokenizers.Tokenizer(models.WordLevel({"<0x0A>": 0, "ü": 1}, unk_token="ü"))
     plain.decoder = decoders.Fuse()
     assert [*map(Tokenizer(plain).token_bytes, range(2))] == [b"<0x0A>", "ü".encode()]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("template", "why"),
     [
         (HERMES, ""),
@@ -90,70 +91,60 @@ def test_a_word_level_token_is_what_it_is() -> None:
         (None, "no chat template"),
     ],
 )
-def test_why_a_model_cannot_be_offered_tools(template: str | None, why: str) -> None:
+def test_why_a_model_cannot_be_offered_tools(template, why):
     plain = character_tokenizer()._tokenizer
     found = Tokenizer(plain, chat_template=template).why_no_tools
     assert why in found if why else found == ""
 
 
-def test_markers_that_the_tokenizer_hides_are_another_form() -> None:
+def test_markers_that_the_tokenizer_hides_are_another_form():
     plain = character_tokenizer()._tokenizer
     plain.add_special_tokens(["<tool_call>"])
     assert "another form" in Tokenizer(plain, chat_template=HERMES).why_no_tools
 
 
-def test_tools_are_handed_to_the_template(folder: Path) -> None:
+def test_tools_are_handed_to_the_template(folder):
     tokenizer = character_tokenizer(HERMES)
     token_ids = tokenizer.encode_chat([{"role": "user", "content": "hi"}], [{"name": "f"}])
     assert tokenizer.decode(token_ids) == 'You may call {"name": "f"}user: hi\nassistant:'
 
 
-def test_the_usual_length_of_an_answer_comes_from_the_generation_config(folder: Path) -> None:
+def test_the_usual_length_of_an_answer_comes_from_the_generation_config(folder):
     assert Tokenizer.load(folder).max_new_tokens is None
     write(folder, "generation_config.json", {"max_new_tokens": 77})
     assert Tokenizer.load(folder).max_new_tokens == 77
 
 
-def test_half_of_a_character_is_the_requests_error(folder: Path) -> None:
+def test_half_of_a_character_is_the_requests_error(folder):
     with pytest.raises(RequestError, match="half of a character"):
         Tokenizer.load(folder).encode("a\ud800b")
 
 
-def test_end_tokens_come_from_the_generation_config_first(folder: Path) -> None:
+def test_end_tokens_come_from_the_generation_config_first(folder):
+    assert Tokenizer.load(folder).eos_ids == ()
     write(folder, "config.json", {"eos_token_id": 7})
     assert Tokenizer.load(folder).eos_ids == (7,)
     write(folder, "generation_config.json", {"eos_token_id": [0, 3]})
     assert Tokenizer.load(folder).eos_ids == (0, 3)
 
 
-def test_a_checkpoint_without_end_tokens_has_none(folder: Path) -> None:
-    assert Tokenizer.load(folder).eos_ids == ()
-
-
-@pytest.mark.parametrize("eos", ["<eos>", {"content": "<eos>", "lstrip": False}])
-def test_a_chat_is_rendered_by_the_template_with_its_special_tokens(folder: Path, eos: object) -> None:
+@rows("eos", ["<eos>", {"content": "<eos>", "lstrip": False}])
+def test_a_chat_is_rendered_by_the_template_with_its_special_tokens(folder, eos):
     write(folder, "tokenizer_config.json", {"chat_template": TEMPLATE, "eos_token": eos})
     assert Tokenizer.load(folder).encode_chat([{"role": "user", "content": "ab"}]) == (1, 2, 0, 3)
 
 
-def test_the_template_file_goes_before_the_configuration(folder: Path) -> None:
-    write(folder, "tokenizer_config.json", {"chat_template": TEMPLATE})
-    (folder / "chat_template.jinja").write_text("b", encoding="utf-8")
-    assert Tokenizer.load(folder).encode_chat([]) == (2,)
-
-
-def test_of_several_named_templates_the_default_counts(folder: Path) -> None:
+def test_the_template_file_goes_before_the_configuration_of_whose_templates_the_default_counts(folder):
+    with pytest.raises(RequestError, match="no chat template"):
+        Tokenizer.load(folder).encode_chat([])
     named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
     write(folder, "tokenizer_config.json", {"chat_template": named})
     assert Tokenizer.load(folder).encode_chat([]) == (2,)
+    (folder / "chat_template.jinja").write_text("a", encoding="utf-8")
+    assert Tokenizer.load(folder).encode_chat([]) == (1,)
 
 
-def test_a_model_without_a_template_says_so(folder: Path) -> None:
-    with pytest.raises(RequestError, match="no chat template"):
-        Tokenizer.load(folder).encode_chat([])
-
-
-@pytest.mark.parametrize(
+@rows(
     "template",
     [
         "{{ raise_exception('roles must alternate') }}",
@@ -162,13 +153,13 @@ def test_a_model_without_a_template_says_so(folder: Path) -> None:
         "{{ messages.append(1) }}",
     ],
 )
-def test_a_template_that_refuses_or_reaches_out_is_the_requests_error(folder: Path, template: str) -> None:
+def test_a_template_that_refuses_or_reaches_out_is_the_requests_error(folder, template):
     write(folder, "tokenizer_config.json", {"chat_template": template})
     with pytest.raises(RequestError, match="chat template refuses"):
         Tokenizer.load(folder).encode_chat([{"role": "user", "content": "ab"}])
 
 
-def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file"):
         Tokenizer.load(tmp_path)
 
@@ -182,7 +173,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
         ("chat_template.jinja", "{% for %}", "chat template cannot be read"),
     ],
 )
-def test_a_broken_file_is_named(folder: Path, name: str, content: str, message: str) -> None:
+def test_a_broken_file_is_named(folder, name, content, message):
     (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match=message):
         Tokenizer.load(folder)

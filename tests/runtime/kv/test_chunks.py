@@ -1,7 +1,5 @@
 """A store in chunks, on host memory, does what the store of a CPU does; Triton's interpreter runs its kernels."""
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
@@ -10,53 +8,16 @@ from hypothesis import strategies as st
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
-from runtime.kv.chunks import ChunkedStore
-from runtime.kv.memory import HostMemory, MemoryFaultError
+from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvShape, KvStore
+from tests.rows import rows
+from tests.runtime.kv.chunked import fill, gained, pieces_of, read, store_of
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
-CPU = torch.device("cpu")
 SHAPE = KvShape(num_layers=5, num_kv_heads=4, num_blocks=11, block_size=8, head_dim=16, dtype=torch.float32)
-PIECES = [Piece(layer, head) for layer in range(5) for head in range(4)]
+PIECES = pieces_of(SHAPE)
 EVERYWHERE = [(0, 11)]
-
-
-def store_of(shape: KvShape = SHAPE, chunk_blocks: int = 4) -> ChunkedStore:
-    return ChunkedStore(shape, HostMemory(chunk_blocks * shape.block_slots * shape.piece_slot_bytes), CPU)
-
-
-def gained(shape: KvShape = SHAPE, chunk_blocks: int = 4) -> ChunkedStore:
-    store = store_of(shape, chunk_blocks)
-    store.gain(PIECES, [(0, shape.num_blocks)], seconds=60)
-    return store
-
-
-def view(store: ChunkedStore, place: tuple[int, ...]) -> torch.Tensor:
-    """One chunk's ``[blocks, 2, stack, block size, dim]``."""
-    address, shape = int(store.table[place]), store.shape
-    dims = (store.chunk_blocks, 2, shape.stack, shape.block_size, shape.head_dim)
-    size = int(np.prod(dims)) * shape.dtype.itemsize
-    buffer = (ctypes.c_char * size).from_address(address)
-    return torch.frombuffer(buffer, dtype=shape.dtype).view(dims)
-
-
-def fill(store: ChunkedStore, cache: torch.Tensor) -> None:
-    """Write the cache of a ``KvStore`` to what is held."""
-    for place in np.argwhere(store.table.numpy()):
-        stack, head, chunk = map(int, place)
-        blocks = cache[:, stack, head, chunk * store.chunk_blocks : (chunk + 1) * store.chunk_blocks]
-        view(store, (stack, head, chunk))[: blocks.shape[1]] = blocks.movedim(0, 1)
-
-
-def read(store: ChunkedStore) -> torch.Tensor:
-    """As the cache of a ``KvStore``; zeros where nothing is held."""
-    cache = torch.zeros(store.shape.dims, dtype=store.shape.dtype)
-    for place in np.argwhere(store.table.numpy()):
-        stack, head, chunk = map(int, place)
-        blocks = cache[:, stack, head, chunk * store.chunk_blocks : (chunk + 1) * store.chunk_blocks]
-        blocks.copy_(view(store, (stack, head, chunk))[: blocks.shape[1]].movedim(1, 0))
-    return cache
 
 
 @pytest.mark.slow
@@ -67,9 +28,7 @@ def read(store: ChunkedStore) -> torch.Tensor:
     st.sets(st.integers(0, 88), min_size=2, max_size=8),
     st.sampled_from([1, 3, 4, 16]),
 )
-def test_a_copy_brings_what_the_store_of_a_cpu_brings(
-    dtype: torch.dtype, stack: int, cuts: set[int], chunk_blocks: int
-) -> None:
+def test_a_copy_brings_what_the_store_of_a_cpu_brings(dtype, stack, cuts, chunk_blocks):
     shape = KvShape(5, 4, 11, 8, 16, dtype, stack)
     runs = np.array(sorted(cuts)[: len(cuts) // 2 * 2]).reshape(-1, 2)
     boxes = Transfer(1, 0, (2, 5), (1, 3)), Transfer(1, 0, (0, 2), (3, 4))
@@ -85,8 +44,8 @@ def test_a_copy_brings_what_the_store_of_a_cpu_brings(
     assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("stack", [1, 2])
-def test_a_digest_is_that_of_the_store_of_a_cpu(stack: int) -> None:
+@rows("stack", [1, 2])
+def test_a_digest_is_that_of_the_store_of_a_cpu(stack):
     shape = KvShape(5, 4, 11, 8, 16, torch.float32, stack)
     plain, store = KvStore(shape), gained(shape)
     plain.cache.copy_(torch.randn(shape.dims))
@@ -96,23 +55,23 @@ def test_a_digest_is_that_of_the_store_of_a_cpu(stack: int) -> None:
             assert store.digest(piece, block, 5) == plain.digest(piece, block, 5)
 
 
-def test_only_pieces_that_were_gained_hold_memory() -> None:
-    store = store_of()
+def test_only_pieces_that_were_gained_hold_memory():
+    store = store_of(SHAPE)
     assert store.held_bytes == 0
     done = store.gain([Piece(1, 2), Piece(4, 0)], [(0, 2), (9, 11)], seconds=60)
     assert (done.rest, done.bytes) == (None, store.held_bytes)
     assert np.argwhere(store.table.numpy()).tolist() == [[1, 2, 0], [1, 2, 2], [4, 0, 0], [4, 0, 2]]
 
 
-def test_what_is_held_is_not_gained_again() -> None:
-    store = gained()
+def test_what_is_held_is_not_gained_again():
+    store = gained(SHAPE)
     fill(store, torch.ones(SHAPE.dims))
     assert store.gain(PIECES, EVERYWHERE, seconds=60).bytes == 0
     assert read(store).all()
 
 
-def test_only_whole_chunks_are_given_back() -> None:
-    store = gained()
+def test_only_whole_chunks_are_given_back():
+    store = gained(SHAPE)
     cache = torch.randn(SHAPE.dims)
     fill(store, cache)
     before = store.held_bytes
@@ -123,15 +82,15 @@ def test_only_whole_chunks_are_given_back() -> None:
     assert torch.equal(read(store), want)
 
 
-def test_the_last_chunk_goes_though_it_has_fewer_blocks() -> None:
-    store = gained()
+def test_the_last_chunk_goes_though_it_has_fewer_blocks():
+    store = gained(SHAPE)
     store.give_back(PIECES, EVERYWHERE, seconds=60)
     assert store.held_bytes == 0
     assert not store.table.any()
 
 
-def test_slices_of_no_time_at_all_come_to_an_end() -> None:
-    store = store_of()
+def test_slices_of_no_time_at_all_come_to_an_end():
+    store = store_of(SHAPE)
     for change in (store.gain, store.give_back):
         slices = [change(PIECES[:2], EVERYWHERE, seconds=0)]
         while (rest := slices[-1].rest) is not None:
@@ -141,8 +100,8 @@ def test_slices_of_no_time_at_all_come_to_an_end() -> None:
     assert store.held_bytes == 0
 
 
-def test_a_peer_sees_what_was_given_back_and_gained_anew() -> None:
-    source, target = gained(), gained()
+def test_a_peer_sees_what_was_given_back_and_gained_anew():
+    source, target = gained(SHAPE), gained(SHAPE)
     box, runs = Transfer(1, 0, (1, 2), (1, 2)), np.array([[0, 88]])
     fill(source, torch.ones(SHAPE.dims))
     target.copy([(box, source.handle)], runs)
@@ -155,21 +114,21 @@ def test_a_peer_sees_what_was_given_back_and_gained_anew() -> None:
     assert read(target)[:, 1, 1].eq(2).all()
 
 
-def test_a_peer_opens_only_what_it_copies_and_closes_it() -> None:
-    source, target = gained(), gained()
+def test_a_peer_opens_only_what_it_copies_and_closes_it():
+    source, target = gained(SHAPE), gained(SHAPE)
     target.copy([(Transfer(1, 0, (1, 3), (1, 2)), source.handle)], np.array([[0, 5], [80, 88]]))
     assert len(target._memory._opened) == 2 * 2
     target.forget_peers()
     assert not target._memory._opened
 
 
-def test_a_copy_to_where_nothing_was_gained_is_refused() -> None:
+def test_a_copy_to_where_nothing_was_gained_is_refused():
     with pytest.raises(TopologyError, match="gained"):
-        store_of().copy([(Transfer(1, 0, (0, 1), (0, 1)), gained().handle)], np.array([[0, 1]]))
+        store_of(SHAPE).copy([(Transfer(1, 0, (0, 1), (0, 1)), gained(SHAPE).handle)], np.array([[0, 1]]))
 
 
-def test_memory_that_runs_out_leaves_what_was_gained() -> None:
-    store = store_of()
+def test_memory_that_runs_out_leaves_what_was_gained():
+    store = store_of(SHAPE)
     allocate, left = store._memory.allocate, [1, 2, 3]
 
     def scarce(num_bytes: int) -> int:
@@ -185,17 +144,17 @@ def test_memory_that_runs_out_leaves_what_was_gained() -> None:
     assert store.held_bytes == 3 * 4 * SHAPE.block_slots * SHAPE.piece_slot_bytes
 
 
-def test_warming_up_a_copy_needs_no_memory_and_changes_none() -> None:
-    store_of().warm_up_copy()
-    store = gained()
+def test_warming_up_a_copy_needs_no_memory_and_changes_none():
+    store_of(SHAPE).warm_up_copy()
+    store = gained(SHAPE)
     fill(store, torch.randn(SHAPE.dims))
     before = read(store)
     store.warm_up_copy()
     assert torch.equal(read(store), before)
 
 
-def test_slices_take_every_place_once_where_not_all_chunks_are_wanted() -> None:
-    store, wanted = store_of(), [(5, 6), (9, 11)]  # chunks 1 and 2 of 3
+def test_slices_take_every_place_once_where_not_all_chunks_are_wanted():
+    store, wanted = store_of(SHAPE), [(5, 6), (9, 11)]  # chunks 1 and 2 of 3
     held, after = [0], 0
     while True:
         done = store.gain(PIECES, wanted, seconds=0, after=after)

@@ -54,7 +54,7 @@ FIRST = [(80, "bf16", 128, 4, 16), (89, "fp16", 64, 1, 16), (90, "bf16", 128, 8,
     ],
     ids=lambda variant: "-".join(map(str, variant)),
 )
-def test_keys_and_values_are_loaded_16_bytes_at_a_time(variant: tuple[int, str, int, int, int]) -> None:
+def test_keys_and_values_are_loaded_16_bytes_at_a_time(variant):
     made = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(variant)], capture_output=True, text=True, check=False
     )

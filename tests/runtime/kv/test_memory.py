@@ -50,7 +50,7 @@ def bindings(monkeypatch: pytest.MonkeyPatch) -> Bindings:
     return found
 
 
-def test_an_allocation_is_exported_opened_and_freed_by_its_address(bindings: Bindings) -> None:
+def test_an_allocation_is_exported_opened_and_freed_by_its_address(bindings):
     memory = CudaMemory(3)
     address = memory.allocate(2 << 20)
     opened = memory.open(memory.export(address))
@@ -68,26 +68,26 @@ def test_an_allocation_is_exported_opened_and_freed_by_its_address(bindings: Bin
     assert (handle.reserved, flags) == (b"h" * HANDLE_BYTES, 1)
 
 
-def test_bytes_are_read_to_the_host(bindings: Bindings) -> None:
+def test_bytes_are_read_to_the_host(bindings):
     assert CudaMemory(0).read(4096, 5) == bytes(5)
     name, _, *rest = bindings.calls[-1]
     assert (name, *rest) == ("cudaMemcpy", 4096, 5, 2)
 
 
-def test_what_cuda_refuses_is_told_in_its_words(bindings: Bindings) -> None:
+def test_what_cuda_refuses_is_told_in_its_words(bindings):
     memory = CudaMemory(0)
     bindings.status = Status.cudaErrorMemoryAllocation
     with pytest.raises(MemoryFaultError, match=r"cudaMalloc.*cudaErrorMemoryAllocation"):
         memory.allocate(1)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     with pytest.raises(EngineStartError, match=r"intentctl\[gpu\]"):
         CudaMemory(0)
 
 
-def test_memory_of_the_host_that_was_freed_is_empty_when_it_comes_again() -> None:
+def test_memory_of_the_host_that_was_freed_is_empty_when_it_comes_again():
     memory = HostMemory()
     address = memory.allocate(4096)
     opened = memory.open(memory.export(address).ljust(HANDLE_BYTES, b"\0"))

@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from benchmarks.resize import utilisation
 from runtime.kv.pages import chunk_blocks, holes, runs
+from tests.rows import rows
 
 
-def test_runs_are_as_long_as_they_go_and_have_something_new() -> None:
+def test_runs_are_as_long_as_they_go_and_have_something_new():
     assert runs([7, 1, 2, 3, 5, 8], {2, 8}) == [(1, 4), (7, 9)]
     assert runs([], {1}) == []
 
 
-def test_only_whole_pages_inside_a_run_are_holes() -> None:
+def test_only_whole_pages_inside_a_run_are_holes():
     assert list(holes([(0, 1024)], [(1, 9), (12, 15)], page=4096)) == [(4096, 8192)]
     assert list(holes([(1000, 10_000)], [(0, 1)], page=4096)) == [(4096, 8192)]
     assert list(holes([(0, 4096), (65_536, 4096)], [(3, 5)], page=4096)) == [
@@ -29,9 +30,7 @@ def test_only_whole_pages_inside_a_run_are_holes() -> None:
     st.lists(st.integers(0, 40), min_size=1, max_size=4, unique=True),
     st.integers(0, 400),
 )
-def test_holes_are_the_pages_all_of_whose_bytes_are_in_the_runs(
-    size: int, blocks: set[int], slabs: list[int], after: int
-) -> None:
+def test_holes_are_the_pages_all_of_whose_bytes_are_in_the_runs(size, blocks, slabs, after):
     page, bases = 256, [number * 61 * size for number in sorted(slabs)]
     inside = {base + block * size + at for base in bases for block in blocks for at in range(size)}
     last = max(inside) // page
@@ -49,7 +48,7 @@ def test_holes_are_the_pages_all_of_whose_bytes_are_in_the_runs(
     assert pages == sorted(whole)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("num_layers", "stack", "share"),
     [
         (80, 1, 0.25),  # 64 KiB in 256 KiB
@@ -60,9 +59,9 @@ def test_holes_are_the_pages_all_of_whose_bytes_are_in_the_runs(
         (3, 4, 0.75),
     ],
 )
-def test_utilisation_by_layers_to_a_stack(num_layers: int, stack: int, share: float) -> None:
+def test_utilisation_by_layers_to_a_stack(num_layers, stack, share):
     assert utilisation(num_layers, stack, 64 << 10, 256 << 10) == share
 
 
-def test_as_many_blocks_lie_together_as_fill_what_is_allocated_at_once() -> None:
+def test_as_many_blocks_lie_together_as_fill_what_is_allocated_at_once():
     assert [chunk_blocks(size, 2 << 20) for size in (8192, 24_576, 2 << 20, 3 << 20)] == [256, 85, 1, 1]

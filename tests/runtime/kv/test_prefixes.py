@@ -37,14 +37,14 @@ def written(pool: BlockPool, tokens: Sequence[int]) -> list[int]:
     return table
 
 
-def test_a_hash_tells_the_tokens_of_a_block_and_all_before_it() -> None:
+def test_a_hash_tells_the_tokens_of_a_block_and_all_before_it():
     texts = [(1, 2, 3, 4), (2, 1, 3, 4), (1, 2, 4, 3), (1, 2, 3, 4 + (1 << 16)), (1, 2)]
     assert len({hashes_of(text)[-1] for text in texts}) == len(texts)
     assert hashes_of((1, 2, 3, 4))[0] == hashes_of((1, 2, 9, 9))[0]
     assert len(hashes_of((1, 2))[0]) == 16
 
 
-def test_the_longest_prefix_ends_where_a_block_is_missing() -> None:
+def test_the_longest_prefix_ends_where_a_block_is_missing():
     cache, hashes = PrefixCache(), hashes_of((1, 2, 3, 4, 5, 6))
     for block, block_hash in enumerate(hashes):
         cache.add(block_hash, block)
@@ -55,7 +55,7 @@ def test_the_longest_prefix_ends_where_a_block_is_missing() -> None:
     assert cache.longest([]) == []
 
 
-def test_the_same_prefix_in_a_second_block_is_not_found() -> None:
+def test_the_same_prefix_in_a_second_block_is_not_found():
     cache, (block_hash,) = PrefixCache(), hashes_of((1, 2))
     cache.add(block_hash, 0)
     cache.add(block_hash, 1)
@@ -63,53 +63,14 @@ def test_the_same_prefix_in_a_second_block_is_not_found() -> None:
     assert cache.longest([block_hash]) == [0]
 
 
-def test_a_cached_block_outlives_its_table_and_comes_back_as_it_was() -> None:
-    pool = BlockPool(BLOCKS)
-    table = written(pool, (1, 2, 3, 4))
-    versions = [pool.versions[block] for block in table]
-    pool.give_back(table)
-    assert (pool.num_free, [pool.filled[block] for block in table]) == (BLOCKS, [0, 0])
-    found = pool.find(hashes_of((1, 2, 3, 4, 5, 6)))
-    pool.share(found)
-    assert found == table
-    assert [pool.versions[block] for block in table] == versions
-    assert [pool.filled[block] for block in table] == [SIZE, SIZE]
-    pool.check_integrity([found])
-
-
-def test_a_block_in_two_tables_is_free_when_both_gave_it_back() -> None:
-    pool = BlockPool(BLOCKS)
-    table = written(pool, (1, 2))
-    pool.share(table)
-    pool.check_integrity([table, table])
-    pool.give_back(table)
-    assert (pool.num_free, pool.filled[table[0]]) == (BLOCKS - 1, SIZE)
-    pool.give_back(table)
-    assert pool.num_free == BLOCKS
-    pool.check_integrity([])
-
-
-def test_cached_blocks_are_taken_last_the_least_recently_used_first_and_tails_before_heads() -> None:
-    pool = BlockPool(5)
-    old, young = written(pool, (1, 2, 3, 4)), written(pool, (5, 6))
-    pool.give_back(old)
-    pool.give_back(young)
-    pool.share(pool.find(hashes_of((1, 2))))
-    pool.give_back(old[:1])
-    order = pool.next_free(5)
-    assert order == [3, 4, old[1], young[0], old[0]]
-    assert pool.take(5) == order
-    assert pool.find(hashes_of((1, 2))) == pool.find(hashes_of((5, 6))) == []
-
-
-def test_a_cached_block_is_never_written() -> None:
+def test_a_cached_block_is_never_written():
     pool = BlockPool(BLOCKS)
     (block,) = written(pool, (1, 2))
     with pytest.raises(AssertionError, match="which is cached"):
         pool.written(block, 1, 2)
 
 
-def test_retired_and_forgotten_blocks_are_not_found_and_go_before_cached_ones() -> None:
+def test_retired_and_forgotten_blocks_are_not_found_and_go_before_cached_ones():
     pool = BlockPool(BLOCKS)
     table = written(pool, (1, 2, 3, 4, 5, 6, 7, 8))
     pool.give_back(table)
@@ -205,9 +166,7 @@ TURNS = st.tuples(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.lists(TURNS, max_size=60))
-def test_a_hit_has_the_tokens_asked_for_and_no_block_goes_to_two_that_write(
-    turns: list[tuple[str, int, Tokens]],
-) -> None:
+def test_a_hit_has_the_tokens_asked_for_and_no_block_goes_to_two_that_write(turns):
     world = World()
     for turn in turns:
         world.turn(*turn)

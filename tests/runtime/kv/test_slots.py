@@ -19,7 +19,7 @@ def tokens(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 
 @given(tokens(), st.integers(1, 4))
-def test_every_token_is_found_once_in_every_layer(drawn: tuple[np.ndarray, int], stack: int) -> None:
+def test_every_token_is_found_once_in_every_layer(drawn, stack):
     runs, size = drawn
     slab = np.arange(BLOCKS * stack * size).reshape(BLOCKS, stack, size)
     by_token = slab.transpose(0, 2, 1).reshape(-1, stack)
@@ -27,12 +27,12 @@ def test_every_token_is_found_once_in_every_layer(drawn: tuple[np.ndarray, int],
     assert sorted(slot for run in stacked(runs, size, stack) for slot in np.arange(*run)) == want
 
 
-def test_whole_blocks_stay_one_run() -> None:
+def test_whole_blocks_stay_one_run():
     assert stacked(np.array([[8, 32]]), 8, 3).tolist() == [[24, 96]]
 
 
 @given(tokens())
-def test_parts_of_blocks_are_the_tokens_of_the_runs(drawn: tuple[np.ndarray, int]) -> None:
+def test_parts_of_blocks_are_the_tokens_of_the_runs(drawn):
     runs, size = drawn
     parts = parts_of_blocks(runs, size).tolist()
     assert [block * size + at for block, start, stop in parts for at in range(start, stop)] == [

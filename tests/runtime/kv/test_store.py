@@ -11,6 +11,7 @@ import torch
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle, KvShape, KvStore
+from tests.rows import rows
 
 SHAPE = KvShape(num_layers=3, num_kv_heads=4, num_blocks=8, block_size=32, head_dim=32, dtype=torch.float32)
 
@@ -26,9 +27,9 @@ def by_token(store: KvStore) -> torch.Tensor:
     return store.cache.movedim(4, 2).flatten(4, 5).flatten(1, 2)
 
 
-@pytest.mark.parametrize("stack", [1, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_copy_brings_exactly_the_boxes_and_tokens_asked_for(dtype: torch.dtype, stack: int) -> None:
+@rows("stack", [1, 2])
+@rows("dtype", [torch.float32, torch.bfloat16])
+def test_a_copy_brings_exactly_the_boxes_and_tokens_asked_for(dtype, stack):
     shape = KvShape(5, 4, 8, 32, 32, dtype, stack)
     source, target = KvStore(shape), KvStore(shape)
     source.cache.copy_(torch.randn(shape.dims))
@@ -42,7 +43,7 @@ def test_a_copy_brings_exactly_the_boxes_and_tokens_asked_for(dtype: torch.dtype
     assert copied == len(slots) * 4 * shape.piece_slot_bytes
 
 
-def test_a_digest_depends_on_the_valid_positions_only() -> None:
+def test_a_digest_depends_on_the_valid_positions_only():
     store = filled()
     piece = Piece(1, 2)
     before = store.digest(piece, 3, 20)
@@ -52,7 +53,7 @@ def test_a_digest_depends_on_the_valid_positions_only() -> None:
     assert store.digest(piece, 3, 20) != before
 
 
-def test_a_digest_is_of_one_layer_however_layers_are_stacked() -> None:
+def test_a_digest_is_of_one_layer_however_layers_are_stacked():
     single = KvStore(KvShape(3, 1, 4, 8, 16, torch.float32))
     pairs = KvStore(KvShape(3, 1, 4, 8, 16, torch.float32, stack=2))
     for layer in range(3):
@@ -65,7 +66,7 @@ def test_a_digest_is_of_one_layer_however_layers_are_stacked() -> None:
     ]
 
 
-def test_a_block_of_several_layers_fills_pages_that_one_layer_does_not() -> None:
+def test_a_block_of_several_layers_fills_pages_that_one_layer_does_not():
     """PipeLive's reason to stack."""
     returned = []
     for stack in (1, 4):
@@ -78,7 +79,7 @@ def test_a_block_of_several_layers_fills_pages_that_one_layer_does_not() -> None
     assert returned == [0, 2 * 2 * mmap.PAGESIZE]
 
 
-def test_pieces_give_their_memory_back_and_read_as_zeros() -> None:
+def test_pieces_give_their_memory_back_and_read_as_zeros():
     store = filled()
     descriptor = int(store.handle.path.rsplit("/", 1)[1])
     before = os.fstat(descriptor).st_blocks * 512
@@ -90,7 +91,7 @@ def test_pieces_give_their_memory_back_and_read_as_zeros() -> None:
     assert torch.equal(store.cache[:, 0, 0], kept)
 
 
-def test_runs_of_blocks_give_their_memory_back_and_the_other_blocks_stay() -> None:
+def test_runs_of_blocks_give_their_memory_back_and_the_other_blocks_stay():
     store = filled()
     before, want = store.held_bytes, store.cache.clone()
     pieces = [Piece(layer, head) for layer in range(3) for head in range(4)]
@@ -100,7 +101,7 @@ def test_runs_of_blocks_give_their_memory_back_and_the_other_blocks_stay() -> No
     assert torch.equal(store.cache, want)
 
 
-def test_slices_of_no_time_at_all_come_to_an_end() -> None:
+def test_slices_of_no_time_at_all_come_to_an_end():
     store, pieces = filled(), [Piece(0, 0), Piece(2, 3)]
     slices = [store.give_back(pieces, [(0, 2), (5, 8)], seconds=0)]
     while (rest := slices[-1].rest) is not None:
@@ -110,7 +111,7 @@ def test_slices_of_no_time_at_all_come_to_an_end() -> None:
     assert store.cache[:, 0, 0, 2:5].all()
 
 
-def test_giving_back_rests_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_giving_back_rests_as_long_as_it_works(monkeypatch):
     now, rests = [0.0], list[float]()
     store = filled()
     monkeypatch.setattr(
@@ -122,7 +123,7 @@ def test_giving_back_rests_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) 
     assert rests == [0.5] * 4
 
 
-def test_a_long_run_is_given_back_in_slices_too() -> None:
+def test_a_long_run_is_given_back_in_slices_too():
     shape = KvShape(1, 1, 768, 32, 32, torch.float32)  # 3 MiB of K
     store = KvStore(shape)
     store.cache.fill_(1.0)
@@ -132,7 +133,7 @@ def test_a_long_run_is_given_back_in_slices_too() -> None:
     assert (last.rest, last.bytes, store.held_bytes) == (None, 5 << 20, 0)
 
 
-def test_runs_of_blocks_gain_their_memory_and_what_was_written_stays() -> None:
+def test_runs_of_blocks_gain_their_memory_and_what_was_written_stays():
     store = KvStore(SHAPE)
     store.cache[:, 1, 1, 4] = 3.0
     before, pieces = store.held_bytes, [Piece(1, 1), Piece(2, 0)]
@@ -145,7 +146,7 @@ def test_runs_of_blocks_gain_their_memory_and_what_was_written_stays() -> None:
     assert store.cache[:, 1, 1, 4].eq(3.0).all()
 
 
-def test_what_was_given_back_can_be_written_at_once() -> None:
+def test_what_was_given_back_can_be_written_at_once():
     store = filled()
     before = store.held_bytes
     store.give_back([Piece(1, 1)], [(0, 8)], seconds=60)
@@ -155,7 +156,7 @@ def test_what_was_given_back_can_be_written_at_once() -> None:
     assert not store.cache[:, 1, 1, 5].any()
 
 
-def test_a_page_that_a_live_block_shares_stays() -> None:
+def test_a_page_that_a_live_block_shares_stays():
     shape = KvShape(1, 1, 16, 8, 16, torch.float32)  # eight blocks to a page
     store = KvStore(shape)
     store.cache.fill_(1.0)
@@ -165,14 +166,14 @@ def test_a_page_that_a_live_block_shares_stays() -> None:
     assert store.cache[:, 0, 0, 7].eq(1.0).all()
 
 
-def test_what_is_never_written_takes_no_memory() -> None:
+def test_what_is_never_written_takes_no_memory():
     store = KvStore(KvShape(80, 8, 10_000, 32, 128, torch.float32))
     store.cache[0, 5, 3, 9_999, 0, 0] = 1.0
     descriptor = int(store.handle.path.rsplit("/", 1)[1])
     assert os.fstat(descriptor).st_blocks * 512 < 1 << 20
 
 
-def test_a_peer_that_is_gone_is_named() -> None:
+def test_a_peer_that_is_gone_is_named():
     with pytest.raises(TopologyError, match="peer is gone"):
         KvStore(SHAPE).copy(
             [(Transfer(1, 0, (0, 1), (0, 1)), KvHandle("/proc/1/fd/99999"))], np.array([[0, 1]])

@@ -23,18 +23,18 @@ def run(pace: Pace, step_s: float, rounds: int) -> tuple[int, float, float]:
 
 
 @given(st.floats(0.0, 0.5), st.floats(0.05, 0.5), st.integers(1, 400))
-def test_copying_takes_no_more_than_its_share(step_s: float, share: float, least: int) -> None:
+def test_copying_takes_no_more_than_its_share(step_s, share, least):
     _, copying_s, all_s = run(Pace(share, least), step_s, 50)
     assert copying_s <= all_s * share * 1.001 + 0.5 * share
 
 
-def test_between_long_steps_slices_grow_with_the_steps() -> None:
+def test_between_long_steps_slices_grow_with_the_steps():
     slots, copying_s, all_s = run(Pace(0.2, 100), 0.4, 50)
     assert copying_s / all_s == pytest.approx(0.2, rel=0.1)
     assert slots > 50 * 7_000
 
 
-def test_a_sync_that_is_written_as_fast_as_it_copies_does_not_gain() -> None:
+def test_a_sync_that_is_written_as_fast_as_it_copies_does_not_gain():
     passes = Passes()
     for _ in range(30):
         passes.measured(100, 1000)
@@ -44,7 +44,7 @@ def test_a_sync_that_is_written_as_fast_as_it_copies_does_not_gain() -> None:
     assert passes.is_gaining
 
 
-def test_a_sync_that_shrinks_gains_all_the_time() -> None:
+def test_a_sync_that_shrinks_gains_all_the_time():
     passes = Passes()
     for left in (1000, 900, 800, 700, 600, 500, 400, 300, 200, 100, 0):
         passes.measured(100, left)

@@ -29,19 +29,7 @@ def synced(pool: BlockPool, *blocks: int) -> PatchSync:
     return sync
 
 
-def test_only_the_slots_written_since_the_last_copy_are_copied() -> None:
-    pool = BlockPool(4)
-    first, second = pool.take(2)
-    sync = synced(pool, first, second)
-    pool.written(first, 0, 3)
-    assert slots_of(sync.order()) == [0, 1, 2]
-    pool.written(first, 3, 4)
-    pool.written(second, 0, 1)
-    assert sync.order().tolist() == [[3, 5]]  # they touch
-    assert (sync.lag(), sync.order().tolist()) == (0, [])
-
-
-def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm() -> None:
+def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm():
     pool = BlockPool(4)
     (block,) = pool.take(1)
     pool.written(block, 0, 2)
@@ -53,7 +41,7 @@ def test_the_first_copy_of_a_block_is_of_all_its_slots_so_that_memory_is_warm() 
     assert slots_of(sync.order()) == [2]
 
 
-def test_of_a_block_whose_memory_is_there_only_filled_slots_are_copied() -> None:
+def test_of_a_block_whose_memory_is_there_only_filled_slots_are_copied():
     pool = BlockPool(4)
     (block,) = pool.take(1)
     pool.written(block, 0, 2)
@@ -70,21 +58,7 @@ def test_of_a_block_whose_memory_is_there_only_filled_slots_are_copied() -> None
     ]  # the one after that is cold
 
 
-def test_a_block_that_changed_hands_is_copied_from_its_start() -> None:
-    pool = BlockPool(2)
-    (block,) = pool.take(1)
-    pool.written(block, 0, SIZE)
-    sync = synced(pool, block)
-    pool.give_back([block])
-    assert sync.lag() == 0
-    assert pool.take(1) == [block]
-    pool.written(block, 0, 3)
-    assert slots_of(sync.order()) == [0, 1, 2]
-    pool.written(block, 3, SIZE)
-    assert slots_of(sync.order()) == [3]
-
-
-def test_a_block_that_is_written_again_from_an_earlier_slot_is_copied_from_its_start() -> None:
+def test_a_block_that_is_written_again_from_an_earlier_slot_is_copied_from_its_start():
     pool = BlockPool(1)
     (block,) = pool.take(1)
     pool.written(block, 0, 3)
@@ -93,7 +67,7 @@ def test_a_block_that_is_written_again_from_an_earlier_slot_is_copied_from_its_s
     assert slots_of(sync.order()) == [0, 1, 2, 3]
 
 
-def test_a_slice_is_bounded_and_has_one_block_at_least() -> None:
+def test_a_slice_is_bounded_and_has_one_block_at_least():
     pool = BlockPool(8)
     for block in pool.take(8):
         pool.written(block, 0, SIZE)
@@ -110,7 +84,7 @@ def cached(pool: BlockPool, block: int) -> None:
     pool.give_back([block])
 
 
-def test_a_cached_block_is_copied_when_it_comes_back_and_once_for_all_tables() -> None:
+def test_a_cached_block_is_copied_when_it_comes_back_and_once_for_all_tables():
     pool = BlockPool(4)
     (block,) = pool.take(1)
     sync = synced(pool)
@@ -126,21 +100,7 @@ def test_a_cached_block_is_copied_when_it_comes_back_and_once_for_all_tables() -
     assert sync.lag() == 0
 
 
-def test_a_cached_block_of_which_only_the_memory_was_warmed_or_a_part_copied_is_lacking() -> None:
-    pool = BlockPool(2)
-    first, second = pool.take(2)
-    pool.written(first, 0, SIZE - 1)
-    sync = synced(pool, first, second)
-    pool.written(first, SIZE - 1, SIZE)
-    pool.cache(b"first", first)
-    pool.give_back([first])
-    cached(pool, second)
-    assert sync.lacking(pool.cached) == [first, second]
-    sync.order(upcoming=pool.next_free(2))
-    assert sync.lacking(pool.cached) == [first, second]
-
-
-def test_a_cached_block_that_was_copied_when_it_held_something_else_is_lacking() -> None:
+def test_a_cached_block_that_was_copied_when_it_held_something_else_is_lacking():
     pool = BlockPool(1)
     (block,) = pool.take(1)
     pool.written(block, 0, SIZE)
@@ -263,9 +223,7 @@ ACTIONS = st.lists(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(ACTIONS, st.integers(7, 12), st.integers(1, 6))
-def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
-    actions: list[tuple[str, int]], blocks: int, tokens: int
-) -> None:
+def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(actions, blocks, tokens):
     world = World.of(blocks)
     world.tokens = tokens
     for kind, argument in actions:
@@ -279,9 +237,7 @@ def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 8))
-def test_once_all_is_copied_the_last_patch_is_what_was_computed_since_and_no_more(
-    prompts: list[int], steps: int
-) -> None:
+def test_once_all_is_copied_the_last_patch_is_what_was_computed_since_and_no_more(prompts, steps):
     world = World.of(32)
     for prompt in prompts:
         world.turn("submit", prompt)

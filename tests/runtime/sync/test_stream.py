@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.footprint import Piece, WeightSlice, block_bytes, owned, peak_bytes, weight_bytes, weight_slices
-from runtime.models import BYTES_PER_VALUE, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.footprint import Piece, WeightSlice, owned, peak_bytes, weight_bytes, weight_slices
+from runtime.models import BYTES_PER_VALUE, LayerRange, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, plan
 from tests.runtime.test_footprint import DEVICES, model_of, switches
 
@@ -21,9 +21,7 @@ def pipeline(*stages: tuple[tuple[int, ...], int, int]) -> Topology:
 
 @pytest.mark.slow
 @given(switches(("bf16", "fp8")), st.integers(0, 50), st.integers(1, 3))
-def test_the_peak_is_that_of_a_replay(
-    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int, stack: int
-) -> None:
+def test_the_peak_is_that_of_a_replay(switch, num_blocks, stack):
     now, target, model = switch
     found = plan(now, target, model, KvSize(num_blocks, 16, stack), USABLE)
     assert sorted(layer for step in found.steps for layer in step) == list(range(model.num_layers))
@@ -58,21 +56,7 @@ def test_the_peak_is_that_of_a_replay(
     assert found.peak_bytes == pytest.approx(peak, abs=1)
 
 
-@pytest.mark.slow
-@given(switches(("bf16",)), st.integers(0, 50))
-def test_it_takes_no_more_than_old_and_new_side_by_side_and_no_less_than_either(
-    switch: tuple[Topology, Topology, ModelSpec], num_blocks: int
-) -> None:
-    now, target, model = switch
-    found = plan(now, target, model, KvSize(num_blocks, 16), USABLE).peak_bytes
-    both = peak_bytes(now, target, model, num_blocks, 16)
-    for topology in (now, target):
-        weights, kv = weight_bytes(topology, model), block_bytes(topology, model, 16)
-        for device in topology.devices:
-            assert weights[device] + num_blocks * kv[device] - 2 <= found[device] <= both[device] + 2
-
-
-def test_layers_that_fill_a_device_take_turns_with_those_that_empty_it() -> None:
+def test_layers_that_fill_a_device_take_turns_with_those_that_empty_it():
     """One after the other they would fill the first device to three quarters of the model before it gives anything."""
     model = model_of(8, 4)
     now, target = pipeline(((0, 1), 0, 8)), pipeline(((0,), 0, 4), ((1,), 4, 8))
@@ -84,7 +68,7 @@ def test_layers_that_fill_a_device_take_turns_with_those_that_empty_it() -> None
     assert max(peak_bytes(now, target, model, 0, 16).values()) > 1.4 * alone
 
 
-def test_what_stays_is_not_loaded() -> None:
+def test_what_stays_is_not_loaded():
     model = model_of(8, 4)
     now, target = pipeline(((0,), 0, 4), ((1,), 4, 8)), pipeline(((0,), 0, 5), ((1,), 5, 8))
     assert plan(now, target, model, KvSize(9, 16), USABLE).load_bytes == {0: 2 * model.layer_parameters, 1: 0}

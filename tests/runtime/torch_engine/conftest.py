@@ -1,12 +1,17 @@
-"""Small random checkpoints in the formats the engine reads, and a cluster of four CPU slots."""
+"""Small random checkpoints in the formats the engine reads, a cluster of four CPU slots, and an engine on it."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import torch
 import transformers
 
-from runtime.models import Cluster, Gpu, Link, Node
+from runtime.models import Cluster
+from runtime.torch_engine.engine import TorchEngine
+from tests.runtime.scripted import cluster_of
+from tests.runtime.torch_engine.ears import SETTINGS, Ears, hearing, started
 
 SHAPE = {
     "vocab_size": 101,  # no TP degree divides it
@@ -61,5 +66,18 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """Four CPU slots on one node."""
-    gpus = tuple(Gpu(index, "CPU", 1 << 30) for index in range(4))
-    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
+    return cluster_of()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[TorchEngine]:
+    """One for all tests that say first which topology they want of it."""
+    async with started(checkpoints["qwen3-tied"], "1x1", cluster, SETTINGS) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def ears(engine: TorchEngine) -> AsyncIterator[Ears]:
+    """What it says in one test; nothing runs before and after."""
+    async with hearing(engine) as made:
+        yield made

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.decodes import Decodes, _reading
 from runtime.torch_engine.models import Span
+from tests.rows import rows
 
 LAYERS, KV_HEADS, GROUP, BLOCKS, BLOCK_SIZE, DIM = 2, 4, 2, 64, 4, 8
 
@@ -32,9 +33,7 @@ def dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torc
     st.sampled_from([(0, 4), (0, 2), (2, 4)]),
     st.sampled_from([1, 2, 3]),
 )
-def test_paged_attention_equals_dense_attention(
-    sequences: list[tuple[int, int]], seed: int, heads: tuple[int, int], stack: int
-) -> None:
+def test_paged_attention_equals_dense_attention(sequences, seed, heads, stack):
     generator = torch.Generator().manual_seed(seed)
     own = heads[1] - heads[0]
     stacks = -(-LAYERS // stack)
@@ -59,13 +58,13 @@ def test_paged_attention_equals_dense_attention(
     assert torch.equal(written[:, 0, 0], untouched)
 
 
-def test_positions_follow_the_spans() -> None:
+def test_positions_follow_the_spans():
     cache = torch.zeros(2, LAYERS, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM)
     attention = Attention(cache, slice(None), [Span(5, 2, (1, 2)), Span(0, 3, (3,)), Span(9, 1, (4, 5, 6))])
     assert attention.positions.tolist() == [5, 6, 0, 1, 2, 9]
 
 
-def test_more_decodes_than_one_gather_holds() -> None:
+def test_more_decodes_than_one_gather_holds():
     generator = torch.Generator().manual_seed(0)
     cache = torch.randn(2, 1, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM, generator=generator)
     spans = [
@@ -97,9 +96,9 @@ CROWDS = {
 }
 
 
-@pytest.mark.parametrize("tables", CROWDS.values(), ids=CROWDS.keys())
-@pytest.mark.parametrize("query_heads", [1, 3])
-def test_decodes_equal_dense_attention_wherever_blocks_lie(tables: list[list[int]], query_heads: int) -> None:
+@rows("tables", [*CROWDS.values()], ids=[*CROWDS])
+@rows("query_heads", [1, 3])
+def test_decodes_equal_dense_attention_wherever_blocks_lie(tables, query_heads):
     generator = torch.Generator().manual_seed(1)
     keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
     spans = [Span(len(table) * BLOCK_SIZE - 2, 1, tuple(table)) for table in tables]
@@ -114,7 +113,7 @@ def test_decodes_equal_dense_attention_wherever_blocks_lie(tables: list[list[int
         assert torch.allclose(got[row], torch.einsum("hp,hpd->hd", weights, v), atol=1e-5)
 
 
-def test_what_a_decode_gets_is_the_same_bits_beside_any_neighbours() -> None:
+def test_what_a_decode_gets_is_the_same_bits_beside_any_neighbours():
     generator = torch.Generator().manual_seed(2)
     keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
     spans = [Span(length, 1, tuple(range(n, 60, 3))) for n, length in enumerate((79, 13, 46))]
@@ -125,7 +124,7 @@ def test_what_a_decode_gets_is_the_same_bits_beside_any_neighbours() -> None:
         assert torch.equal(alone[0], together[n])
 
 
-def test_blocks_of_nobody_may_hold_anything() -> None:
+def test_blocks_of_nobody_may_hold_anything():
     generator = torch.Generator().manual_seed(3)
     keys, values = torch.randn(2, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, generator=generator)
     table = [block for block in range(60) if block % 7 not in (2, 3)]
@@ -137,7 +136,7 @@ def test_blocks_of_nobody_may_hold_anything() -> None:
     assert torch.equal(decodes.attend(q, keys, values), want)
 
 
-def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() -> None:
+def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere():
     close, apart = list(range(100, 140)), [3, 700, 1500]
     stretches, gathered, rows = _reading(np.array([*close, *apart]), 2)
     assert stretches == [(100, 140)]
@@ -145,7 +144,7 @@ def test_blocks_are_read_in_place_where_they_lie_close_and_gathered_elsewhere() 
     assert sorted(rows.ravel().tolist()) == list(range(86)), "every block of every head has a row of its own"
 
 
-def test_shared_blocks_are_read_in_place_for_each_that_has_them() -> None:
+def test_shared_blocks_are_read_in_place_for_each_that_has_them():
     shared = list(range(100, 140))
     stretches, gathered, rows = _reading(np.array([*shared, 140, *shared, 3, *shared[:20]]), 2)
     assert stretches == [(100, 141), (100, 140), (100, 120)]
@@ -153,14 +152,14 @@ def test_shared_blocks_are_read_in_place_for_each_that_has_them() -> None:
     assert sorted(rows.ravel().tolist()) == list(range(2 * 102)), "and every one has a row of its own"
 
 
-def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between() -> None:
+def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between():
     thin = np.arange(0, 400, 8)
     stretches, gathered, _ = _reading(thin, 1)
     assert stretches == []
     assert torch.cat(gathered).tolist() == thin.tolist()
 
 
-def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width() -> None:
+def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width():
     """Copies of K and V would be allocated anew in each layer: page faults, once they are over malloc's threshold."""
     keys = values = torch.randn(KV_HEADS, 512, 32, 64)
     spans = [Span(4000, 1, tuple(range(first, 512, 4))) for first in range(4)]

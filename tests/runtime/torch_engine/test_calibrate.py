@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from selector.models import CpuSamples
 
 
 @pytest.mark.slow
-def test_the_figures_are_what_the_selector_fits(checkpoints: dict[str, Path]) -> None:
+def test_the_figures_are_what_the_selector_fits(checkpoints):
     figures = measure(checkpoints["qwen3-tied"])
     assert set(figures) == {field.name for field in dataclasses.fields(CpuSamples)}
     assert all(math.isfinite(value) and value >= 0 for value in figures.values())
@@ -21,6 +20,6 @@ def test_the_figures_are_what_the_selector_fits(checkpoints: dict[str, Path]) ->
 
 
 @pytest.mark.slow
-def test_a_folder_that_cannot_be_served_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_served_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"^calibration failed: /.* has no config\.json"):
         measure(tmp_path)

@@ -1,7 +1,7 @@
 """The books of the pool's size: what is punched when, and that nothing comes back meanwhile."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +11,14 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import Slice
-from runtime.models import Cluster, ModelSpec
 from runtime.notation import parse_topology
 from runtime.torch_engine.capacity import Capacity, refuse_start
 from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.driver import Driver
 from runtime.torch_engine.standby import Standby
+from tests.runtime.scripted import cluster_of
+from tests.runtime.torch_engine.ears import MODEL
 
-MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
 Runs = list[tuple[int, int]]
 
 
@@ -52,12 +52,19 @@ class SlowCrew:
         if self.lost & {*wanted}:
             raise WorkerLostError(*self.lost)
 
+    async def begun(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Something that waits for an answer."""
+        self.may_answer.clear()
+        task = asyncio.create_task(work)
+        await self.was_asked.wait()
+        return task
+
     def punched(self) -> list[Runs]:
         return [runs for _, runs in self.asked if runs]
 
 
 @pytest.fixture
-def driver(cluster: Cluster) -> SimpleNamespace:
+def driver(cluster) -> SimpleNamespace:
     pool = BlockPool(17)
     pool.reserve()
     active = SimpleNamespace(
@@ -78,17 +85,15 @@ def driver(cluster: Cluster) -> SimpleNamespace:
     )
 
 
-async def test_all_workers_have_answered_before_any_memory_goes(driver: SimpleNamespace) -> None:
+async def test_all_workers_have_answered_before_any_memory_goes(driver):
     done = await Capacity(driver).resize(10)
     assert driver.crew.asked == [(0, []), (1, []), (0, [(10, 16)]), (1, [(10, 16)])]
     assert (done.num_blocks, done.owed, done.returned_bytes, done.slices_s) == (10, 0, 200, (0.001,) * 2)
 
 
-async def test_no_block_comes_back_while_memory_is_being_punched_out(driver: SimpleNamespace) -> None:
+async def test_no_block_comes_back_while_memory_is_being_punched_out(driver):
     capacity = Capacity(driver)
-    driver.crew.may_answer.clear()
-    shrinking = asyncio.create_task(capacity.resize(4))
-    await driver.crew.was_asked.wait()
+    shrinking = await driver.crew.begun(capacity.resize(4))
     growing = asyncio.create_task(capacity.resize(16))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -99,12 +104,10 @@ async def test_no_block_comes_back_while_memory_is_being_punched_out(driver: Sim
     assert driver.crew.punched() == [[(4, 16)]] * 2
 
 
-async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver: SimpleNamespace) -> None:
+async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver):
     capacity = Capacity(driver)
     driver.pool.resize(4)
-    driver.crew.may_answer.clear()
-    giving = asyncio.create_task(capacity.give_back())
-    await driver.crew.was_asked.wait()
+    giving = await driver.crew.begun(capacity.give_back())
     settling = asyncio.create_task(capacity.settle())
     for _ in range(20):
         await asyncio.sleep(0)
@@ -114,14 +117,10 @@ async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver: Si
     assert driver.pool.num_blocks == 16
 
 
-async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(
-    driver: SimpleNamespace,
-) -> None:
+async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(driver):
     capacity, table = Capacity(driver), driver.pool.take(16)
     driver.pool.give_back(table[8:])
-    driver.crew.may_answer.clear()
-    shrinking = asyncio.create_task(capacity.resize(4))
-    await driver.crew.was_asked.wait()
+    shrinking = await driver.crew.begun(capacity.resize(4))
     driver.pool.give_back(table[6:8])
     driver.crew.may_answer.set()
     assert (await shrinking).owed == 2
@@ -134,26 +133,22 @@ async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(
     assert not capacity.is_owing
 
 
-async def test_a_block_that_retires_again_is_punched_again(driver: SimpleNamespace) -> None:
+async def test_a_block_that_retires_again_is_punched_again(driver):
     capacity = Capacity(driver)
     for size in (8, 16, 8):
         await capacity.resize(size)
     assert driver.crew.punched() == [[(8, 16)]] * 4
 
 
-async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver: SimpleNamespace) -> None:
+async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver):
     driver.crew.lost.add(1)
     assert (await Capacity(driver).resize(8)).returned_bytes == 100
 
 
-async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is_not_warmed(
-    driver: SimpleNamespace,
-) -> None:
+async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is_not_warmed(driver):
     capacity, wanted = Capacity(driver), {1: [Piece(0, 0)]}
     driver.pool.resize(14)  # 14 and 15 retire
-    driver.crew.may_answer.clear()
-    warming = asyncio.create_task(capacity.warm(wanted, [9, 12, 13, 14]))
-    await driver.crew.was_asked.wait()
+    warming = await driver.crew.begun(capacity.warm(wanted, [9, 12, 13, 14]))
     giving = asyncio.create_task(capacity.give_back())
     await asyncio.sleep(0)
     assert (driver.crew.gained, driver.crew.asked) == ([(wanted, [(9, 10), (12, 14)])], [])
@@ -162,25 +157,23 @@ async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is
     assert driver.crew.punched() == [[(14, 16)]] * 2
 
 
-async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver: SimpleNamespace) -> None:
+async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver):
     await Capacity(driver).warm({1: [Piece(0, 0)]}, [])
     driver.crew.gains = True
     await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
     assert driver.crew.gained == []
 
 
-async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driver: SimpleNamespace) -> None:
+async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driver):
     driver.crew.lost.add(1)
     with pytest.raises(SwitchError, match="device 1"):
         await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
 
 
-async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace) -> None:
+async def test_giving_up_half_way_leaves_nothing_behind(driver):
     capacity = Capacity(driver)
     driver.pool.resize(8)
-    driver.crew.may_answer.clear()
-    giving = asyncio.create_task(capacity.give_back())
-    await driver.crew.was_asked.wait()
+    giving = await driver.crew.begun(capacity.give_back())
     giving.cancel()
     await asyncio.gather(giving, return_exceptions=True)
     await asyncio.wait_for(capacity.settle(), 5)
@@ -188,19 +181,15 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver: SimpleNamespace)
     driver.pool.check_integrity([])
 
 
-async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(
-    driver: SimpleNamespace, cluster: Cluster
-) -> None:
+async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver, cluster):
     driver.capacity = capacity = Capacity(driver)
     driver.crew.gains, driver._switch = True, None
     driver.shape.check = lambda _: None
     driver.standby.take = lambda _: object()
     driver.switch_class = lambda *_: object()
     driver.pool.resize(4)
-    driver.crew.may_answer.clear()
-    growing = asyncio.create_task(capacity.resize(16))
-    await driver.crew.was_asked.wait()
-    driver.cluster = small(cluster, 1_600_000)
+    growing = await driver.crew.begun(capacity.resize(16))
+    driver.cluster = cluster_of(memory_bytes=1_600_000)
     preparing = asyncio.create_task(Driver.call_prepare(driver, parse_topology("1x1", cluster, 4, "fp32")))
     await asyncio.sleep(0)
     driver.crew.may_answer.set()
@@ -208,8 +197,8 @@ async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(
     assert driver.pool.num_blocks < 16
 
 
-async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, cluster: Cluster) -> None:
-    driver.cluster = small(cluster, 1000)
+async def test_an_idle_engine_still_needs_one_block(driver, cluster):
+    driver.cluster = cluster_of(memory_bytes=1000)
     with pytest.raises(
         SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"
     ):
@@ -217,11 +206,6 @@ async def test_an_idle_engine_still_needs_one_block(driver: SimpleNamespace, clu
     assert driver.pool.num_blocks == 16
 
 
-def small(cluster: Cluster, memory_bytes: int) -> Cluster:
-    (node,) = cluster.nodes
-    return Cluster((replace(node, gpus=tuple(replace(gpu, memory_bytes=memory_bytes) for gpu in node.gpus)),))
-
-
-def test_starting_with_more_than_fits_is_refused_with_the_figures(cluster: Cluster) -> None:
+def test_starting_with_more_than_fits_is_refused_with_the_figures(cluster):
     with pytest.raises(SwitchError, match="TP2 with 5 KV blocks needs"):
-        refuse_start(parse_topology("tp2", cluster, 4, "fp32"), MODEL, small(cluster, 1000), 5, 8)
+        refuse_start(parse_topology("tp2", cluster, 4, "fp32"), MODEL, cluster_of(memory_bytes=1000), 5, 8)

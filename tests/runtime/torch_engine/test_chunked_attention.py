@@ -1,54 +1,20 @@
 """The attention of GPUs, in Triton's interpreter, equals dense attention, and leaves alone what is not its own."""
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.footprint import Piece
-from runtime.kv.chunks import ChunkedStore
-from runtime.kv.memory import HostMemory
 from runtime.kv.store import KvShape
 from runtime.torch_engine.attention import Attention
 from runtime.torch_engine.chunked_attention import ChunkedAttention, _cut
 from runtime.torch_engine.models import Span
+from tests.runtime.kv.chunked import fill, gained, read
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM = 2, 3, 40, 4, 16
-CPU = torch.device("cpu")
-
-
-def filled(shape: KvShape, cache: torch.Tensor) -> ChunkedStore:
-    """Chunks of three blocks with what a cache holds."""
-    store = ChunkedStore(shape, HostMemory(3 * shape.block_slots * shape.piece_slot_bytes), CPU)
-    pieces = [Piece(layer, head) for layer in range(LAYERS) for head in range(KV_HEADS)]
-    store.gain(pieces, [(0, BLOCKS)], seconds=60)
-    for place in np.argwhere(store.table.numpy()):
-        stack, head, chunk = map(int, place)
-        blocks = cache[:, stack, head, 3 * chunk : 3 * chunk + 3].movedim(1, 0)
-        chunk_of(store, (stack, head, chunk))[: len(blocks)] = blocks
-    return store
-
-
-def chunk_of(store: ChunkedStore, place: tuple[int, int, int]) -> torch.Tensor:
-    shape = store.shape
-    size = 3 * shape.block_slots * shape.piece_slot_bytes
-    buffer = (ctypes.c_char * size).from_address(int(store.table[place]))
-    return torch.frombuffer(buffer, dtype=shape.dtype).view(3, 2, shape.stack, BLOCK_SIZE, -1)
-
-
-def held(store: ChunkedStore) -> torch.Tensor:
-    """As the cache of the CPU."""
-    cache = torch.empty(store.shape.dims, dtype=store.shape.dtype)
-    for place in np.argwhere(store.table.numpy()):
-        stack, head, chunk = map(int, place)
-        blocks = cache[:, stack, head, 3 * chunk : 3 * chunk + 3]
-        blocks.copy_(chunk_of(store, (stack, head, chunk))[: blocks.shape[1]].movedim(0, 1))
-    return cache
 
 
 @pytest.mark.slow
@@ -60,9 +26,7 @@ def held(store: ChunkedStore) -> torch.Tensor:
     st.sampled_from([1, 2]),
     st.sampled_from([1, 3, 4]),
 )
-def test_it_is_the_attention_of_the_cpu(
-    sequences: list[tuple[int, int]], seed: int, heads: tuple[int, int], stack: int, group: int
-) -> None:
+def test_it_is_the_attention_of_the_cpu(sequences, seed, heads, stack, group):
     """Which is held against dense attention; the cache holds NaN where nobody has written."""
     generator = torch.Generator().manual_seed(seed)
     shape = KvShape(LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, torch.float32, stack)
@@ -81,17 +45,18 @@ def test_it_is_the_attention_of_the_cpu(
     qk = torch.randn(tokens, own * (group + 1), DIM, generator=generator)
     q, k = torch.split(qk, [own * group, own], dim=1)  # views, as in a shard
     v = torch.randn(tokens, 2 * own, DIM, generator=generator)[:, own:]
-    store = filled(shape, cache)
+    store = gained(shape, 3)
+    fill(store, cache)
     got = ChunkedAttention(store, slice(*heads), spans)
     plain = cache.nan_to_num()
     want = Attention(plain, slice(*heads), spans)
     assert torch.equal(got.positions, want.positions)
     assert torch.allclose(got(1, q, k, v), want(1, q, k, v), atol=1e-5)
-    assert torch.equal(held(store).nan_to_num(), plain)
+    assert torch.equal(read(store).nan_to_num(), plain)
 
 
 @pytest.mark.slow
-def test_halves_come_near() -> None:
+def test_halves_come_near():
     """float16; the interpreter multiplies bfloat16 as if it were integers."""
     dtype = torch.float16
     generator = torch.Generator().manual_seed(7)
@@ -100,7 +65,8 @@ def test_halves_come_near() -> None:
     q = torch.randn(31, 2 * KV_HEADS, DIM, generator=generator)
     k, v = torch.randn(2, 31, KV_HEADS, DIM, generator=generator)
     shape = KvShape(LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, dtype)
-    store = filled(shape, cache.to(dtype))
+    store = gained(shape, 3)
+    fill(store, cache.to(dtype))
     got = ChunkedAttention(store, slice(None), spans)(1, *(x.to(dtype) for x in (q, k, v)))
     want = Attention(cache, slice(None), spans)(1, q, k, v)
     assert got.dtype == dtype
@@ -108,10 +74,11 @@ def test_halves_come_near() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_sequence_gets_is_the_same_bits_beside_any_neighbours() -> None:
+def test_what_a_sequence_gets_is_the_same_bits_beside_any_neighbours():
     generator = torch.Generator().manual_seed(2)
     cache = torch.randn(2, LAYERS, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM, generator=generator)
-    store = filled(KvShape(LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, torch.float32), cache)
+    store = gained(KvShape(LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM, torch.float32), 3)
+    fill(store, cache)
     spans = [Span(length, 1, tuple(range(n, 40, 3))) for n, length in enumerate((50, 13, 46))]
     q, k, v = torch.randn(3, 3, KV_HEADS, DIM, generator=generator)
     together = ChunkedAttention(store, slice(None), spans)(0, q, k, v)
@@ -123,7 +90,7 @@ def test_what_a_sequence_gets_is_the_same_bits_beside_any_neighbours() -> None:
 
 
 @given(st.lists(st.integers(2, 50), min_size=0, max_size=5), st.integers(1, 20))
-def test_tiles_have_every_token_once(counts: list[int], most: int) -> None:
+def test_tiles_have_every_token_once(counts, most):
     firsts = np.cumsum([0, *counts])[:-1]
     sequences = np.array([[f, f + 7, c, 9] for f, c in zip(firsts, counts, strict=True)]).reshape(-1, 4)
     tiles = _cut(sequences.astype(np.int64), most)

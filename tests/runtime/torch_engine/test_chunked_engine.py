@@ -1,27 +1,30 @@
 """The engine as on GPUs: switches, streams and resizes change no token, and memory returns. Chunks of the host's memory stand in
 for a GPU where there is none; with one, several ranks are processes on it."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import torch
 
 from benchmarks.gpu.heard import Heard, worst_logprob
 from runtime import footprint
-from runtime.engine import Request, SamplingParams, Token
-from runtime.models import Cluster, Gpu, Link, Node
+from runtime.engine import Request, SamplingParams
 from runtime.notation import parse_topology
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from tests.runtime.scripted import cluster_of
+from tests.runtime.torch_engine.ears import all_same, started
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(600),  # Triton's interpreter takes its time
     pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed; it runs the kernels"),
 ]
 
@@ -60,43 +63,34 @@ def held_bytes(pid: int) -> int:
     return file.stat().st_size
 
 
-def cluster_of(memory_bytes: int, kind: str = "CPU") -> Cluster:
-    gpus = tuple(Gpu(index, kind, memory_bytes) for index in range(4))
-    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
-
-
 @contextlib.asynccontextmanager
 async def serving(
     kind: type[TorchEngine], folder: Path, text: str, memory_bytes: int = 1 << 30
 ) -> AsyncIterator[Heard]:
-    cluster = cluster_of(memory_bytes)
-    engine = await kind.start(folder, parse_topology(text, cluster, LAYERS, "fp32"), cluster, SETTINGS)
-    try:
+    cluster = cluster_of(memory_bytes=memory_bytes)
+    async with started(folder, text, cluster, SETTINGS, kind) as engine:
         heard = Heard(engine, cluster)
         await heard.submit(REQUESTS)
         yield heard
-    finally:
-        await engine.close()
 
 
-def same(got: dict[str, list[Token]], want: dict[str, list[Token]]) -> None:
-    for name, tokens in want.items():
-        assert worst_logprob(got[name], tokens) < 1e-4
-
-
-@pytest.fixture
-async def on_a_cpu(checkpoints: dict[str, Path]) -> dict[str, list[Token]]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def on_a_cpu(checkpoints):
     async with serving(TorchEngine, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
         await heard.said(TOKENS)
         return heard.tokens
 
 
-async def test_switches_change_no_token_and_memory_follows_the_pieces(
-    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
-) -> None:
+async def test_pools_and_switches_change_no_token_and_memory_follows_the_pieces(checkpoints, on_a_cpu):
     async with serving(Driven, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
         await heard.said(2)
-        assert await held(heard) == {0: LAYERS * HEADS * CHUNKS}
+        full = LAYERS * HEADS * CHUNKS
+        assert await held(heard) == {0: full}
+        shrunk = await heard.engine.resize(14)  # ids 0 to 13, and the last for probes: chunks 0 to 3, and 7
+        assert await held(heard) == {0: LAYERS * HEADS * 5}
+        assert shrunk.returned_bytes == (full - LAYERS * HEADS * 5) * CHUNK
+        await heard.engine.resize(BLOCKS - 1)  # they have chunks again before they return
+        assert await held(heard) == {0: full}
         await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
         await heard.switch("CPU[2,1]:0-5")
@@ -104,30 +98,13 @@ async def test_switches_change_no_token_and_memory_follows_the_pieces(
         await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")  # which stood by without memory
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
         await heard.said(TOKENS)
-        same(heard.tokens, on_a_cpu)
+        all_same(heard.tokens, on_a_cpu)
         assert heard.compared
 
 
-async def test_a_pool_that_shrinks_gives_chunks_back_and_has_them_again_before_blocks_return(
-    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
-) -> None:
-    async with serving(Driven, checkpoints["qwen3-tied"], "CPU[0,1]:0-5") as heard:
-        await heard.said(2)
-        full = LAYERS * 2 * CHUNKS
-        shrunk = await heard.engine.resize(14)  # ids 0 to 13, and the last for probes: chunks 0 to 3, and 7
-        assert await held(heard) == dict.fromkeys((0, 1), LAYERS * 2 * 5)
-        assert shrunk.returned_bytes == 2 * (full - LAYERS * 2 * 5) * CHUNK
-        await heard.engine.resize(BLOCKS - 1)
-        assert await held(heard) == dict.fromkeys((0, 1), full)
-        await heard.said(TOKENS)
-        same(heard.tokens, on_a_cpu)
-
-
-async def test_layers_that_are_streamed_take_their_memory_along(
-    checkpoints: dict[str, Path], on_a_cpu: dict[str, list[Token]]
-) -> None:
+async def test_layers_that_are_streamed_take_their_memory_along(checkpoints, on_a_cpu):
     folder, ways = checkpoints["qwen3-tied"], ("CPU[0,1]:0-5", "CPU[0]:0-2 > CPU[1]:2-5")
-    now, target = (parse_topology(text, cluster_of(1 << 30), LAYERS, "fp32") for text in ways)
+    now, target = (parse_topology(text, cluster_of(), LAYERS, "fp32") for text in ways)
     streamed = plan(now, target, Checkpoint(folder).spec, KvSize(BLOCKS, 8), dict.fromkeys((0, 1), 1.0))
     tight = int(max(streamed.peak_bytes.values()) / (1 - footprint.HEADROOM)) + 4096
     async with serving(Driven, folder, ways[0], tight) as heard:
@@ -140,7 +117,7 @@ async def test_layers_that_are_streamed_take_their_memory_along(
         assert (await heard.engine.stats()).total_blocks == BLOCKS - 1
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
         await heard.said(TOKENS)
-        same(heard.tokens, on_a_cpu)
+        all_same(heard.tokens, on_a_cpu)
 
 
 GPU_SETTINGS = EngineSettings(
@@ -163,25 +140,15 @@ def streams(cycle: int, epoch: int) -> list[Request]:
 
 @contextlib.asynccontextmanager
 async def on_a_gpu(folder: Path) -> AsyncIterator[Heard]:
-    cluster = cluster_of(8 << 30, "GPU")
-    topology = parse_topology(WAYS[0], cluster, LAYERS, "fp32")
-    engine = await TorchEngine.start(folder, topology, cluster, GPU_SETTINGS)
-    try:
+    cluster = cluster_of("GPU", 8 << 30)
+    async with started(folder, WAYS[0], cluster, GPU_SETTINGS) as engine:
         yield Heard(engine, cluster)
-    finally:
-        await engine.close()
 
 
 @pytest.mark.gpu
-def test_a_walk_over_topologies_on_one_gpu_changes_no_byte_and_no_token(
-    checkpoints: dict[str, Path],
-) -> None:
+async def test_a_walk_over_topologies_on_one_gpu_changes_no_byte_and_no_token(checkpoints):
     """float32, so that sums in another order choose no other token."""
-    asyncio.run(walk(checkpoints["llama-untied"]))
-
-
-async def walk(folder: Path) -> None:
-    async with on_a_gpu(folder) as heard:
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
         await heard.submit(streams(0, 1))
         await heard.said(SPOKEN)
         want = [heard.tokens[f"g{n}/0"] for n in range(3)]
@@ -189,16 +156,13 @@ async def walk(folder: Path) -> None:
             await heard.switch(WAYS[number], streams(cycle, cycle))
             assert all(heard.tokens[f"g{n}/{cycle}"][-1].finish is None for n in range(3)), "it outran them"
             await heard.said(SPOKEN)
-            same(heard.tokens, {f"g{n}/{cycle}": tokens for n, tokens in enumerate(want)})
+            for n, tokens in enumerate(want):
+                assert worst_logprob(heard.tokens[f"g{n}/{cycle}"], tokens) < 1e-4
 
 
 @pytest.mark.gpu
-def test_a_pool_that_shrinks_gives_memory_back_to_the_gpu(checkpoints: dict[str, Path]) -> None:
-    asyncio.run(shrink(checkpoints["llama-untied"]))
-
-
-async def shrink(folder: Path) -> None:
-    async with on_a_gpu(folder) as heard:
+async def test_a_pool_that_shrinks_gives_memory_back_to_the_gpu(checkpoints):
+    async with on_a_gpu(checkpoints["llama-untied"]) as heard:
         before, _ = torch.cuda.mem_get_info()
         shrunk = await heard.engine.resize(64)
         after, _ = torch.cuda.mem_get_info()

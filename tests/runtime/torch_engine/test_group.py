@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from runtime.torch_engine.group import Group, GroupAborted, GroupMemory, GroupShape, SoloGroup
+from tests.rows import rows
 
 ROUNDS = 300
 
@@ -30,7 +31,7 @@ def fork(tmp_path: Path) -> Iterator[Callable[[Callable[[], None]], None]]:
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * len(children)
 
 
-def test_every_rank_gets_the_same_sum_and_the_same_columns_many_times(fork: Callable) -> None:
+def test_every_rank_gets_the_same_sum_and_the_same_columns_many_times(fork):
     shape = GroupShape((3,), 64)
     memory = GroupMemory(shape)
 
@@ -45,7 +46,7 @@ def test_every_rank_gets_the_same_sum_and_the_same_columns_many_times(fork: Call
         fork(lambda number=number: rank(number))
 
 
-def test_a_sum_is_bit_identical_on_every_rank(fork: Callable, tmp_path: Path) -> None:
+def test_a_sum_is_bit_identical_on_every_rank(fork, tmp_path):
     shape = GroupShape((2,), 4096)
     memory = GroupMemory(shape)
 
@@ -61,8 +62,8 @@ def test_a_sum_is_bit_identical_on_every_rank(fork: Callable, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (1, 2), (2, 2), (2, 4)])
-def test_the_next_stage_receives_every_hidden_state_in_order(fork: Callable, first: int, second: int) -> None:
+@rows(("first", "second"), [(1, 1), (2, 1), (1, 2), (2, 2), (2, 4)])
+def test_the_next_stage_receives_every_hidden_state_in_order(fork, first, second):
     shape = GroupShape((first, second), 64)
     memory = GroupMemory(shape)
 
@@ -82,7 +83,7 @@ def test_the_next_stage_receives_every_hidden_state_in_order(fork: Callable, fir
         fork(lambda rank=rank: receive(rank))
 
 
-def test_a_group_that_is_called_off_lets_its_ranks_go(fork: Callable) -> None:
+def test_a_group_that_is_called_off_lets_its_ranks_go(fork):
     shape = GroupShape((2,), 8)
     memory = GroupMemory(shape)
 
@@ -95,7 +96,7 @@ def test_a_group_that_is_called_off_lets_its_ranks_go(fork: Callable) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_whose_driver_is_gone_waits_no_more() -> None:
+def test_a_rank_whose_driver_is_gone_waits_no_more():
     shape = GroupShape((2,), 8)
     memory = GroupMemory(shape)
     reading, writing = os.pipe()
@@ -120,7 +121,7 @@ def test_a_rank_whose_driver_is_gone_waits_no_more() -> None:
     os.close(reading)
 
 
-def test_a_group_of_one_waits_for_nobody() -> None:
+def test_a_group_of_one_waits_for_nobody():
     shape = GroupShape((1,), 8)
     part = torch.arange(4.0)
     for group in (Group(GroupMemory(shape).path, shape, 0, 0), SoloGroup()):

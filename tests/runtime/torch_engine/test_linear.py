@@ -1,16 +1,16 @@
 """A packed weight gives what the weight itself gives."""
 
-import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runtime.torch_engine.linear import Linear
+from tests.rows import rows
 
 
-@pytest.mark.parametrize("rows", [1, 16, 200])
-@pytest.mark.parametrize("shape", [(24, 64), (1024, 512)], ids=["small", "packed"])
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_it_multiplies_and_adds(rows: int, shape: tuple[int, int], has_bias: bool) -> None:
+@rows("rows", [1, 16, 200])
+@rows("shape", [(24, 64), (1024, 512)], ids=["small", "packed"])
+@rows("has_bias", [False, True])
+def test_it_multiplies_and_adds(rows, shape, has_bias):
     generator = torch.Generator().manual_seed(0)
     weight, x = torch.randn(shape, generator=generator), torch.randn(rows, shape[1], generator=generator)
     bias = torch.randn(shape[0], generator=generator) if has_bias else None

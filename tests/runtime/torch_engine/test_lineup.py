@@ -17,6 +17,7 @@ from runtime.torch_engine.crew import WorkerLostError
 from runtime.torch_engine.group import Group, GroupAborted
 from runtime.torch_engine.lineup import BatchLimits, Lineup, load_failed
 from runtime.torch_engine.messages import WarmUp
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -25,13 +26,13 @@ async def lineup(checkpoints: dict[str, Path], cluster: Cluster) -> Lineup:
     return Lineup(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, BatchLimits(32, 8))
 
 
-async def test_each_device_holds_its_layers_and_heads(lineup: Lineup) -> None:
+async def test_each_device_holds_its_layers_and_heads(lineup):
     assert lineup.pieces(1) == {Piece(layer, head) for layer in range(3) for head in (2, 3)}
     assert lineup.pieces(2) == {Piece(layer, head) for layer in (3, 4) for head in (0, 1)}
     assert lineup.pieces(9) == frozenset()
 
 
-async def test_it_is_loaded_when_every_device_is(lineup: Lineup) -> None:
+async def test_it_is_loaded_when_every_device_is(lineup):
     for device in (0, 1, 2):
         lineup.loaded(device)
     assert not lineup.is_loaded
@@ -40,7 +41,7 @@ async def test_it_is_loaded_when_every_device_is(lineup: Lineup) -> None:
     await lineup._loaded
 
 
-async def test_losing_a_member_frees_those_who_wait_for_it(lineup: Lineup) -> None:
+async def test_losing_a_member_frees_those_who_wait_for_it(lineup):
     shape, path = lineup._memory.shape, lineup._memory.path
     lineup.lose(load_failed(3, "no such tensor"))
     with pytest.raises(SwitchError, match="load_failed: device 3 could not take its role: no such tensor"):
@@ -49,7 +50,7 @@ async def test_losing_a_member_frees_those_who_wait_for_it(lineup: Lineup) -> No
         Group(path, shape, 0, 0).all_reduce(torch.ones(4))
 
 
-async def test_losing_it_twice_or_late_is_no_error(lineup: Lineup) -> None:
+async def test_losing_it_twice_or_late_is_no_error(lineup):
     for device in range(4):
         lineup.loaded(device)
     lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
@@ -79,22 +80,20 @@ class Workers:
         return answer
 
 
-@pytest.mark.parametrize(
+@rows(
     ("answer", "detail"),
     [
         (False, "the worker on device 2 has lost its role"),
         (WorkerLostError(2), "the worker on device 2 died"),
     ],
 )
-async def test_a_rank_that_cannot_warm_up_is_lost(
-    lineup: Lineup, answer: bool | WorkerLostError, detail: str
-) -> None:
+async def test_a_rank_that_cannot_warm_up_is_lost(lineup, answer, detail):
     await lineup.warm_up(Workers(dict.fromkeys(range(4), True)))  # type: ignore[arg-type] - what it needs of one
     with pytest.raises(SwitchError, match=f"rank_lost: {detail}"):
         await lineup.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
 
 
-async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup: Lineup) -> None:
+async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup):
     crew: Any = Workers(dict.fromkeys(range(4), True))
     for device in range(4):
         lineup.loaded(device)

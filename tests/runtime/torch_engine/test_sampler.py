@@ -15,23 +15,18 @@ from runtime.engine import Request, SamplingParams
 from runtime.torch_engine.sampler import sample
 from runtime.torch_engine.scheduler import Sequence
 from runtime.torch_engine.wishes import Wish
+from tests.rows import rows
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]])
 
 
-def draw(count: int, **wishes: float) -> list[int]:
-    asked: dict[str, Any] = {"temperature": 1.0, **wishes}
-    params = SamplingParams(max_tokens=count, seed=7, **asked)
-    return [sample(LOGITS[:1], [Wish(params, index)])[0].token_id for index in range(count)]
-
-
-def test_temperature_zero_takes_the_most_probable_token_with_its_logprob() -> None:
+def test_temperature_zero_takes_the_most_probable_token_with_its_logprob():
     first, second = sample(LOGITS, [Wish(SamplingParams(1), 0)] * 2)
     assert (first.token_id, second.token_id) == (3, 0)
     assert first.logprob == pytest.approx(math.log(math.exp(3) / sum(map(math.exp, range(4)))), abs=1e-6)
 
 
-def test_noise_depends_on_seed_and_index_only() -> None:
+def test_noise_depends_on_seed_and_index_only():
     params = SamplingParams(1, temperature=1.0, seed=3)
     alone = sample(LOGITS[1:], [Wish(params, 5)])[0]
     beside = sample(LOGITS, [Wish(SamplingParams(1), 0), Wish(params, 5)])[1]
@@ -85,9 +80,9 @@ def drawn_of(logits: torch.Tensor, stream: list[tuple[int, int]], **asked: Any) 
     return np.array([one.token_id for one in sample(logits.expand(len(wishes), -1), wishes)])
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("logits", [FLAT, ZIPF], ids=["flat", "Zipf"])
-def test_draws_follow_the_softmax_and_not_each_other(logits: torch.Tensor, stream: str) -> None:
+@rows("stream", STREAMS)
+@rows("logits", [FLAT, ZIPF], ids=["flat", "Zipf"])
+def test_draws_follow_the_softmax_and_not_each_other(logits, stream):
     classes, masses = classes_of(logits.softmax(0))
     found = chances(drawn_of(logits, STREAMS[stream]), classes, masses)
     assert min(found.values()) > 1e-4, found
@@ -102,8 +97,8 @@ FILTERS: dict[str, tuple[dict[str, float], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILTERS)
-def test_draws_follow_what_filters_leave(name: str) -> None:
+@rows("name", FILTERS)
+def test_draws_follow_what_filters_leave(name):
     asked, left = FILTERS[name]
     probabilities = ZIPF.double().softmax(0)
     if left is None:  # min-p, top-k, then top-p of what these leave
@@ -121,10 +116,12 @@ def test_draws_follow_what_filters_leave(name: str) -> None:
     assert min(found.values()) > 1e-4, found
 
 
-def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps() -> None:
-    logits = torch.zeros(20_000)
-    drawn = drawn_of(logits, STREAMS["rows of a step"][:2000], top_p=0.9)
-    assert len({*drawn.tolist()}) > 1800
+def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps():
+    logits = torch.zeros(10_000)
+    drawn = drawn_of(logits, STREAMS["rows of a step"][:1000], top_p=0.9)
+    assert len({*drawn.tolist()}) > 920, (
+        "946 of 9,000 are expected, and 887 of the 4,096 that are sorted first"
+    )
     greedy, drawn_one = sample(
         logits.expand(2, -1), [Wish(SamplingParams(1), 0), Wish(SamplingParams(1, 1.0, 0.9, seed=1), 4)]
     )
@@ -132,16 +129,10 @@ def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps() 
     assert drawn_one.token_id == drawn_of(logits, [(1, 4)], top_p=0.9)[0]
 
 
-def test_top_k_and_top_p_leave_only_the_best() -> None:
-    assert set(draw(300, top_k=2)) == {2, 3}
-    assert set(draw(300, top_p=0.5)) == {3}
-    assert set(draw(300, top_p=0.8)) == {2, 3}
-
-
-@pytest.mark.parametrize("seed", [-1, 2**200, 0])
-@pytest.mark.parametrize("temperature", [1e-38, 1e-3, 1e30])
-@pytest.mark.parametrize("top_p", [1.0, 1e-9])
-def test_odd_but_legal_wishes_give_a_token(seed: int, temperature: float, top_p: float) -> None:
+@rows("seed", [-1, 2**200, 0])
+@rows("temperature", [1e-38, 1e-3, 1e30])
+@rows("top_p", [1.0, 1e-9])
+def test_odd_but_legal_wishes_give_a_token(seed, temperature, top_p):
     params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=1000, seed=seed, num_logprobs=50)
     (result,) = sample(LOGITS[:1] * 1e4, [Wish(params, 0)])
     assert 0 <= result.token_id < 4
@@ -149,7 +140,7 @@ def test_odd_but_legal_wishes_give_a_token(seed: int, temperature: float, top_p:
     assert len(result.alternatives) == 4
 
 
-def test_alternatives_come_best_first() -> None:
+def test_alternatives_come_best_first():
     (result,) = sample(LOGITS[:1], [Wish(SamplingParams(1, num_logprobs=2), 0)])
     assert [token for token, _ in result.alternatives] == [3, 2]
     assert result.alternatives[0][1] == pytest.approx(result.logprob)
@@ -200,9 +191,7 @@ def by_the_book(
     WISHES,
     st.integers(0, 2**31),
 )
-def test_penalties_and_biases_are_those_of_the_book(
-    prompt: list[int], output: list[int], wishes: dict[str, Any], noise: int
-) -> None:
+def test_penalties_and_biases_are_those_of_the_book(prompt, output, wishes, noise):
     logits = torch.randn(40, generator=torch.Generator().manual_seed(noise)) * 5
     params = SamplingParams(1, **wishes)
     wanted = by_the_book(logits.numpy(), prompt, output, params)
@@ -213,7 +202,7 @@ def test_penalties_and_biases_are_those_of_the_book(
     assert changed.logprob == pytest.approx(float(torch.log_softmax(logits, 0)[changed.token_id]), abs=1e-5)
 
 
-def test_a_mask_leaves_what_it_allows_whatever_a_bias_says() -> None:
+def test_a_mask_leaves_what_it_allows_whatever_a_bias_says():
     params = SamplingParams(1, temperature=2.0, logit_bias=((3, 100.0),))
     drawn = {
         sample(LOGITS[:1], [wish_of([0], [], replace(params, seed=seed), mask=[0, 2])])[0].token_id
@@ -222,13 +211,7 @@ def test_a_mask_leaves_what_it_allows_whatever_a_bias_says() -> None:
     assert drawn == {0, 2}
 
 
-def test_min_p_leaves_out_what_is_far_below_the_best() -> None:
-    assert set(draw(300, min_p=0.5)) == {3}
-    assert set(draw(300, min_p=0.3)) == {2, 3}
-    assert set(draw(300, min_p=0.1, temperature=2.0)) == {0, 1, 2, 3}
-
-
-def test_rows_that_ask_for_nothing_send_nothing_along() -> None:
+def test_rows_that_ask_for_nothing_send_nothing_along():
     asked = wish_of([1, 2], [3, 3], SamplingParams(1, top_p=0.5, min_p=0.1, num_logprobs=3))
     assert asked[2:] == (None, None, None)
     assert not asked.changes_logits

@@ -9,6 +9,7 @@ from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.torch_engine.models import Sampled
 from runtime.torch_engine.scheduler import Chunk, ModelLimits, Scheduler
+from tests.rows import rows
 
 BLOCK = 4
 
@@ -25,7 +26,12 @@ def step(subject: Scheduler, chunks: list[Chunk], token: int = 9) -> list[Token]
     return subject.complete(chunks, [Sampled(token, -0.5, ()) for chunk in chunks if chunk.samples])
 
 
-def test_a_prompt_is_prefilled_in_chunks_and_only_the_last_chunk_samples() -> None:
+def begun(subject: Scheduler, wanted: Request) -> None:
+    subject.submit(wanted)
+    step(subject, subject.next_batch(40, 1))
+
+
+def test_a_prompt_is_prefilled_in_chunks_and_only_the_last_chunk_samples():
     subject = scheduler()
     subject.submit(request("a", prompt=10))
     spans = []
@@ -36,7 +42,7 @@ def test_a_prompt_is_prefilled_in_chunks_and_only_the_last_chunk_samples() -> No
     assert spans == [(0, 4, False), (4, 4, False), (8, 2, True)]
 
 
-def test_decodes_come_before_prefills_within_the_budget() -> None:
+def test_decodes_come_before_prefills_within_the_budget():
     subject = scheduler()
     subject.submit(request("old"))
     step(subject, subject.next_batch(8, 1))
@@ -45,7 +51,7 @@ def test_decodes_come_before_prefills_within_the_budget() -> None:
     assert [(c.sequence.request.request_id, c.span.count) for c in batch] == [("old", 1), ("new", 7)]
 
 
-def test_a_pipeline_shares_the_decodes_among_its_micro_batches() -> None:
+def test_a_pipeline_shares_the_decodes_among_its_micro_batches():
     subject = scheduler(blocks=40)
     for name in "abcd":
         subject.submit(request(name))
@@ -56,7 +62,7 @@ def test_a_pipeline_shares_the_decodes_among_its_micro_batches() -> None:
     assert subject.next_batch(40, 2) == []
 
 
-def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indices() -> None:
+def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indices():
     subject = scheduler()
     subject.submit(request("length", tokens=2))
     subject.submit(request("stop", stop=(9,)))
@@ -67,7 +73,7 @@ def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indice
     assert subject.pool.num_free == 16
 
 
-def test_without_room_the_youngest_is_computed_anew() -> None:
+def test_without_room_the_youngest_is_computed_anew():
     subject = scheduler(blocks=5)
     subject.submit(request("old", prompt=7, tokens=6))
     subject.submit(request("young", prompt=7, tokens=6))
@@ -78,7 +84,7 @@ def test_without_room_the_youngest_is_computed_anew() -> None:
     assert ends == ["old", "young"]
 
 
-def test_a_full_cache_computes_hardly_anything_twice() -> None:
+def test_a_full_cache_computes_hardly_anything_twice():
     subject = scheduler(blocks=10, max_running=8)
     for name in "abcdefgh":
         subject.submit(request(name, prompt=8, tokens=12))
@@ -91,10 +97,9 @@ def test_a_full_cache_computes_hardly_anything_twice() -> None:
     assert computed < 1.25 * 8 * (8 + 11)
 
 
-def test_while_no_more_may_run_nothing_new_starts_and_what_runs_goes_on() -> None:
+def test_while_no_more_may_run_nothing_new_starts_and_what_runs_goes_on():
     subject = scheduler()
-    subject.submit(request("old"))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("old"))
     subject.submit(request("new"))
     subject.max_running = 0
     assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old"]
@@ -102,7 +107,7 @@ def test_while_no_more_may_run_nothing_new_starts_and_what_runs_goes_on() -> Non
     assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old", "new"]
 
 
-def test_cancelling_waits_for_the_step_in_flight() -> None:
+def test_cancelling_waits_for_the_step_in_flight():
     subject = scheduler()
     subject.submit(request("a"))
     batch = subject.next_batch(40, 1)
@@ -114,17 +119,16 @@ def test_cancelling_waits_for_the_step_in_flight() -> None:
     assert subject.pool.num_free == 16
 
 
-def test_moved_sequences_speak_under_the_new_epoch() -> None:
+def test_moved_sequences_speak_under_the_new_epoch():
     subject = scheduler(max_running=1)
     subject.submit(request("running"))
-    subject.submit(request("waiting"))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("waiting"))
     assert subject.move(2) == ("running", "waiting")
     (token,) = step(subject, subject.next_batch(40, 1))
     assert token.epoch == 2
 
 
-@pytest.mark.parametrize(
+@rows(
     ("prompt", "tokens", "message"),
     [
         (0, 1, "empty"),
@@ -134,7 +138,7 @@ def test_moved_sequences_speak_under_the_new_epoch() -> None:
         (51, 1, "token 50 is not in the vocabulary of 50"),
     ],
 )
-def test_what_can_never_be_served_is_refused_with_the_figures(prompt: int, tokens: int, message: str) -> None:
+def test_what_can_never_be_served_is_refused_with_the_figures(prompt, tokens, message):
     with pytest.raises(RequestError, match=message):
         scheduler(blocks=12).submit(request("a", prompt, tokens))
 
@@ -160,7 +164,7 @@ def is_whole(tokens: list[Token]) -> bool:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(ACTIONS, st.integers(1, 3))
-def test_no_block_and_no_index_is_lost_whatever_happens(actions: list[tuple[str, int]], stages: int) -> None:
+def test_no_block_and_no_index_is_lost_whatever_happens(actions, stages):
     subject = scheduler(blocks=8, max_running=4)
     flying: list[list[Chunk]] = []
     heard: dict[str, list[Token]] = {}
@@ -199,7 +203,7 @@ def test_no_block_and_no_index_is_lost_whatever_happens(actions: list[tuple[str,
     assert subject.pool.num_free == subject.pool.num_blocks == subject.pool.capacity
 
 
-def test_least_blocks_are_those_in_tables_with_a_reserve_or_those_of_the_longest_request() -> None:
+def test_least_blocks_are_those_in_tables_with_a_reserve_or_those_of_the_longest_request():
     subject = scheduler()
     assert subject.least_blocks == subject.longest_blocks == 0
     subject.submit(request("a", prompt=9, tokens=1))
@@ -210,7 +214,7 @@ def test_least_blocks_are_those_in_tables_with_a_reserve_or_those_of_the_longest
     assert subject.longest_blocks == 3
 
 
-def test_a_request_may_need_more_than_the_pool_has_for_the_time_of_a_switch() -> None:
+def test_a_request_may_need_more_than_the_pool_has_for_the_time_of_a_switch():
     subject = scheduler()
     subject.pool.resize(2)
     subject.submit(request("a", prompt=20, tokens=3))
@@ -223,13 +227,10 @@ def spans(batch: list[Chunk]) -> dict[str, tuple[int, int]]:
     return {chunk.sequence.request.request_id: (chunk.span.start, chunk.span.count) for chunk in batch}
 
 
-@pytest.mark.parametrize(("prompt", "cached"), [(10, 8), (8, 4), (9, 8), (4, 0), (20, 8)])
-def test_of_a_prompt_known_in_part_the_rest_is_computed_and_one_token_at_least(
-    prompt: int, cached: int
-) -> None:
+@rows(("prompt", "cached"), [(10, 8), (8, 4), (9, 8), (4, 0), (20, 8)])
+def test_of_a_prompt_known_in_part_the_rest_is_computed_and_one_token_at_least(prompt, cached):
     subject = scheduler()
-    subject.submit(request("first", prompt=10, tokens=1))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("first", prompt=10, tokens=1))
     subject.submit(request("again", prompt, tokens=1))
     batch = subject.next_batch(40, 1)
     assert spans(batch) == {"again": (cached, prompt - cached)}
@@ -238,7 +239,7 @@ def test_of_a_prompt_known_in_part_the_rest_is_computed_and_one_token_at_least(
     subject.check_integrity()
 
 
-def test_what_was_generated_is_known_as_the_prompt_is() -> None:
+def test_what_was_generated_is_known_as_the_prompt_is():
     subject = scheduler()
     subject.submit(request("first", prompt=5, tokens=4))
     for _ in range(4):
@@ -247,12 +248,10 @@ def test_what_was_generated_is_known_as_the_prompt_is() -> None:
     assert spans(subject.next_batch(40, 1)) == {"again": (8, 2)}
 
 
-def test_running_sequences_share_the_blocks_of_their_prefix_and_write_to_others() -> None:
+def test_running_sequences_share_the_blocks_of_their_prefix_and_write_to_others():
     subject = scheduler()
-    subject.submit(request("old", prompt=10))
-    step(subject, subject.next_batch(40, 1))
-    subject.submit(request("new", prompt=10))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("old", prompt=10))
+    begun(subject, request("new", prompt=10))
     old, new = (sequence.table for sequence in subject.running)
     assert old[:2] == new[:2]
     assert old[2] != new[2]
@@ -267,13 +266,11 @@ def other(name: str, prompt: int, tokens: int) -> Request:
     return Request(name, tuple(range(20, 20 + prompt)), SamplingParams(tokens), epoch=1)
 
 
-@pytest.mark.parametrize(("blocks", "starts"), [(7, False), (8, True)])
-def test_a_prefix_that_comes_back_is_no_longer_free_for_the_rest(blocks: int, starts: bool) -> None:
+@rows(("blocks", "starts"), [(7, False), (8, True)])
+def test_a_prefix_that_comes_back_is_no_longer_free_for_the_rest(blocks, starts):
     subject = scheduler(blocks)
-    subject.submit(request("first", prompt=16, tokens=1))
-    step(subject, subject.next_batch(40, 1))
-    subject.submit(other("busy", prompt=7, tokens=9))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("first", prompt=16, tokens=1))
+    begun(subject, other("busy", prompt=7, tokens=9))
     subject.submit(request("again", prompt=20, tokens=1))  # four of its five blocks are cached, and free
     batch = subject.next_batch(40, 1)
     assert spans(batch) == {"busy": (7, 1)} | ({"again": (16, 4)} if starts else {})
@@ -281,15 +278,14 @@ def test_a_prefix_that_comes_back_is_no_longer_free_for_the_rest(blocks: int, st
     subject.check_integrity()
 
 
-def test_a_prefix_that_others_have_in_use_takes_no_room() -> None:
+def test_a_prefix_that_others_have_in_use_takes_no_room():
     subject = scheduler(blocks=8)
-    subject.submit(request("old", prompt=17, tokens=9))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("old", prompt=17, tokens=9))
     subject.submit(request("new", prompt=19, tokens=1))
     assert spans(subject.next_batch(40, 1)) == {"old": (17, 1), "new": (16, 3)}
 
 
-def test_a_sequence_that_was_preempted_finds_its_own_blocks_and_is_counted_once() -> None:
+def test_a_sequence_that_was_preempted_finds_its_own_blocks_and_is_counted_once():
     subject = scheduler(blocks=6)
     subject.submit(request("old", prompt=8, tokens=9))
     subject.submit(other("young", prompt=8, tokens=9))
@@ -304,16 +300,15 @@ def test_a_sequence_that_was_preempted_finds_its_own_blocks_and_is_counted_once(
     assert (subject.prefix_cache_queries, subject.prefix_cache_hits) == (16, 0)
 
 
-def test_prompts_known_but_for_a_token_start_together() -> None:
+def test_prompts_known_but_for_a_token_start_together():
     subject = scheduler()
-    subject.submit(request("first", prompt=9, tokens=1))
-    step(subject, subject.next_batch(40, 1))
+    begun(subject, request("first", prompt=9, tokens=1))
     for name in "abcd":
         subject.submit(request(name, prompt=9))
     assert spans(subject.next_batch(40, 1)) == dict.fromkeys("abcd", (8, 1))
 
 
-def test_without_prefix_caching_nothing_is_known() -> None:
+def test_without_prefix_caching_nothing_is_known():
     subject = Scheduler(BlockPool(16), BLOCK, 8, ModelLimits(60, 50), prefix_caching=False)
     for name in "ab":
         subject.submit(request(name, prompt=9, tokens=1))

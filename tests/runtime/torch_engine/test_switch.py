@@ -11,13 +11,14 @@ import pytest
 from runtime.errors import SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
-from runtime.models import Cluster, ModelSpec, Reason
+from runtime.models import Cluster, Reason
 from runtime.notation import parse_topology
 from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.switch import Switch
+from tests.rows import rows
+from tests.runtime.torch_engine.ears import MODEL
 
-MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
 SIZE = 4
 SETTINGS = EngineSettings(block_size=SIZE, copy_slice_bytes=1)
 
@@ -124,9 +125,7 @@ def begun(driver: Driver, target: str) -> Switch:
     return Switch(driver, driver.lineup(target))  # type: ignore[arg-type] - what it needs of one
 
 
-async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_are_forgotten(
-    driver: Driver,
-) -> None:
+async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_are_forgotten(driver):
     most = SETTINGS.max_running
     cached(driver.pool, 5)
     switch = begun(driver, "CPU[0,1]:0-4")
@@ -142,7 +141,7 @@ async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_a
     ]
 
 
-async def test_blocks_that_attention_reads_over_are_warm_on_the_target_before_the_cut(driver: Driver) -> None:
+async def test_blocks_that_attention_reads_over_are_warm_on_the_target_before_the_cut(driver):
     """A hole that the first step reads is a page fault each: seen as stops of 100 ms."""
     table = driver.pool.take(3)
     driver.pool.written(table[0], 0, SIZE)
@@ -158,7 +157,7 @@ async def test_blocks_that_attention_reads_over_are_warm_on_the_target_before_th
     assert switch._sync._is_warm[[*table, later]].all()
 
 
-async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_only(driver: Driver) -> None:
+async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_only(driver):
     """Page faults were nearly all that copying took, and slots that nobody had filled most of what was copied."""
     first, second = driver.pool.take(2)
     driver.pool.written(first, 0, 2)
@@ -174,7 +173,7 @@ async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_onl
     assert sum(int(what.split()[1]) for what, _ in driver.notes) == 2 + 1
 
 
-async def test_the_block_that_the_first_step_takes_is_warm_before_the_fence(driver: Driver) -> None:
+async def test_the_block_that_the_first_step_takes_is_warm_before_the_fence(driver):
     driver.scheduler.running = ("one",)
     switch = begun(driver, "CPU[0,1]:0-4")
     await switch.ready()
@@ -184,7 +183,7 @@ async def test_the_block_that_the_first_step_takes_is_warm_before_the_fence(driv
     assert [what for what, _ in driver.notes[:2]] == [f"copy {SIZE}", "fence"]
 
 
-async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None:
+async def test_steps_are_short_only_when_the_cut_is_near(driver):
     for block in driver.pool.take(16):
         driver.pool.written(block, 0, SIZE)
     switch = begun(driver, "CPU[0,1]:0-4")
@@ -196,7 +195,7 @@ async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None
     assert seen == [False] * 12 + [True] * 4
 
 
-@pytest.mark.parametrize(
+@rows(
     ("now", "target", "share"),
     [
         ("CPU[0]:0-4", "CPU[1]:0-4", 0.15),
@@ -204,11 +203,11 @@ async def test_steps_are_short_only_when_the_cut_is_near(driver: Driver) -> None
         ("CPU[0,1]:0-4", "CPU[0]:0-4", 0.04),
     ],
 )
-async def test_who_serves_copies_slower(cluster: Cluster, now: str, target: str, share: float) -> None:
+async def test_who_serves_copies_slower(cluster, now, target, share):
     assert begun(Driver(cluster, now), target).copy_share == share
 
 
-async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver: Driver) -> None:
+async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver):
     blocks = cached(driver.pool, 5)
     switch = begun(driver, "CPU[0,1]:0-4")
     driver.pool.share(blocks[:2])
@@ -228,9 +227,7 @@ async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_al
         (SwitchError(Reason.RANK_LOST, "a worker died"), Reason.RANK_LOST),
     ],
 )
-async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(
-    driver: Driver, trouble: Exception, reason: Reason
-) -> None:
+async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(driver, trouble, reason):
     cached(driver.pool, 5)
     switch = begun(driver, "CPU[0,1]:0-4")
     driver.trouble = trouble
@@ -241,9 +238,7 @@ async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
-async def test_what_served_before_warms_up_rank_by_rank_and_what_is_new_runs_a_probe_step(
-    driver: Driver, is_loaded: bool
-) -> None:
+async def test_what_served_before_warms_up_rank_by_rank_and_what_is_new_runs_a_probe_step(driver, is_loaded):
     """A step of two ranks that wait for each other made one in two gaps of the streams 8 ms longer."""
     await Switch(driver, driver.lineup("CPU[0,1]:0-4", is_loaded)).ready()  # type: ignore[arg-type] - what it needs
     assert driver.asked == ["warm-up" if is_loaded else "probe of TP2"]
@@ -257,7 +252,7 @@ def begun_with_a_last_patch(driver: Driver, settings: EngineSettings) -> Switch:
     return begun(driver, "CPU[0,1]:0-4")
 
 
-async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_were(driver: Driver) -> None:
+async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_were(driver):
     switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=0.0))
     driver.may_answer.clear()
     with pytest.raises(
@@ -268,13 +263,13 @@ async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_w
     await driver.given_up.wait()
 
 
-async def test_a_last_patch_whose_answer_is_there_but_not_read_counts(driver: Driver) -> None:
+async def test_a_last_patch_whose_answer_is_there_but_not_read_counts(driver):
     switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=0.0))
     driver.turns = 5
     assert (await switch.cut(2, deadline_s=60)).epoch == 2
 
 
-async def test_the_deadline_of_a_cut_holds_for_its_last_patch(driver: Driver) -> None:
+async def test_the_deadline_of_a_cut_holds_for_its_last_patch(driver):
     switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=60))
     driver.may_answer.clear()
     with pytest.raises(SwitchError, match=r"the cut was not ready after 0\.01 s"):

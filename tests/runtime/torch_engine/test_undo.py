@@ -10,14 +10,15 @@ from runtime.channel import Fatal
 from runtime.errors import SwitchError
 from runtime.footprint import owned
 from runtime.kv.blocks import BlockPool
-from runtime.models import Cluster, ModelSpec, Reason
+from runtime.models import Cluster, Reason
 from runtime.notation import parse_topology
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.streaming import StreamingSwitch
+from tests.rows import rows
+from tests.runtime.torch_engine.ears import MODEL
 
-MODEL = ModelSpec("m", "Qwen3ForCausalLM", 4, 64, 128, 8, 4, 16, 100, 1024)
 SETTINGS = EngineSettings(block_size=4)
 
 
@@ -98,10 +99,8 @@ def begun(books: Books) -> StreamingSwitch:
 WAYS = [("CPU[0]:0-4", "CPU[0,1]:0-4"), ("CPU[0,1]:0-4", "CPU[1]:0-1 > CPU[0]:1-4")]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_source_holds_everything_again_wherever_it_fails(
-    cluster: Cluster, way: tuple[str, str]
-) -> None:
+@rows("way", WAYS)
+async def test_the_source_holds_everything_again_wherever_it_fails(cluster, way):
     fails = 1
     while True:
         books = Books(cluster, *way, {fails})
@@ -121,8 +120,8 @@ async def test_the_source_holds_everything_again_wherever_it_fails(
     assert all(books.held[device] >= pieces for device, pieces in owned(books.target, MODEL).items())
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_undo_that_fails_ends_the_engine(cluster: Cluster, way: tuple[str, str]) -> None:
+@rows("way", WAYS)
+async def test_an_undo_that_fails_ends_the_engine(cluster, way):
     for fails in range(1, 12):
         books = Books(cluster, *way, range(fails, 1000))
         switch = begun(books)

@@ -1,24 +1,22 @@
 """Every topology to every other, one switch after the other on living workers under load: no byte, logprob or token changes."""
 
-import asyncio
-import contextlib
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
+import pytest_asyncio
 
-from runtime.engine import Request, SamplingParams, Token
+from runtime.engine import Output, Request, SamplingParams, Token
 from runtime.errors import SwitchError, TopologyError
-from runtime.models import Cluster, Reason, Topology
+from runtime.models import Reason
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from tests.runtime.torch_engine.ears import LAYERS, Ears, hearing, same, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-LAYERS = 5
 TOPOLOGIES = (
     "CPU[0]:0-5",
     "CPU[0,1]:0-5",
@@ -71,134 +69,78 @@ COMMON = tuple(11 * j % 101 for j in range(43))
 """How some prompts begin: five blocks and a part of one."""
 
 
-def prompts() -> Iterator[tuple[str, tuple[int, ...], int]]:
+def prompts() -> dict[str, Request]:
     """More than run at once, from 1 to 443 tokens; a third of them sampled, each with a seed of its own.
 
     A quarter of them share a prefix. What they generate differs in length as well, so that they do not end together.
     """
     lengths = [1, 5, 8, 13, 17, 23, 30, 40, 64, 90, 150, 400]
+    found = {}
     for number in range(2 * len(lengths)):
         length = lengths[number % len(lengths)]
         own = tuple((31 * number + 7 * j) % 101 for j in range(length))
-        yield f"r{number}", COMMON + own if number % 4 == 0 else own, number
+        temperature = 0.8 if number % 3 == 0 else 0.0
+        params = SamplingParams(70 + 6 * number, temperature=temperature, top_p=0.95, seed=number)
+        found[f"r{number}"] = Request(f"r{number}", COMMON + own if number % 4 == 0 else own, params, 1)
+    return found
 
 
-class Streams:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def reference(engine: TorchEngine) -> dict[str, list[Token]]:
+    """What every stream says in an engine that neither switches nor caches prefixes."""
+    async with hearing(engine) as ears:
+        return await ears.whole(*prompts().values())
+
+
+class Streams(Ears):
     """Streams that never end: each begins anew when it is over. Every run of it must say the same.
 
     When it begins anew what it said before is in the cache, as far as nobody took the blocks and the target had them.
     """
 
-    def __init__(self, engine: TorchEngine, reference: dict[str, list[Token]] | None = None) -> None:
-        self._engine = engine
-        self._prompts = {name: (tokens, seed) for name, tokens, seed in prompts()}
-        self._news = asyncio.Condition()
-        self._said: dict[str, list[Token]] = {}
-        self.reference = reference or {}
-        self.checked = 0
-        self.epoch = 1
+    def __init__(self, engine: TorchEngine, reference: dict[str, list[Token]]) -> None:
+        super().__init__(engine)
+        self._prompts, self._reference = prompts(), reference
         self._cycle = itertools.count()
-        self._listening = asyncio.create_task(self._listen())
+        self._checked = 0
 
     async def begin(self) -> None:
         """Submit every stream."""
-        for name in self._prompts:
-            await self._submit(name)
+        for wanted in self._prompts.values():
+            await self._begin(wanted)
 
-    async def _submit(self, name: str) -> None:
-        tokens, seed = self._prompts[name]
-        params = SamplingParams(
-            70 + 6 * seed, temperature=0.8 if seed % 3 == 0 else 0.0, top_p=0.95, seed=seed
-        )
-        await self._engine.submit(Request(f"{name}/{next(self._cycle)}", tokens, params, self.epoch))
+    async def _begin(self, wanted: Request) -> None:
+        await self.submit(dataclasses.replace(wanted, request_id=f"{wanted.request_id}/{next(self._cycle)}"))
 
-    async def _listen(self) -> None:
-        async for batch in self._engine.outputs():
-            for item in batch:
-                if isinstance(item, Token):
-                    await self._hear(item)
-            async with self._news:
-                self._news.notify_all()
+    async def hear(self, batch: Sequence[Output]) -> None:
+        await super().hear(batch)
+        for token in batch:
+            if isinstance(token, Token) and token.finish is not None:
+                name = token.request_id.partition("/")[0]
+                same(self.tokens.pop(token.request_id), self._reference[name])
+                self._checked += 1
+                await self._begin(self._prompts[name])
 
-    async def _hear(self, token: Token) -> None:
-        said = self._said.setdefault(token.request_id, [])
-        said.append(token)
-        if token.finish is None:
-            return
-        name = token.request_id.partition("/")[0]
-        ended = self._said.pop(token.request_id)
-        if name in self.reference:
-            same(ended, self.reference[name])
-            self.checked += 1
-        else:
-            self.reference[name] = ended
-        await self._submit(name)
-
-    async def until(self, more: int) -> None:
+    async def checked(self, more: int) -> None:
         """Wait until so many more streams have ended and were found right."""
-        wanted = self.checked + more
-        async with asyncio.timeout(120), self._news:
-            await self._news.wait_for(lambda: self._listening.done() or self.checked >= wanted)
+        wanted = self._checked + more
+        await self.until(lambda: self.task.done() or self._checked >= wanted)
         self.raise_failure()
-
-    async def all_heard_once(self) -> None:
-        """Wait for the unswitched run of every stream."""
-        async with asyncio.timeout(120), self._news:
-            await self._news.wait_for(lambda: len(self.reference) == len(self._prompts))
-
-    def stop(self) -> None:
-        """Hear no more."""
-        self._listening.cancel()
 
     def raise_failure(self) -> None:
         """What was wrong with a stream."""
-        if self._listening.done():
-            self._listening.result()
+        if self.task.done():
+            self.task.result()
 
 
-def same(got: Sequence[Token], want: Sequence[Token]) -> None:
-    """Equal tokens, every index once, and equal logprobs."""
-    assert [token.index for token in got] == list(range(len(want)))
-    assert [token.token_id for token in got] == [token.token_id for token in want]
-    assert max(abs(a.logprob - b.logprob) for a, b in zip(got, want, strict=True)) < 1e-4
-
-
-Start = Callable[[EngineSettings], Awaitable[TorchEngine]]
-
-
-@pytest.fixture
-async def start(checkpoints: dict[str, Path], cluster: Cluster) -> AsyncIterator[Start]:
-    """An engine with these settings, in place of the one before."""
-    topology = parse_topology(TOPOLOGIES[0], cluster, LAYERS, "fp32")
-    async with contextlib.AsyncExitStack() as running:
-
-        async def started(settings: EngineSettings) -> TorchEngine:
-            await running.aclose()
-            engine = await TorchEngine.start(checkpoints["qwen3-tied"], topology, cluster, settings)
-            running.push_async_callback(engine.close)
-            return engine
-
-        yield started
-
-
-@pytest.fixture
-async def reference(start: Start) -> dict[str, list[Token]]:
-    """What every stream says in an engine that neither switches nor caches prefixes."""
-    streams = Streams(await start(dataclasses.replace(SETTINGS, prefix_caching=False)))
-    await streams.begin()
-    await streams.all_heard_once()
-    streams.stop()
-    return streams.reference
-
-
-async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
+async def move(streams: Streams, text: str) -> None:
     """One switch; what the cache held at the cut is there after it, byte for byte."""
-    shadow = await engine.prepare(target)
-    await shadow.ready()
+    engine, shadow = streams.engine, await streams.prepared(text)
     while (await shadow.lag()).tokens > RUNNING * SETTINGS.block_size:
         pass
     before = await engine.digests()
-    cut = await shadow.cut(epoch, deadline_s=10)
+    streams.epoch += 1
+    cut = await shadow.cut(streams.epoch, deadline_s=10)
     kept = {name: count for name, count in before.positions.items() if name in cut.moved}
     after = await engine.digests(kept)
     still = (await engine.digests()).positions  # what ended meanwhile gave its blocks to others
@@ -208,7 +150,7 @@ async def move(engine: TorchEngine, target: Topology, epoch: int) -> None:
     await shadow.release()
 
 
-def test_a_circuit_takes_every_ordered_pair_once() -> None:
+async def test_a_circuit_takes_every_ordered_pair_once():
     taken = list(itertools.pairwise(circuit(5)))
     assert sorted(taken) == [(a, b) for a in range(5) for b in range(5) if a != b]
 
@@ -225,41 +167,36 @@ def test_a_circuit_takes_every_ordered_pair_once() -> None:
     ids=lambda value: str(len(value) if isinstance(value, tuple) else value),
 )
 async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
-    start: Start,
-    reference: dict[str, list[Token]],
-    cluster: Cluster,
-    names: tuple[str, ...],
-    layers_per_slab: int,
-    switches: int,
-) -> None:
-    targets = [parse_topology(text, cluster, LAYERS, "fp32") for text in names]
-    engine = await start(dataclasses.replace(SETTINGS, layers_per_slab=layers_per_slab))
-    streams = Streams(engine, reference)
-    await streams.begin()
-    await streams.until(len(reference))
-    crowds, hits = [], []
-    for epoch, node in enumerate(circuit(len(names))[1 : switches + 1], start=2):
-        stats = await engine.stats()
-        crowds.append((stats.running, stats.waiting))
-        hits.append(stats.prefix_cache_hits)
-        streams.epoch = epoch
-        await move(engine, targets[node], epoch)
-        streams.raise_failure()
-    await streams.until(2 * RUNNING)
-    assert engine.topology == targets[node]
-    assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
-    assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
-    assert sum(after > before for before, after in itertools.pairwise(hits)) > len(hits) / 4
+    checkpoints, cluster, reference, names, layers_per_slab, switches
+):
+    settings = dataclasses.replace(SETTINGS, layers_per_slab=layers_per_slab)
+    async with started(checkpoints["qwen3-tied"], names[0], cluster, settings) as engine:
+        streams = Streams(engine, reference)
+        await streams.begin()
+        await streams.checked(len(reference))
+        crowds, hits = [], []
+        for node in circuit(len(names))[1 : switches + 1]:
+            stats = await engine.stats()
+            crowds.append((stats.running, stats.waiting))
+            hits.append(stats.prefix_cache_hits)
+            await move(streams, names[node])
+            streams.raise_failure()
+        await streams.checked(2 * RUNNING)
+        assert engine.topology == streams.topology(names[node])
+        assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
+        assert sum(waiting > 0 for _, waiting in crowds) > len(crowds) / 2
+        assert sum(after > before for before, after in itertools.pairwise(hits)) > len(hits) / 4
+        if layers_per_slab == 2:
+            divided = streams.topology("CPU[0]:0-3 > CPU[1]:3-5")
+            with pytest.raises(
+                SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers"
+            ) as refused:
+                await engine.prepare(divided)
+            assert refused.value.reason is Reason.UNSUPPORTED
 
 
-async def test_stages_that_divide_a_slab_are_refused(
-    start: Start, checkpoints: dict[str, Path], cluster: Cluster
-) -> None:
+async def test_an_engine_does_not_start_with_stages_that_divide_a_slab(checkpoints, cluster):
     divided = parse_topology("CPU[0]:0-3 > CPU[1]:3-5", cluster, LAYERS, "fp32")
     pairs = dataclasses.replace(SETTINGS, layers_per_slab=2)
-    engine = await start(pairs)
-    with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
-        await engine.prepare(divided)
-    assert refused.value.reason is Reason.UNSUPPORTED
     with pytest.raises(TopologyError, match="start at a multiple of 2"):
         await TorchEngine.start(checkpoints["qwen3-tied"], divided, cluster, pairs)

@@ -41,7 +41,7 @@ def take(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Take:
     return taken
 
 
-def test_a_shard_loads_only_what_no_other_of_its_process_holds(take: Take) -> None:
+def test_a_shard_loads_only_what_no_other_of_its_process_holds(take):
     lower, _ = take((0, 2), Share(1, 2))
     upper, _ = take((3, 5), Share(0, 2))
     whole, missing = take((0, 5), Share(1, 2))
@@ -49,14 +49,14 @@ def test_a_shard_loads_only_what_no_other_of_its_process_holds(take: Take) -> No
     del lower, upper, whole
 
 
-def test_the_embedding_is_shared_whatever_the_tensor_parallelism(take: Take) -> None:
+def test_the_embedding_is_shared_whatever_the_tensor_parallelism(take):
     one, _ = take((0, 2), Share(0, 1))
     _, missing = take((0, 2), Share(0, 2))
     assert missing == {"0", "1"}
     del one
 
 
-def test_what_no_shard_holds_any_more_is_let_go(take: Take) -> None:
+def test_what_no_shard_holds_any_more_is_let_go(take):
     lower, _ = take((0, 2), Share(0, 1))
     middle, _ = take((1, 3), Share(0, 1))
     del lower

@@ -38,6 +38,7 @@ from runtime.torch_engine.places import Place
 from runtime.torch_engine.shard import IncompleteRoleError, Shard, ShardSpec
 from runtime.torch_engine.wishes import Wish
 from runtime.torch_engine.worker import Hello, Worker, WorkerConfig
+from tests.rows import rows
 
 SHAPE = KvShape(5, 4, 4, 8, 16, torch.float32)
 
@@ -53,61 +54,50 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
     theirs.close()
 
 
-def load(memory: GroupMemory, last_layer: int = 5) -> Load:
+def load(subject: Worker, last_layer: int = 5) -> None:
+    memory = GroupMemory(GroupShape((1,), 4096))
     shard = ShardSpec(LayerRange(0, last_layer), 0, 1, is_first=True, is_last=True)
-    return Load(7, shard, shard.layers, 0, memory.path, memory.shape)
+    subject._obey(Load(7, shard, shard.layers, 0, memory.path, memory.shape))
 
 
-def test_a_role_is_taken_when_it_is_loaded(worker: tuple[Worker, Iterator[object]]) -> None:
+@pytest.fixture
+def loaded(worker):
+    """A worker with a role."""
     subject, said = worker
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    load(subject)
     assert next(said) == Loaded(7)
     assert set(subject._roles) == {7}
+    return worker
 
 
-def test_device_memory_goes_back_when_a_role_is_loaded_and_when_it_is_gone(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_are_warm_before_a_role_is_told_and_device_memory_goes_back_then_and_when_it_is_gone(
+    worker, monkeypatch
+):
     subject, said = worker
-    roles: list[set[int]] = []
-    monkeypatch.setattr(Place, "return_freed", lambda _: roles.append({*subject._roles}))
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    noted = []
+    for name in ("return_freed", "warm_up_copy"):
+        monkeypatch.setattr(Place, name, lambda _, name=name: noted.append((name, {*subject._roles})))
+    load(subject)
     assert next(said) == Loaded(7)
     subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(0, 2)))
     assert next(said) == Done(1)
     subject._obey(Drop(2, 7))
     assert next(said) == Done(2, None)
-    assert roles == [set(), {7}, set()]
+    assert [roles for name, roles in noted if name == "return_freed"] == [set(), {7}, set()]
+    assert [roles for name, roles in noted if name == "warm_up_copy"] == [set()]
 
 
-def test_copies_are_warm_before_a_role_is_told_to_be_loaded(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(worker):
     subject, said = worker
-    warmed: list[set[int]] = []
-    monkeypatch.setattr(Place, "warm_up_copy", lambda _: warmed.append({*subject._roles}))
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
-    assert next(said) == Loaded(7)
-    assert warmed == [set()]
-
-
-def test_a_role_that_cannot_be_loaded_is_told_with_the_reason(
-    worker: tuple[Worker, Iterator[object]],
-) -> None:
-    subject, said = worker
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096)), last_layer=6))
+    load(subject, last_layer=6)
     failed = next(said)
     assert isinstance(failed, LoadFailed)
     assert "model.layers.5" in failed.detail
     assert subject._roles == {}
 
 
-def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject, said = worker
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
-    assert next(said) == Loaded(7)
+def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(loaded, monkeypatch):
+    subject, said = loaded
     steps = []
     monkeypatch.setattr(subject._roles[7].shard, "forward", lambda *given: steps.append(given))
     subject._obey(WarmUp(1, 7))
@@ -117,12 +107,8 @@ def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(
     assert (len(tokens), type(group)) == (3, SoloGroup)
 
 
-def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
-    worker: tuple[Worker, Iterator[object]],
-) -> None:
-    subject, said = worker
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
-    assert next(said) == Loaded(7)
+def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(loaded):
+    subject, said = loaded
     role = subject._roles[7]
     subject._loading.add(8)  # as if a second load were under way
     subject._obey(Drop(1, 8))
@@ -132,9 +118,7 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(
     assert subject._roles == {}
 
 
-def test_a_role_that_is_dropped_is_not_loaded_to_its_end(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_that_is_dropped_is_not_loaded_to_its_end(worker, monkeypatch):
     subject, said = worker
     taken: list[LayerRange] = []
     dropped, take = threading.Event(), Shard.take
@@ -146,20 +130,16 @@ def test_a_role_that_is_dropped_is_not_loaded_to_its_end(
         take(self, layers)
 
     monkeypatch.setattr(Shard, "take", slow)
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    load(subject)
     subject._obey(Drop(1, 7))
     assert next(said) == Done(1)
     dropped.set()
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
+    load(subject)
     assert next(said) == Loaded(7)
     assert subject._roles.keys() == {7}
 
 
-def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(
-    worker: tuple[Worker, Iterator[object]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(worker, monkeypatch, capsys):
     subject, said = worker
 
     def fail(*_: object) -> None:
@@ -174,10 +154,8 @@ def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(
     assert next(said) == Done(2)
 
 
-def test_a_role_that_lacks_a_layer_refuses_to_run(worker: tuple[Worker, Iterator[object]]) -> None:
-    subject, said = worker
-    subject._obey(load(GroupMemory(GroupShape((1,), 4096))))
-    assert next(said) == Loaded(7)
+def test_a_role_that_lacks_a_layer_refuses_to_run(loaded):
+    subject, said = loaded
     subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(2, 3)))
     assert next(said) == Done(1)
     span = Span(0, 1, (0,))
@@ -185,10 +163,8 @@ def test_a_role_that_lacks_a_layer_refuses_to_run(worker: tuple[Worker, Iterator
         subject._obey(Run(7, 1, [0], (span,), [0], [Wish(SamplingParams(1), 0)]))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gain", Gain), ("give_back", GiveBack)])
-def test_memory_changes_beside_the_loop(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch, name: str, kind: type
-) -> None:
+@rows(("name", "kind"), [("gain", Gain), ("give_back", GiveBack)])
+def test_memory_changes_beside_the_loop(worker, monkeypatch, name, kind):
     subject, said = worker
     may_end = threading.Event()
     monkeypatch.setattr(subject._store, name, lambda *_: Slice(None if may_end.wait(60) else 0, 0, 0.0))
@@ -197,9 +173,7 @@ def test_memory_changes_beside_the_loop(
     assert next(said) == Done(1, Slice(None, 0, 0.0))
 
 
-def test_what_is_given_back_is_not_gained_again_at_once(
-    worker: tuple[Worker, Iterator[object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_given_back_is_not_gained_again_at_once(worker, monkeypatch):
     subject, said = worker
     may_end, nothing = threading.Event(), Slice(None, 0, 0.0)
     monkeypatch.setattr(subject._store, "gain", lambda *_: may_end.wait(60) and nothing)
@@ -214,7 +188,7 @@ def test_what_is_given_back_is_not_gained_again_at_once(
 
 
 @pytest.mark.slow
-def test_temporaries_of_a_step_are_not_faulted_in_anew() -> None:
+def test_temporaries_of_a_step_are_not_faulted_in_anew():
     code = """
 import resource, torch
 from runtime.torch_engine.worker import keep_freed_memory
@@ -232,6 +206,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert int(done.stdout) < 20 * 16 * 2_000_000 // mmap.PAGESIZE / 50
 
 
-def test_a_worker_greets_with_where_its_memory_is(worker: tuple[Worker, Iterator[object]]) -> None:
+def test_a_worker_greets_with_where_its_memory_is(worker):
     subject, _ = worker
     assert Path(Hello(subject._store.handle).handle.path).exists()

@@ -2,24 +2,30 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-import tokenizers
+import jsonschema
+import torch
 
-from runtime.engine import Cut, Moved, Request, SamplingParams, Token
+from runtime import grammar
+from runtime.engine import Cut, Finish, Moved, Request, SamplingParams, Token
 from runtime.ledger import Accepted, Ledger
-from runtime.models import Cluster, Gpu, Link, Node, Topology
+from runtime.models import Topology
 from runtime.notation import parse_topology
+from runtime.tokenizer import Tokenizer
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.switch import VllmShadow
+from tests.runtime.scripted import cluster_of
 
 CHECKPOINT = Path(__file__).parents[3] / "examples" / "counting"
-CLUSTER = Cluster(
-    (Node("local", tuple(Gpu(n, "cpu", 3 << 30) for n in range(4)), Link("shared-memory", 5e9, 1e-5)),)
-)
+TOKENIZER = Tokenizer.load(CHECKPOINT)
+CLUSTER = cluster_of("cpu", 3 << 30)
 LOGPROB_TOLERANCE = 1e-4
 
 
@@ -27,14 +33,10 @@ def topology(text: str, precision: str = "fp32") -> Topology:
     return parse_topology(text, CLUSTER, 8, precision)
 
 
-def encode(text: str) -> tuple[int, ...]:
-    return tuple(tokenizers.Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json")).encode(text).ids)
-
-
 def counting(step: int, start: int, length: int) -> tuple[int, ...]:
     """A prompt of exactly ``length`` tokens that has begun to count."""
     numbers = " ".join(str(start + step * n) for n in range(length))
-    return encode(f"count by {step} from {start}: {numbers}")[:length]
+    return TOKENIZER.encode(f"count by {step} from {start}: {numbers}")[:length]
 
 
 class Streams:
@@ -140,41 +142,102 @@ SETTINGS = VllmSettings(
 def prompts(salt: int = 0) -> dict[str, tuple[int, ...]]:
     """Twelve of different lengths, two over 512 tokens; half of them begin alike, with ``salt``."""
     own = [counting(4 + n, 7 * n + salt, length) for n, length in enumerate((9, 60, 128, 200, 300, 530))]
-    common = encode("count by 3 from 5: " + " ".join(str(salt + 3 * n) for n in range(60)))
+    common = TOKENIZER.encode("count by 3 from 5: " + " ".join(str(salt + 3 * n) for n in range(60)))
     shared = [(*common, *counting(20 + n, n, length)) for n, length in enumerate((5, 33, 128, 140, 250, 380))]
     return {f"r{n}": prompt for n, prompt in enumerate((*own, *shared))}
 
 
-LATE = {"half-prefilled": counting(13, 3, 800), "just admitted": counting(14, 4, 12)}
 SAMPLING = SamplingParams(max_tokens=260)
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 20, "maxLength": 40},
+        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 999}, "minItems": 30, "maxItems": 30},
+    },
+    "required": ["name", "sizes"],
+    "additionalProperties": False,
+}  # fmt: skip
+WARM = replace(SAMPLING, temperature=1.0)
+SEEDED = {
+    f"seeded {n}": replace(WARM, seed=seed, top_p=top_p, top_k=top_k, min_p=min_p)
+    for n, (seed, top_p, top_k, min_p) in enumerate(
+        [(7, 1, 0, 0), (-3, 0.9, 0, 0), (2**40, 1, 9, 0), (8, 1, 0, 0.05)]
+    )
+}
+KINDS = {
+    **SEEDED,
+    "greedy": SAMPLING,
+    "presence": replace(SAMPLING, presence_penalty=1.5),
+    "frequency": replace(SAMPLING, frequency_penalty=0.4),
+    "repetition": replace(SAMPLING, repetition_penalty=1.3),
+    "bias": replace(SAMPLING, logit_bias=((3, -2.0), (19, 4.0))),
+    "seeded penalties": replace(WARM, seed=9, presence_penalty=0.7, frequency_penalty=0.3),
+    "document": replace(WARM, seed=12, grammar=grammar.json_schema(SCHEMA), stop_token_ids=(1,)),
+    "unseeded": WARM,
+}
+"""What depends on more than the model: noise, penalties and biases."""
+Wanted = dict[str, tuple[tuple[int, ...], SamplingParams]]
+RUNNING: Wanted = {
+    **{name: (prompt, KINDS[name]) for name, prompt in zip(KINDS, prompts().values(), strict=True)},
+    **{name: (prompts(7)[name], SAMPLING) for name in ("r2", "r5", "r8", "r11")},
+}
+LATE: Wanted = {
+    "half-prefilled": (counting(13, 3, 800), SAMPLING),
+    "half-prefilled and seeded": (counting(15, 3, 800), SEEDED["seeded 0"]),
+    "just admitted": (counting(14, 4, 12), SAMPLING),
+}
+"""The long ones are computed in four steps, the last of them after the switch; a draw for each but the last is undone."""
+WANTED = RUNNING | LATE
 
 
-async def run_through(streams: Streams, source: str, target: str, path: str) -> Cut:
+@cache
+def model() -> Any:
+    import transformers
+
+    return transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
+
+
+@cache
+def forced(prompt: tuple[int, ...], output: tuple[int, ...]) -> list[float]:
+    """The logprob of each token of ``output`` after those before it, by a model that never was in an engine."""
+    with torch.inference_mode():
+        logits = model()(torch.tensor([[*prompt, *output]])).logits[0, len(prompt) - 1 : -1]
+    chances = torch.log_softmax(logits.float(), dim=-1)
+    return [float(chances[n, token]) for n, token in enumerate(output)]
+
+
+def difference(ours: list[float], theirs: list[float]) -> float:
+    """The largest, as a share of logprobs beyond -1: penalties and noise bring unlikely tokens, to -30."""
+    return max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(ours, theirs, strict=True))
+
+
+async def run_through(streams: Streams, unswitched: Streams, source: str, target: str, path: str) -> Cut:
     """All the requests, switched in the middle, against themselves unswitched."""
-    wanted = prompts() | LATE
     await streams.be(topology(source))
-    for name, prompt in wanted.items():
-        await streams.submit(f"{name} unswitched", prompt, SAMPLING)
-    await streams.ended(*streams.said)
+    await streams.engine.active.call("forget_prefixes")
     shadow = await streams.prepared(topology(target))
-    for name, prompt in prompts().items():
-        await streams.submit(name, prompt, SAMPLING)
-    await streams.have(20, *prompts())
+    for name, (prompt, sampling) in RUNNING.items():
+        await streams.submit(name, prompt, sampling)
+    await streams.have(20, *RUNNING)
     await streams.synced(shadow)
-    for name, prompt in LATE.items():
-        await streams.submit(name, prompt, SAMPLING)
+    for name, (prompt, sampling) in LATE.items():
+        await streams.submit(name, prompt, sampling)
     before = streams.ledger.epoch
     done = await streams.cut(shadow)
     await shadow.release()
-    await streams.ended(*wanted)
-    assert set(done.moved) == set(wanted)
-    assert done.paths == {path: 14}
-    assert done.left_to_drain == ()
-    for name in wanted:
-        assert streams.tokens(name) == streams.tokens(f"{name} unswitched"), name
-        difference = zip(streams.logprobs(name), streams.logprobs(f"{name} unswitched"), strict=True)
-        assert max(abs(a - b) for a, b in difference) < LOGPROB_TOLERANCE, name
-    assert all(streams.epochs(name) == [before, done.epoch] for name in prompts())
+    await streams.ended(*WANTED)
+    assert set(done.moved) == set(WANTED)
+    assert (done.paths, done.left_to_drain, done.stays) == ({path: len(WANTED)}, (), {})
+    assert all(streams.epochs(name) == [before, done.epoch] for name in RUNNING)
+    for name in WANTED.keys() - {"unseeded"}:
+        assert streams.tokens(name) == unswitched.tokens(name), name
+        assert difference(streams.logprobs(name), unswitched.logprobs(name)) < LOGPROB_TOLERANCE, name
+    for name in [*SEEDED, "unseeded"]:
+        by_the_model = forced(RUNNING[name][0], tuple(streams.tokens(name)))
+        assert difference(streams.logprobs(name), by_the_model) < LOGPROB_TOLERANCE, name
+    jsonschema.validate(json.loads(TOKENIZER.decode(streams.tokens("document"))), SCHEMA)
+    assert streams.said["document"][-1].finish is Finish.STOP
+    assert streams.tokens("unseeded") != unswitched.tokens("unseeded"), "it drew from the engine's own noise"
     return done
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from runtime.vllm_engine.processes import group_pids
 from runtime.vllm_engine.spare import Spare
-from tests.runtime.vllm_engine.streams import Streams, run_through, topology
+from tests.runtime.vllm_engine.streams import run_through, topology
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 UNEVEN = "cpu[0]:0-3 > cpu[1]:3-8"
 
 
-async def test_an_engine_in_a_spare_is_as_any_other(streams: Streams) -> None:
+async def test_an_engine_in_a_spare_is_as_any_other(streams, unswitched):
     engine = streams.engine
     await streams.be(topology("1x1"))
     engine._spare = spare = Spare(engine._surroundings, engine.settings)
@@ -27,7 +27,7 @@ async def test_an_engine_in_a_spare_is_as_any_other(streams: Streams) -> None:
     waited.on_message = lambda _: is_ready.set()
     await asyncio.wait_for(is_ready.wait(), 300)
     try:
-        await run_through(streams, "1x1", UNEVEN, "patch")
+        await run_through(streams, unswitched, "1x1", UNEVEN, "patch")
     finally:
         engine._spare = None
         await spare.close()

@@ -7,19 +7,17 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import SwitchError
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Reason, Topology
-from runtime.vllm_engine import driver_process
+from runtime.models import Reason, Topology
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.processes import group_pids
-from tests.runtime.scripted import topology
+from tests.runtime.scripted import cluster_of, topology
+from tests.runtime.vllm_engine.sides import MODEL
 
 pytestmark = pytest.mark.slow
 
-MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
-GPUS = tuple(Gpu(index, "cpu", 7 << 30) for index in range(4))
-CLUSTER = Cluster((Node("n", GPUS, Link("shared-memory", 1e9, 1e-5)),))
+CLUSTER = cluster_of("cpu", 7 << 30)
 SETTINGS = VllmSettings(kv_cache_bytes=3 << 30, num_standby=2, spare=False)
 """Two engines fit a device, three do not."""
 
@@ -33,9 +31,8 @@ def on(devices: tuple[int, ...]) -> Topology:
 
 
 @pytest.fixture
-async def engine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VllmEngine]:
+async def engine(scripted_drivers: None) -> AsyncIterator[VllmEngine]:
     """It serves on device 0; its driver processes compute nothing."""
-    monkeypatch.setattr(driver_process, "MODULE", "tests.runtime.vllm_engine.scripted_driver")
     made = VllmEngine(Path("/models/m"), MODEL, CLUSTER, SETTINGS)
     made._serve(await made.launch(ONE))
     yield made
@@ -50,15 +47,13 @@ async def retired(engine: VllmEngine, *devices: tuple[int, ...]) -> list[Instanc
     return found
 
 
-async def test_as_many_stand_by_as_the_file_says_those_used_last(engine: VllmEngine) -> None:
+async def test_as_many_stand_by_as_the_file_says_those_used_last(engine):
     first, second, third = await retired(engine, (1,), (2,), (3,))
     assert engine.standby == [second, third]
     assert group_pids(first.pid) == []
 
 
-async def test_a_target_that_stands_by_is_taken_and_was_used_last_when_it_is_given_back(
-    engine: VllmEngine,
-) -> None:
+async def test_a_target_that_stands_by_is_taken_and_was_used_last_when_it_is_given_back(engine):
     first, second = await retired(engine, (1,), (2,))
     shadow = await engine.prepare(on((1,)))
     assert await shadow._starting is first
@@ -67,30 +62,22 @@ async def test_a_target_that_stands_by_is_taken_and_was_used_last_when_it_is_giv
     assert engine.standby == [second, first]
 
 
-async def test_the_least_recently_used_on_the_devices_of_a_target_gives_way(engine: VllmEngine) -> None:
-    elsewhere, in_the_way = await retired(engine, (2, 3), (0, 1))
-    shadow = await engine.prepare(topology(1, 1))
-    assert engine.standby == [elsewhere]
-    assert group_pids(in_the_way.pid) == []
-    await shadow.abort(Reason.CANCELLED)
+async def test_the_least_recently_used_on_the_devices_of_a_target_give_way_as_far_as_they_have_to(engine):
+    for older, newer, target, staying in (
+        ((2, 3), (0, 1), topology(1, 1), [0]),
+        ((1,), (1, 2), TWO, [1]),
+        ((2,), (3,), TWO, [0, 1]),
+    ):
+        both = await retired(engine, older, newer)
+        shadow = await engine.prepare(target)
+        assert engine.standby == [both[number] for number in staying]
+        assert [bool(group_pids(one.pid)) for one in both] == [one in engine.standby for one in both]
+        await shadow.abort(Reason.CANCELLED)
+        while engine.standby:
+            await engine.standby.pop().close()
 
 
-async def test_only_as_many_give_way_as_have_to(engine: VllmEngine) -> None:
-    older, newer = await retired(engine, (1,), (1, 2))
-    shadow = await engine.prepare(TWO)
-    assert engine.standby == [newer]
-    assert group_pids(older.pid) == []
-    await shadow.abort(Reason.CANCELLED)
-
-
-async def test_none_gives_way_to_a_target_that_fits(engine: VllmEngine) -> None:
-    both = await retired(engine, (2,), (3,))
-    shadow = await engine.prepare(TWO)
-    assert engine.standby == both
-    await shadow.abort(Reason.CANCELLED)
-
-
-async def test_none_gives_way_to_a_target_that_cannot_fit(engine: VllmEngine) -> None:
+async def test_none_gives_way_to_a_target_that_cannot_fit(engine):
     both = await retired(engine, (1,), (2,))
     engine.settings = replace(engine.settings, kv_cache_bytes=4 << 30)
     with pytest.raises(SwitchError, match="2 vLLM engines side by side need"):

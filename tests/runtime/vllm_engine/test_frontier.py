@@ -23,18 +23,18 @@ BLOCK_SIZE, NUM_SLOTS, MAX_FLIGHT = 4, 7, 2
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 9))
-def test_covering_is_the_blocks_that_hold_a_position_of_the_interval(start: int, end: int, size: int) -> None:
+def test_covering_is_the_blocks_that_hold_a_position_of_the_interval(start, end, size):
     assert set(covering(start, end, size)) == {position // size for position in range(start, end)}
 
 
 @given(st.integers(1, 40), st.integers(1, 9))
-def test_the_tail_starts_inside_the_last_block(computed: int, size: int) -> None:
+def test_the_tail_starts_inside_the_last_block(computed, size):
     last_block = covering(computed - 1, computed, size)
     assert covering(tail_start(computed, size) - 1, computed, size) == last_block
     assert tail_start(computed, size) == last_block.start * size + 1
 
 
-def test_a_request_without_kv_has_no_tail() -> None:
+def test_a_request_without_kv_has_no_tail():
     assert tail_start(0, 4) == 0
 
 
@@ -189,13 +189,13 @@ class Source(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_what_the_source_says_is_staged_is_what_its_blocks_hold() -> None:
+def test_what_the_source_says_is_staged_is_what_its_blocks_hold():
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Source, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
     )
 
 
-def test_a_request_without_room_is_not_waited_for() -> None:
+def test_a_request_without_room_is_not_waited_for():
     frontier = SourceFrontier(num_slots=2, block_size=4)
     views = {"long": View((0, 1, 2), 10)}
     frontier.aim({"long": 10})
@@ -206,19 +206,7 @@ def test_a_request_without_room_is_not_waited_for() -> None:
     assert frontier.plan(views, 8) is None
 
 
-def test_a_block_that_is_written_again_is_copied_again() -> None:
-    frontier = SourceFrontier(num_slots=4, block_size=4)
-    frontier.aim({"r": 6})
-    first = frontier.plan({"r": View((7, 8), 6)}, 8)
-    frontier.aim({"r": 7})
-    second = frontier.plan({"r": View((7, 8), 7)}, 8)
-    assert first is not None
-    assert second is not None
-    assert [block for block, _ in first.pairs] == [7, 8]
-    assert second.pairs == first.pairs[1:]
-
-
-def test_a_request_that_lost_positions_is_copied_anew_though_its_blocks_are_the_same() -> None:
+def test_a_request_that_lost_positions_is_copied_anew_though_its_blocks_are_the_same():
     frontier = SourceFrontier(num_slots=4, block_size=4)
     frontier.aim({"r": 7})
     first = frontier.plan({"r": View((7, 8), 7)}, 8)
@@ -228,7 +216,7 @@ def test_a_request_that_lost_positions_is_copied_anew_though_its_blocks_are_the_
     assert frontier.staged("r") == 0
 
 
-def test_an_order_from_before_a_preemption_does_not_count_past_what_was_ordered_since() -> None:
+def test_an_order_from_before_a_preemption_does_not_count_past_what_was_ordered_since():
     frontier = SourceFrontier(num_slots=4, block_size=4)
     frontier.aim({"r": 7})
     stale = frontier.plan({"r": View((7, 8), 7)}, 8)
@@ -238,7 +226,7 @@ def test_an_order_from_before_a_preemption_does_not_count_past_what_was_ordered_
     assert frontier.staged("r") == 4
 
 
-def test_nothing_is_copied_past_a_goal_that_is_reached() -> None:
+def test_nothing_is_copied_past_a_goal_that_is_reached():
     frontier = SourceFrontier(num_slots=4, block_size=4)
     frontier.aim({"r": 6})
     assert frontier.plan({"r": View((0, 1), 6)}, 8) is not None
@@ -336,13 +324,13 @@ class Target(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_the_target_loads_exactly_what_it_can_reach_from_the_slots_of_the_request() -> None:
+def test_the_target_loads_exactly_what_it_can_reach_from_the_slots_of_the_request():
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Target, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
     )
 
 
-def test_an_order_that_is_outstanding_is_not_loaded_yet() -> None:
+def test_an_order_that_is_outstanding_is_not_loaded_yet():
     frontier = TargetFrontier(BLOCK_SIZE)
     frontier.offer("r", 6, (3, 1))
     frontier.admit("r", (8, 9), 0)

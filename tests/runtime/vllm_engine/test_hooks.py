@@ -39,7 +39,7 @@ def run(script: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_this_vllm_has_what_is_relied_on_and_what_a_new_one_moves_is_named(tmp_path: Path) -> None:
+def test_this_vllm_has_what_is_relied_on_and_what_a_new_one_moves_is_named(tmp_path):
     found = run(CONTRACT, tmp_path)
     assert found["as it is"] == []
     methods = [

@@ -56,7 +56,7 @@ asyncio.run(serve())
 CHECKPOINT = Path(__file__).parents[3] / "examples" / "counting"
 
 
-def test_a_service_that_is_killed_in_a_switch_leaves_nothing(tmp_path: Path) -> None:
+def test_a_service_that_is_killed_in_a_switch_leaves_nothing(tmp_path):
     script = tmp_path / "service.py"
     script.write_text(SERVICE)
     with subprocess.Popen([sys.executable, str(script), str(CHECKPOINT)], stdout=subprocess.PIPE) as service:

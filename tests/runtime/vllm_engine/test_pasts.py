@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from runtime.vllm_engine.pasts import CpuGenerator, Past, Requests
+from tests.rows import rows
 
 
 @dataclass
@@ -36,14 +37,14 @@ def say(request: RunnerRequest, count: int) -> list[int]:
     return numbers
 
 
-def test_a_request_without_a_past_is_as_the_runner_made_it() -> None:
+def test_a_request_without_a_past_is_as_the_runner_made_it():
     requests, alone, plain = Requests(), seeded(7), RunnerRequest()
     requests["a"], requests["b"] = seeded(7), plain
     assert say(requests["a"], 5) == say(alone, 5)
     assert (plain.generator, plain.output_token_ids) == (None, [])
 
 
-def test_a_request_that_moves_says_what_it_would_have_said() -> None:
+def test_a_request_that_moves_says_what_it_would_have_said():
     source, target, alone = Requests(), Requests(), seeded(7)
     wanted = say(alone, 60)
     source["a"] = seeded(7)
@@ -56,14 +57,14 @@ def test_a_request_that_moves_says_what_it_would_have_said() -> None:
     assert target.pasts == {}
 
 
-def test_states_are_told_of_requests_with_a_generator_of_their_own() -> None:
+def test_states_are_told_of_requests_with_a_generator_of_their_own():
     requests = Requests()
     requests["a"], requests["b"] = seeded(7), RunnerRequest()
     assert requests.generators().keys() == {"a"}
 
 
-@pytest.mark.parametrize("said", [0, 1, 33])
-def test_a_draw_for_a_half_computed_prompt_is_undone(said: int) -> None:
+@rows("said", [0, 1, 33])
+def test_a_draw_for_a_half_computed_prompt_is_undone(said):
     requests, alone = Requests(), seeded(7)
     requests["a"] = seeded(7)
     assert say(requests["a"], said) == say(alone, said)
@@ -74,7 +75,7 @@ def test_a_draw_for_a_half_computed_prompt_is_undone(said: int) -> None:
     assert say(requests["a"], 5) == say(alone, 5)
 
 
-def test_what_came_with_the_request_is_undone_to_that() -> None:
+def test_what_came_with_the_request_is_undone_to_that():
     source, target = Requests(), Requests()
     source["a"] = seeded(7)
     say(source["a"], 12)
@@ -85,7 +86,7 @@ def test_what_came_with_the_request_is_undone_to_that() -> None:
     assert say(target["a"], 5) == say(source["a"], 5)
 
 
-def test_no_more_than_the_last_draw_can_be_undone() -> None:
+def test_no_more_than_the_last_draw_can_be_undone():
     generator = CpuGenerator.of(7, [])
     with pytest.raises(ValueError, match="only the last draw"):
         generator.set_offset(generator.get_offset())

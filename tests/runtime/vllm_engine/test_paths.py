@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from runtime.engine import Request, SamplingParams
 from runtime.vllm_engine.models import Stay
 from runtime.vllm_engine.paths import Terms, counted, path_of
+from tests.rows import rows
 
 TERMS = Terms(
     wanted="auto",
@@ -24,7 +23,7 @@ def request(max_tokens: int = 100, temperature: float = 0.0, seed: int | None = 
     return Request("r", tuple(range(50)), SamplingParams(max_tokens, temperature, seed=seed), epoch=0)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "path"),
     [
         ({}, "patch"),
@@ -34,41 +33,39 @@ def request(max_tokens: int = 100, temperature: float = 0.0, seed: int | None = 
         ({"kv_bytes_per_token": 2000}, "patch"),
     ],
 )
-def test_the_faster_of_copying_and_computing_is_chosen(change: dict[str, float], path: str) -> None:
+def test_the_faster_of_copying_and_computing_is_chosen(change, path):
     assert path_of(request(), 10, replace(TERMS, **change)) == path  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wanted", ["patch", "follow"])
-@pytest.mark.parametrize("link_bytes_s", [1e3, 1e12])
-def test_a_path_that_is_wanted_is_taken_whatever_it_costs(wanted: str, link_bytes_s: float) -> None:
+@rows("wanted", ["patch", "follow"])
+@rows("link_bytes_s", [1e3, 1e12])
+def test_a_path_that_is_wanted_is_taken_whatever_it_costs(wanted, link_bytes_s):
     assert path_of(request(), 10, replace(TERMS, wanted=wanted, link_bytes_s=link_bytes_s)) == wanted
 
 
-@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
-def test_kv_that_means_nothing_to_the_target_is_never_copied(wanted: str) -> None:
+@rows("wanted", ["auto", "patch", "follow"])
+def test_kv_that_means_nothing_to_the_target_is_never_copied(wanted):
     assert path_of(request(), 10, replace(TERMS, wanted=wanted, difference="dtype")) == "follow"
 
 
-@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
-def test_a_request_close_to_its_end_stays(wanted: str) -> None:
+@rows("wanted", ["auto", "patch", "follow"])
+def test_a_request_close_to_its_end_stays(wanted):
     terms = replace(TERMS, wanted=wanted)
     assert path_of(request(max_tokens=20), 16, terms) is Stay.NEARLY_DONE
     assert path_of(request(max_tokens=20), 15, terms) in ("patch", "follow")
 
 
-@pytest.mark.parametrize("wanted", ["auto", "patch", "follow"])
-@pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_a_request_stays_only_where_its_seed_means_other_noise_to_the_target(
-    wanted: str, seed: int | None, temperature: float
-) -> None:
+@rows("wanted", ["auto", "patch", "follow"])
+@rows("seed", [None, 5])
+@rows("temperature", [0.0, 0.7])
+def test_a_request_stays_only_where_its_seed_means_other_noise_to_the_target(wanted, seed, temperature):
     terms, asked = replace(TERMS, wanted=wanted), request(temperature=temperature, seed=seed)
     assert path_of(asked, 10, terms) in ("patch", "follow")
     stays = path_of(asked, 10, replace(terms, seeds_travel=False)) is Stay.SEED
     assert stays is (temperature > 0 and seed is not None)
 
 
-def test_what_requests_did_is_counted() -> None:
+def test_what_requests_did_is_counted():
     assert counted(["patch", "follow", Stay.SEED, "patch", Stay.SEED]) == {
         "follow": 1, "patch": 2, "the target's model runner draws other noise from a seed": 2,
     }  # fmt: skip

@@ -41,44 +41,35 @@ def group() -> Iterator[tuple[int, set[str]]]:
     process.stdout.close()
 
 
-def test_every_process_of_a_group_is_found_and_no_other(group: tuple[int, set[str]]) -> None:
-    pids = group_pids(group[0])
+def test_a_group_its_shared_memory_and_nothing_else_is_found_and_ended(group):
+    leader, files = group
+    pids = group_pids(leader)
     assert len(pids) == 2
-    assert group[0] in pids
+    assert leader in pids
     assert os.getpid() not in pids
+    assert shared_memory_of(pids) == files
+    other = Path(f"/dev/shm/intentctl-test-other-{os.getpid()}")
+    other.touch()
+    try:
+        end_group(leader, set())
+        os.waitpid(leader, 0)
+        assert group_pids(leader) == []
+        assert not [path for path in files if Path(path).exists()]
+        assert other.exists()
+    finally:
+        other.unlink()
 
 
-def test_mapped_shared_memory_is_found_by_inode(group: tuple[int, set[str]]) -> None:
-    assert shared_memory_of(group_pids(group[0])) == group[1]
-
-
-def test_processes_that_are_gone_map_nothing() -> None:
+def test_processes_that_are_gone_map_nothing():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert shared_memory_of([process.pid]) == set()
 
 
-def test_ending_a_group_leaves_no_process_and_no_file(group: tuple[int, set[str]]) -> None:
-    end_group(group[0], set())
-    os.waitpid(group[0], 0)
-    assert group_pids(group[0]) == []
-    assert not [path for path in group[1] if Path(path).exists()]
-
-
-def test_files_known_from_before_are_removed_though_the_processes_are_gone(tmp_path: Path) -> None:
+def test_files_known_from_before_are_removed_though_the_processes_are_gone(tmp_path):
     left = tmp_path / "left"
     left.touch()
     process = subprocess.Popen([sys.executable, "-c", ""], process_group=0)
     process.wait()
     end_group(process.pid, {str(left), str(tmp_path / "gone before")})
     assert not left.exists()
-
-
-def test_other_processes_keep_their_shared_memory(group: tuple[int, set[str]]) -> None:
-    other = Path(f"/dev/shm/intentctl-test-other-{os.getpid()}")
-    other.touch()
-    try:
-        end_group(group[0], set())
-        assert other.exists()
-    finally:
-        other.unlink()

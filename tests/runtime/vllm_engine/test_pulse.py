@@ -16,7 +16,7 @@ class Heard(list[Any]):
     send = list.append
 
 
-def test_steps_without_progress_end_the_process_and_name_the_worker() -> None:
+def test_steps_without_progress_end_the_process_and_name_the_worker():
     heard, ended = Heard(), list[int]()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
         worker.send_signal(signal.SIGSTOP)
@@ -43,7 +43,7 @@ def test_steps_without_progress_end_the_process_and_name_the_worker() -> None:
     assert heard[22:] == [Beat(1.0), Beat(2.0), Beat(3.0), Beat(4.0), Fatal(Reason.RANK_LOST, detail)]
 
 
-def test_a_step_may_take_some_times_the_slowest_one() -> None:
+def test_a_step_may_take_some_times_the_slowest_one():
     heard, ended = Heard(), list[int]()
     pulse = Pulse(heard, 3.0, lambda: ended.append(1))  # type: ignore[arg-type] - the same
     pulse.driver = driver = SimpleNamespace(is_idle=False, turns=0, pids=())  # type: ignore[assignment]

@@ -50,25 +50,25 @@ def request(num_logprobs: int) -> Request:
     return Request("r", (1,), SamplingParams(10, num_logprobs=num_logprobs), epoch=0)
 
 
-def test_a_token_has_its_own_logprob_and_the_best_alternatives_in_order() -> None:
+def test_a_token_has_its_own_logprob_and_the_best_alternatives_in_order():
     said = token(request(2), (3, 4), 5, CHANCES)
     assert (said.request_id, said.epoch, said.index, said.token_id, said.logprob) == ("r", 3, 4, 5, -1.5)
     assert said.alternatives == ((9, -0.1), (7, -0.9))
     assert said.finish is None
 
 
-def test_without_alternatives_asked_for_there_are_none() -> None:
+def test_without_alternatives_asked_for_there_are_none():
     assert token(request(0), (0, 0), 9, CHANCES).alternatives == ()
 
 
-def test_a_request_is_known_by_the_name_it_carries() -> None:
+def test_a_request_is_known_by_the_name_it_carries():
     assert name_of(SimpleNamespace(kv_transfer_params={NAME_KEY: "r", "other": 1})) == "r"
     assert name_of(SimpleNamespace(kv_transfer_params=None)) == ""
 
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_vllm_sees_what_the_router_asked_for() -> None:
+def test_vllm_sees_what_the_router_asked_for():
     done = subprocess.run([sys.executable, "-c", ROUND_TRIP], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     sampled, greedy = json.loads(done.stdout.splitlines()[-1])

@@ -5,6 +5,7 @@ import pytest
 from runtime.vllm_engine.messages import Extent
 from runtime.vllm_engine.pasts import Past
 from runtime.vllm_engine.worker_side import Ack
+from tests.rows import rows
 from tests.runtime.vllm_engine.sides import UNBOUNDED, Side, VllmRequest
 
 
@@ -23,7 +24,7 @@ def parked(side: Side, num_tokens: int = 15) -> VllmRequest:
 # --- idle ---
 
 
-def test_without_a_switch_nothing_comes_from_outside_and_nothing_rides_on_steps() -> None:
+def test_without_a_switch_nothing_comes_from_outside_and_nothing_rides_on_steps():
     idle = Side()
     request = idle.add("r", 10, num_computed=5)
     assert idle.side.matched_tokens("r", 0) == (0, False)
@@ -33,7 +34,7 @@ def test_without_a_switch_nothing_comes_from_outside_and_nothing_rides_on_steps(
     assert not idle.side.is_busy
 
 
-def test_without_a_switch_extents_tell_what_is_computed() -> None:
+def test_without_a_switch_extents_tell_what_is_computed():
     idle = Side()
     idle.add("r", 10, num_computed=5)
     idle.side.aim(("r",), 4)
@@ -51,7 +52,7 @@ def source() -> Side:
     return side
 
 
-def test_the_source_copies_what_was_computed_in_slices(source: Side) -> None:
+def test_the_source_copies_what_was_computed_in_slices(source):
     request = source.add("r", 15, num_computed=14)
     source.side.aim(("r",), 3)
     orders = source.run_orders()
@@ -63,7 +64,7 @@ def test_the_source_copies_what_was_computed_in_slices(source: Side) -> None:
     assert not source.side.is_busy
 
 
-def test_an_order_covers_what_its_own_step_computes(source: Side) -> None:
+def test_an_order_covers_what_its_own_step_computes(source):
     request = source.add("r", 15, num_computed=4)
     source.side.aim(("r",), 8)
     source.blocks.allocate_slots(request, 5, delay_cache_blocks=True)
@@ -74,7 +75,7 @@ def test_an_order_covers_what_its_own_step_computes(source: Side) -> None:
     assert source.side.extents()["r"].staged == 9
 
 
-def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_end(source: Side) -> None:
+def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_end(source):
     request = source.add("r", 15, num_computed=9)
     source.side.aim(("r",), 8)
     source.run_orders()
@@ -87,7 +88,7 @@ def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_e
     assert source.side.extents()["r"].staged == 11
 
 
-def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source: Side) -> None:
+def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source):
     source.add("a", 10, num_computed=8)
     source.add("b", 10, num_computed=8)
     source.side.aim(("a", "b", "unknown"), 8)
@@ -98,7 +99,7 @@ def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source: Side
     assert extents["b"].staged == 8
 
 
-def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up() -> None:
+def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up():
     source = Side(num_slots=3)
     source.side.attach_source(source.handle)
     source.add("small", 10, num_computed=4)
@@ -110,7 +111,7 @@ def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up() ->
     assert not source.side.is_busy
 
 
-def test_a_preempted_request_is_left_alone_until_it_is_back_and_then_copied_anew(source: Side) -> None:
+def test_a_preempted_request_is_left_alone_until_it_is_back_and_then_copied_anew(source):
     request = source.add("r", 15, num_computed=14)
     source.side.aim(("r",), 8)
     source.run_orders()
@@ -123,7 +124,7 @@ def test_a_preempted_request_is_left_alone_until_it_is_back_and_then_copied_anew
     assert source.side.extents()["r"].staged == 0
 
 
-def test_the_source_forgets_what_has_ended(source: Side) -> None:
+def test_the_source_forgets_what_has_ended(source):
     source.add("r", 10, num_computed=8)
     source.side.aim(("r",), 8)
     source.side.request_finished("r")
@@ -135,7 +136,7 @@ def test_the_source_forgets_what_has_ended(source: Side) -> None:
 # --- orders ---
 
 
-def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source: Side) -> None:
+def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source):
     source.add("r", 20, num_computed=8)
     source.side.aim(("r",), 1)
     first, second = source.side.order({}), source.side.order({})
@@ -152,7 +153,7 @@ def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source:
     assert source.side.copied_bytes == 55
 
 
-def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_own(source: Side) -> None:
+def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_own(source):
     source.add("r", 20, num_computed=8)
     source.side.aim(("r",), 8)
     old = source.side.order({})
@@ -169,7 +170,7 @@ def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_
     assert new.number > old.number
 
 
-def test_after_the_switch_nothing_rides_on_steps(source: Side) -> None:
+def test_after_the_switch_nothing_rides_on_steps(source):
     source.add("r", 20, num_computed=8)
     source.side.aim(("r",), 8)
     source.side.order({})
@@ -181,7 +182,7 @@ def test_after_the_switch_nothing_rides_on_steps(source: Side) -> None:
 # --- the target: parked ---
 
 
-def test_a_parked_request_waits_until_something_is_staged(target: Side) -> None:
+def test_a_parked_request_waits_until_something_is_staged(target):
     parked(target)
     assert target.side.matched_tokens("r", 0) == (None, False)
     target.side.offer("r", Extent(15, 14, 0, ()))
@@ -192,19 +193,19 @@ def test_a_parked_request_waits_until_something_is_staged(target: Side) -> None:
     assert target.side.matched_tokens("r", 4) == (4, True)
 
 
-def test_a_prefix_that_is_cached_here_as_far_as_staging_goes_is_no_reason_to_admit(target: Side) -> None:
+def test_a_prefix_that_is_cached_here_as_far_as_staging_goes_is_no_reason_to_admit(target):
     parked(target)
     target.side.offer("r", Extent(15, 14, 8, (0, 1)))
     assert target.side.matched_tokens("r", 8) == (None, False)
 
 
-def test_what_is_staged_past_the_tokens_known_here_is_not_matched(target: Side) -> None:
+def test_what_is_staged_past_the_tokens_known_here_is_not_matched(target):
     parked(target, num_tokens=6)
     target.side.offer("r", Extent(12, 11, 11, (0, 1, 2)))
     assert target.side.matched_tokens("r", 0) == (5, True)
 
 
-def test_an_offer_wants_one_step_for_admission(target: Side) -> None:
+def test_an_offer_wants_one_step_for_admission(target):
     request = parked(target)
     target.side.offer("r", Extent(15, 14, 8, (0, 1)))
     assert target.side.wants_step
@@ -217,7 +218,7 @@ def test_an_offer_wants_one_step_for_admission(target: Side) -> None:
     assert not target.side.wants_step, "it is admitted, and there is nothing new to load"
 
 
-def test_only_parked_requests_are_idle(target: Side) -> None:
+def test_only_parked_requests_are_idle(target):
     parked(target)
     target.side.park("s")
     target.add("s", 6)
@@ -229,7 +230,7 @@ def test_only_parked_requests_are_idle(target: Side) -> None:
     assert target.side.num_idle == 0
 
 
-def test_an_admitted_request_is_loaded_in_slices_and_told_of_only_once_released(target: Side) -> None:
+def test_an_admitted_request_is_loaded_in_slices_and_told_of_only_once_released(target):
     request = parked(target)
     target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
     assert target.admit("r", request)
@@ -249,7 +250,7 @@ def test_an_admitted_request_is_loaded_in_slices_and_told_of_only_once_released(
     assert "r" not in target.side.parked
 
 
-def test_an_admitted_request_gets_blocks_as_more_is_staged(target: Side) -> None:
+def test_an_admitted_request_gets_blocks_as_more_is_staged(target):
     request = parked(target, num_tokens=6)
     target.side.offer("r", Extent(6, 5, 5, (7, 8)))
     target.admit("r", request)
@@ -263,7 +264,7 @@ def test_an_admitted_request_gets_blocks_as_more_is_staged(target: Side) -> None
     assert not any(order.arrived for order in orders)
 
 
-def test_a_parked_request_learns_what_is_said_elsewhere(target: Side) -> None:
+def test_a_parked_request_learns_what_is_said_elsewhere(target):
     request = parked(target)
     target.side.extend("r", (70, 71))
     target.side.extend("r", (72,))
@@ -271,9 +272,7 @@ def test_a_parked_request_learns_what_is_said_elsewhere(target: Side) -> None:
     assert request.is_counted, "its prompt is not counted again here"
 
 
-def test_a_request_brings_its_past_to_the_step_that_shows_it_to_the_workers_and_to_no_other(
-    target: Side,
-) -> None:
+def test_a_request_brings_its_past_to_the_step_that_shows_it_to_the_workers_and_to_no_other(target):
     request, other = parked(target), target.add("new", 6)
     target.side.extend("r", (70, 71))
     target.side.generators |= {"r": b"state", "waits": b"later"}
@@ -283,7 +282,7 @@ def test_a_request_brings_its_past_to_the_step_that_shows_it_to_the_workers_and_
     assert target.side.generators == {"waits": b"later"}
 
 
-def test_a_request_that_ends_before_the_workers_see_it_leaves_nothing(target: Side) -> None:
+def test_a_request_that_ends_before_the_workers_see_it_leaves_nothing(target):
     request = parked(target)
     target.side.extend("r", (70, 71))
     target.side.generators["r"] = b"state"
@@ -292,7 +291,7 @@ def test_a_request_that_ends_before_the_workers_see_it_leaves_nothing(target: Si
     assert target.side.generators == {}
 
 
-def test_a_prefix_that_is_cached_here_is_not_loaded(target: Side) -> None:
+def test_a_prefix_that_is_cached_here_is_not_loaded(target):
     request = parked(target)
     target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
     target.admit("r", request, present=4)
@@ -303,38 +302,38 @@ def test_a_prefix_that_is_cached_here_is_not_loaded(target: Side) -> None:
 # --- the target: released ---
 
 
-def test_a_release_in_the_last_block_loads_it_again(target: Side) -> None:
-    request = parked(target, num_tokens=15)
-    target.side.offer("r", Extent(15, 14, 14, (7, 8, 9, 3)))
-    target.admit("r", request)
-    target.run_orders()
-    target.release("r", (70,), Extent(16, 15, 15, (7, 8, 9, 3)))
-    (last,) = target.run_orders()
-    assert last.load == ((target.blocks.tables[request.request_id][3], 3),)
+SLOTS = (7, 8, 9, 3, 2)
 
 
-def test_a_release_loads_all_that_is_left_at_once(target: Side) -> None:
-    request = parked(target, num_tokens=20)
-    target.side.offer("r", Extent(20, 4, 4, (7,)))
+@rows(
+    ("offered", "said", "released", "loaded", "computed", "num_blocks"),
+    [
+        (Extent(15, 14, 14, SLOTS[:4]), (70,), Extent(16, 15, 15, SLOTS[:4]), (3,), 15, 20),
+        (Extent(20, 4, 4, SLOTS[:1]), (), Extent(20, 19, 19, SLOTS), (8, 9, 3, 2), 19, 20),
+        (Extent(15, 14, 14, SLOTS[:4]), (), Extent(15, 14, 14, SLOTS[:4]), (), 14, 20),
+        (Extent(15, 14, 12, SLOTS[:3]), (70,), Extent(16, 0, 14, SLOTS[:4]), (), 12, 20),
+        (Extent(15, 14, 8, SLOTS[:2]), (70, 71), Extent(17, 16, 16, SLOTS[:4]), (), 8, 2),
+    ],
+    ids=["the last block again", "all that is left", "nothing", "kept after a preemption", "without room"],
+)
+def test_a_release_loads_what_is_left_at_once_and_is_told_of(
+    offered, said, released, loaded, computed, num_blocks
+):
+    target = Side(num_blocks=num_blocks)
+    target.side.attach_target(target.handle, 2)
+    request = parked(target, offered.num_tokens)
+    target.side.offer("r", offered)
     target.admit("r", request)
     target.run_orders()
-    target.release("r", (), Extent(20, 19, 19, (7, 8, 9, 3, 2)))
+    target.release("r", said, released)
+    assert request.num_computed_tokens == computed
     (last,) = target.run_orders()
-    assert [slot for _, slot in last.load] == [8, 9, 3, 2]
+    table = target.blocks.tables[request.request_id]
+    assert last.load == tuple((table[SLOTS.index(slot)], slot) for slot in loaded)
     assert last.arrived == (request.request_id,)
 
 
-def test_a_release_with_nothing_left_to_load_is_told_of_too(target: Side) -> None:
-    request = parked(target)
-    target.side.offer("r", Extent(15, 14, 14, (7, 8, 9, 3)))
-    target.admit("r", request)
-    target.run_orders()
-    target.release("r", (), Extent(15, 14, 14, (7, 8, 9, 3)))
-    (last,) = target.run_orders()
-    assert (last.load, last.arrived) == ((), (request.request_id,))
-
-
-def test_a_request_that_was_never_admitted_is_loaded_with_its_first_step(target: Side) -> None:
+def test_a_request_that_was_never_admitted_is_loaded_with_its_first_step(target):
     request = parked(target, num_tokens=6)
     target.release("r", (70,), Extent(7, 6, 6, (5, 4)))
     assert target.side.matched_tokens("r", 4) == (2, False)
@@ -346,7 +345,7 @@ def test_a_request_that_was_never_admitted_is_loaded_with_its_first_step(target:
     assert "r" not in target.side.parked
 
 
-def test_a_released_request_whose_kv_is_cached_here_gets_nothing_from_outside(target: Side) -> None:
+def test_a_released_request_whose_kv_is_cached_here_gets_nothing_from_outside(target):
     request = parked(target)
     target.release("r", (), Extent(15, 6, 6, (5, 4)))
     assert target.side.matched_tokens("r", 8) == (0, False)
@@ -354,7 +353,7 @@ def test_a_released_request_whose_kv_is_cached_here_gets_nothing_from_outside(ta
     assert target.run_orders() == []
 
 
-def test_a_request_that_the_source_had_not_begun_is_computed_here(target: Side) -> None:
+def test_a_request_that_the_source_had_not_begun_is_computed_here(target):
     request = parked(target)
     target.release("r", (), Extent(15, 0, 0, ()))
     assert target.side.matched_tokens("r", 0) == (0, False)
@@ -363,31 +362,7 @@ def test_a_request_that_the_source_had_not_begun_is_computed_here(target: Side) 
     assert "r" not in target.side.parked
 
 
-def test_after_a_preemption_on_the_source_what_came_over_before_is_kept(target: Side) -> None:
-    request = parked(target)
-    target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
-    target.admit("r", request)
-    target.run_orders()
-    target.release("r", (70,), Extent(16, 0, 14, (7, 8, 9, 3)))
-    assert request.num_computed_tokens == 12
-    (last,) = target.run_orders()
-    assert last.arrived == (request.request_id,)
-
-
-def test_a_release_that_finds_no_blocks_goes_on_from_where_it_has_room() -> None:
-    target = Side(num_blocks=2)
-    target.side.attach_target(target.handle, 8)
-    request = parked(target)
-    target.side.offer("r", Extent(15, 14, 8, (7, 8)))
-    target.admit("r", request)
-    target.run_orders()
-    target.release("r", (70, 71), Extent(17, 16, 16, (7, 8, 9, 3)))
-    assert request.num_computed_tokens == 8
-    (last,) = target.run_orders()
-    assert (last.load, last.arrived) == ((), (request.request_id,))
-
-
-def test_a_request_that_ends_while_parked_is_forgotten_with_its_loads(target: Side) -> None:
+def test_a_request_that_ends_while_parked_is_forgotten_with_its_loads(target):
     request = parked(target)
     target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
     target.admit("r", request)
@@ -401,7 +376,7 @@ def test_a_request_that_ends_while_parked_is_forgotten_with_its_loads(target: Si
     assert target.run_orders() == []
 
 
-def test_a_released_request_that_ends_before_its_kv_is_here_is_not_told_of(target: Side) -> None:
+def test_a_released_request_that_ends_before_its_kv_is_here_is_not_told_of(target):
     request = parked(target)
     target.side.offer("r", Extent(15, 14, 12, (7, 8, 9)))
     target.admit("r", request)

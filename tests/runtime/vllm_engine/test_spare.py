@@ -11,25 +11,19 @@ from typing import Any
 import pytest
 
 from runtime.errors import EngineStartError
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Reason
-from runtime.vllm_engine import driver_process
+from runtime.models import Cluster, Reason
 from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.processes import group_pids
 from runtime.vllm_engine.spare import Spare
-from tests.runtime.scripted import topology
+from tests.rows import rows
+from tests.runtime.scripted import cluster_of, topology
+from tests.runtime.vllm_engine.sides import MODEL
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("scripted_drivers")]
 
-MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
-NODE = Node("n", tuple(Gpu(index, "cpu", 8 << 30) for index in range(4)), Link("shared-memory", 1e9, 1e-5))
-
-
-@pytest.fixture(autouse=True)
-def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Driver processes are scripted ones; all else of them is real."""
-    monkeypatch.setattr(driver_process, "MODULE", "tests.runtime.vllm_engine.scripted_driver")
+CLUSTER = cluster_of("cpu", 8 << 30)
 
 
 @pytest.fixture
@@ -42,7 +36,7 @@ async def spare() -> AsyncIterator[Spare]:
 def engine_of(**options: Any) -> VllmEngine:
     """An engine that serves nothing yet."""
     settings = VllmSettings(options=options, kv_cache_bytes=1 << 20)
-    return VllmEngine(Path("/models/m"), MODEL, Cluster((NODE,)), settings)
+    return VllmEngine(Path("/models/m"), MODEL, CLUSTER, settings)
 
 
 @pytest.fixture
@@ -74,7 +68,7 @@ def waiting(spare: Spare | None) -> DriverProcess:
     return process
 
 
-async def test_one_that_is_ready_is_taken_once(spare: Spare) -> None:
+async def test_one_that_is_ready_is_taken_once(spare):
     spare.begin()
     first = spare._process
     spare.begin()
@@ -91,7 +85,7 @@ async def test_one_that_is_ready_is_taken_once(spare: Spare) -> None:
     await taken.close()
 
 
-async def test_one_that_is_killed_while_it_waits_is_replaced(spare: Spare) -> None:
+async def test_one_that_is_killed_while_it_waits_is_replaced(spare):
     spare.begin()
     await until(lambda: ready(spare) is not None)
     killed = waiting(spare)
@@ -100,10 +94,8 @@ async def test_one_that_is_killed_while_it_waits_is_replaced(spare: Spare) -> No
     await until(lambda: not killed.folder.exists())
 
 
-@pytest.mark.parametrize("environment", [{"CANNOT_IMPORT": "1"}, {"NEVER_PREPARED": "1"}])
-async def test_one_that_never_was_ready_is_done_without(
-    environment: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+@rows("environment", [{"CANNOT_IMPORT": "1"}, {"NEVER_PREPARED": "1"}])
+async def test_one_that_never_was_ready_is_done_without(environment, caplog):
     spare = Spare(environment, VllmSettings())
     spare.begin()
     process = spare._process
@@ -117,9 +109,7 @@ async def test_one_that_never_was_ready_is_done_without(
     await spare.close()
 
 
-async def test_without_processes_to_be_had_there_is_none(
-    spare: Spare, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_processes_to_be_had_there_is_none(spare, monkeypatch, caplog):
     def start(*_: object, **__: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
@@ -129,7 +119,7 @@ async def test_without_processes_to_be_had_there_is_none(
     assert "no spare vLLM process can be started" in caplog.text
 
 
-async def test_one_that_is_closed_leaves_nothing_and_begins_no_more(spare: Spare) -> None:
+async def test_one_that_is_closed_leaves_nothing_and_begins_no_more(spare):
     spare.begin()
     process = spare._process
     assert process is not None
@@ -140,16 +130,13 @@ async def test_one_that_is_closed_leaves_nothing_and_begins_no_more(spare: Spare
     assert not process.folder.exists()
 
 
-async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_is_over(
-    engine: VllmEngine,
-) -> None:
+async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_is_over(engine):
     waited = waiting(engine._spare)
     shadow = await engine.prepare(topology(2))
     target = await shadow._starting
 
     assert target.process is waited
     assert target.topology == topology(2)
-    assert engine._spare is not None
     assert engine._spare._process is None
 
     await shadow.abort(Reason.CANCELLED)
@@ -157,17 +144,16 @@ async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_
     assert group_pids(waited.pid) == []
 
 
-async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(engine: VllmEngine) -> None:
+async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(engine):
     waited = waiting(engine._spare)
     waited.is_prepared = False
     target = await engine.launch(topology(2))
     assert target.process is not waited
-    assert engine._spare is not None
     assert engine._spare._process is waited
     await target.close()
 
 
-async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engine: VllmEngine) -> None:
+async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engine):
     waited = waiting(engine._spare)
     os.killpg(waited.pid, signal.SIGKILL)  # nobody has heard of it yet
     target = await engine.launch(topology(2))
@@ -176,9 +162,7 @@ async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engin
     await target.close()
 
 
-async def test_a_spare_that_is_killed_while_it_starts_the_engine_costs_a_new_process(
-    engine: VllmEngine,
-) -> None:
+async def test_a_spare_that_is_killed_while_it_starts_the_engine_costs_a_new_process(engine):
     waited = waiting(engine._spare)
     engine.settings = replace(engine.settings, options={"ended": (waited.pid,)})
     target = await engine.launch(topology(2))
@@ -187,16 +171,14 @@ async def test_a_spare_that_is_killed_while_it_starts_the_engine_costs_a_new_pro
     await target.close()
 
 
-async def test_what_vllm_refuses_is_told_and_not_tried_again(
-    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_vllm_refuses_is_told_and_not_tried_again(engine, monkeypatch):
     engine.settings = replace(engine.settings, options={"is_refused": True})
     monkeypatch.setattr(VllmEngine, "_fresh", lambda *_: pytest.fail("it was tried again"))
     with pytest.raises(EngineStartError, match="no such option"):
         await engine.launch(topology(2))
 
 
-async def test_a_switch_given_up_while_the_spare_starts_leaves_no_process(engine: VllmEngine) -> None:
+async def test_a_switch_given_up_while_the_spare_starts_leaves_no_process(engine):
     waited = waiting(engine._spare)
     shadow = await engine.prepare(topology(2))
     await asyncio.sleep(0)  # it has its orders
@@ -207,7 +189,7 @@ async def test_a_switch_given_up_while_the_spare_starts_leaves_no_process(engine
     await until(lambda: ready(engine._spare) is not None)
 
 
-async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine: VllmEngine) -> None:
+async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine):
     waited, lost = waiting(engine._spare), engine.active
     os.killpg(lost.pid, signal.SIGKILL)
     await until(lambda: engine.active is not lost)
@@ -215,16 +197,16 @@ async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine: VllmEngin
     await until(lambda: ready(engine._spare) is not None)
 
 
-@pytest.mark.parametrize("kinds", [("cpu", "gpu"), ("cpu", "cpu")])
-def test_the_spare_is_for_devices_of_one_kind(kinds: tuple[str, ...]) -> None:
-    gpus = tuple(Gpu(index, kind, 8 << 30) for index, kind in enumerate(kinds))
-    made = VllmEngine(Path("/m"), MODEL, Cluster((replace(NODE, gpus=gpus),)), VllmSettings())
+@rows("kinds", [("cpu", "gpu"), ("cpu", "cpu")])
+def test_the_spare_is_for_devices_of_one_kind(kinds):
+    (node,) = CLUSTER.nodes
+    gpus = tuple(replace(gpu, kind=kind) for gpu, kind in zip(node.gpus, kinds, strict=False))
+    made = VllmEngine(Path("/m"), MODEL, Cluster((replace(node, gpus=gpus),)), VllmSettings())
     assert (made._spare is not None) == (len(set(kinds)) == 1)
 
 
-async def test_the_file_may_do_without() -> None:
-    made = engine_of()
-    made = VllmEngine(Path("/m"), MODEL, Cluster((NODE,)), replace(made.settings, spare=False))
+async def test_the_file_may_do_without():
+    made = VllmEngine(Path("/m"), MODEL, CLUSTER, VllmSettings(kv_cache_bytes=1 << 20, spare=False))
     made._serve(await made.launch(topology(1)))
     made._begin_spare()
     assert made._spare is None

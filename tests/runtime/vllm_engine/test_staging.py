@@ -12,6 +12,7 @@ import torch
 from runtime.errors import EngineLostError
 from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry
 from runtime.vllm_engine.staging import Staging, open_slots
+from tests.rows import rows
 
 GEOMETRY = KvGeometry(
     num_layers=2, num_kv_heads=2, block_size=16, head_dim=16, dtype="float32", form=PACKED, backend="cpu-x"
@@ -29,7 +30,7 @@ slots[2, 0, 1] = -1.0
 
 
 @pytest.mark.slow
-def test_another_process_reads_and_writes_the_same_slots() -> None:
+def test_another_process_reads_and_writes_the_same_slots():
     staging = Staging(GEOMETRY, BLOCK_BYTES, 3 * BLOCK_BYTES)
     slots = open_slots(staging.handle)
     slots[1, 1, 0, 3, 5] = 7.5
@@ -39,9 +40,9 @@ def test_another_process_reads_and_writes_the_same_slots() -> None:
     staging.close()
 
 
-@pytest.mark.parametrize("form", [PACKED, SPLIT])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_slots_have_the_shape_and_dtype_of_the_geometry(form: str, dtype: str) -> None:
+@rows("form", [PACKED, SPLIT])
+@rows("dtype", ["float32", "bfloat16"])
+def test_slots_have_the_shape_and_dtype_of_the_geometry(form, dtype):
     geometry = replace(GEOMETRY, form=form, dtype=dtype)
     block_bytes = geometry.block_values * getattr(torch, dtype).itemsize
     staging = Staging(geometry, block_bytes, 4 * block_bytes)
@@ -51,7 +52,7 @@ def test_slots_have_the_shape_and_dtype_of_the_geometry(form: str, dtype: str) -
     staging.close()
 
 
-def test_the_memory_never_exceeds_its_bound() -> None:
+def test_the_memory_never_exceeds_its_bound():
     bound_bytes = 3 * BLOCK_BYTES + BLOCK_BYTES // 2
     staging = Staging(GEOMETRY, BLOCK_BYTES, bound_bytes)
     assert staging.handle.num_slots == 3
@@ -60,7 +61,7 @@ def test_the_memory_never_exceeds_its_bound() -> None:
     staging.close()
 
 
-def test_memory_is_taken_as_slots_are_first_written() -> None:
+def test_memory_is_taken_as_slots_are_first_written():
     staging = Staging(GEOMETRY, BLOCK_BYTES, 1000 * BLOCK_BYTES)
     assert staging.used_bytes == 0
     slots = open_slots(staging.handle)
@@ -69,13 +70,13 @@ def test_memory_is_taken_as_slots_are_first_written() -> None:
     staging.close()
 
 
-def test_a_bound_below_one_block_has_no_slots() -> None:
+def test_a_bound_below_one_block_has_no_slots():
     staging = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES - 1)
     assert staging.handle.num_slots == 0
     staging.close()
 
 
-def test_the_memory_has_no_name_that_could_outlive_its_processes() -> None:
+def test_the_memory_has_no_name_that_could_outlive_its_processes():
     staging = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)
     file = str(Path(staging.handle.path).readlink())
     assert file.startswith("/memfd:")
@@ -83,7 +84,7 @@ def test_the_memory_has_no_name_that_could_outlive_its_processes() -> None:
     staging.close()
 
 
-def test_closing_twice_closes_nobody_elses_file() -> None:
+def test_closing_twice_closes_nobody_elses_file():
     staging = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)
     staging.close()
     other = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)
@@ -92,7 +93,7 @@ def test_closing_twice_closes_nobody_elses_file() -> None:
     other.close()
 
 
-def test_the_memory_is_given_back_once_it_is_closed_and_nobody_holds_it() -> None:
+def test_the_memory_is_given_back_once_it_is_closed_and_nobody_holds_it():
     staging = Staging(GEOMETRY, BLOCK_BYTES, 4 * BLOCK_BYTES)
     slots = open_slots(staging.handle)
     slots[0] = 1.0
@@ -104,14 +105,14 @@ def test_the_memory_is_given_back_once_it_is_closed_and_nobody_holds_it() -> Non
     assert not is_mapped(inode)
 
 
-def test_staging_whose_maker_closed_it_is_named() -> None:
+def test_staging_whose_maker_closed_it_is_named():
     staging = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)
     staging.close()
     with pytest.raises(EngineLostError, match=f"the staging memory of the switch is gone.*{os.getpid()}"):
         open_slots(staging.handle)
 
 
-def test_a_descriptor_that_is_another_file_by_now_is_not_opened() -> None:
+def test_a_descriptor_that_is_another_file_by_now_is_not_opened():
     staging = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)
     staging.close()
     other = Staging(GEOMETRY, BLOCK_BYTES, BLOCK_BYTES)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,16 @@ from runtime.errors import SwitchError
 from runtime.models import Reason
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.messages import Release
-from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.processes import SHARED_MEMORY, group_pids
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
+    KINDS,
     LATE,
     LOGPROB_TOLERANCE,
     OPTIONS,
     SAMPLING,
-    Streams,
+    WANTED,
+    difference,
     prompts,
     run_through,
     settings,
@@ -30,25 +32,26 @@ from tests.runtime.vllm_engine.streams import (
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.parametrize(
+WAYS = pytest.mark.parametrize(
     ("source", "target"), [("1x1", "tp2"), ("tp2", "1x1"), ("1x1", "pp2"), ("pp2", "tp2")]
 )
+
+
+@WAYS
 async def test_running_half_prefilled_and_waiting_requests_say_the_same_as_unswitched(
-    streams: Streams, source: str, target: str
-) -> None:
-    done = await run_through(streams, source, target, "patch")
+    streams, unswitched, source, target
+):
+    done = await run_through(streams, unswitched, source, target, "patch")
     assert done.tokens_recomputed == 0
 
 
-async def test_followed_requests_say_the_same_as_unswitched(streams: Streams) -> None:
+async def test_followed_requests_say_the_same_as_unswitched(streams, unswitched):
     with settings(streams.engine, path="follow"):
-        await run_through(streams, "1x1", "tp2", "follow")
+        await run_through(streams, unswitched, "1x1", "tp2", "follow")
 
 
-@pytest.mark.parametrize(
-    ("source", "target"), [("1x1", "tp2"), ("tp2", "1x1"), ("1x1", "pp2"), ("pp2", "tp2")]
-)
-async def test_every_page_arrives_whole(streams: Streams, source: str, target: str) -> None:
+@WAYS
+async def test_every_page_arrives_whole(streams, source, target):
     await streams.be(topology(source))
     shadow = await streams.prepared(topology(target))
     # a prefix that the target has cached is not copied: these it has never seen
@@ -69,35 +72,37 @@ async def test_every_page_arrives_whole(streams: Streams, source: str, target: s
     await there.call("resume", ())
 
 
-async def test_followed_requests_go_on_as_the_target_would_by_itself(streams: Streams) -> None:
+async def test_followed_requests_go_on_as_the_target_would_by_itself(streams):
     """From bfloat16 to float32: the other way round one step of a bfloat16 logit, up to 0.06, can lie between the two."""
     await streams.be(topology("1x1", "bf16"))
     shadow = await streams.prepared(topology("1x1"))
-    sampling = SamplingParams(max_tokens=400)
-    for name, prompt in (prompts() | LATE).items():
-        await streams.submit(name, prompt, sampling)
-    await streams.have(20, *prompts(), *LATE)
+    wanted = prompts() | {name: LATE[name][0] for name in ("half-prefilled", "just admitted")}
+    for name, prompt in wanted.items():
+        await streams.submit(name, prompt, SamplingParams(max_tokens=400))
+    await streams.have(20, *wanted)
     await streams.synced(shadow)
     epoch = streams.ledger.epoch
     done = await streams.cut(shadow)
     await shadow.release()
-    await streams.ended(*prompts(), *LATE)
+    await streams.ended(*wanted)
     assert done.paths == {"follow": 14}
     assert done.left_to_drain == ()
-    for name, prompt in (prompts() | LATE).items():
+    await streams.engine.active.call("forget_prefixes")
+    counts = {}
+    for name, prompt in wanted.items():
         before = [token.token_id for token in streams.said[name] if token.epoch == epoch]
-        rest = SamplingParams(max_tokens=sampling.max_tokens - len(before))
-        await streams.engine.active.call("forget_prefixes")
+        counts[name] = len(before)
+        rest = SamplingParams(max_tokens=400 - len(before))
         await streams.submit(f"{name} continued", (*prompt, *before), rest)
-        await streams.ended(f"{name} continued")
-        assert streams.tokens(name)[len(before) :] == streams.tokens(f"{name} continued"), name
-        difference = zip(
-            streams.logprobs(name)[len(before) :], streams.logprobs(f"{name} continued"), strict=True
-        )
-        assert max(abs(a - b) for a, b in difference) < LOGPROB_TOLERANCE, name
+    await streams.ended(*streams.said)
+    for name, count in counts.items():
+        continued = f"{name} continued"
+        assert streams.tokens(name)[count:] == streams.tokens(continued), name
+        found = difference(streams.logprobs(name)[count:], streams.logprobs(continued))
+        assert found < LOGPROB_TOLERANCE, name
 
 
-async def test_fifty_switches_between_two_engines_leave_every_block_free(streams: Streams) -> None:
+async def test_fifty_switches_between_two_engines_change_no_token_and_leave_every_block_free(streams):
     engine = streams.engine
     await streams.be(topology("tp2"))
     await streams.be(topology("1x1"))
@@ -105,18 +110,24 @@ async def test_fifty_switches_between_two_engines_leave_every_block_free(streams
     for shape in ("tp2", "1x1"):
         await streams.be(topology(shape))
         free[shape] = (await engine.stats()).free_blocks
-    await streams.submit("reference", prompts()["r3"], SamplingParams(max_tokens=900))
-    await streams.ended("reference")
-    for number in range(4):
-        await streams.submit(f"a{number}", prompts()["r3"], SamplingParams(max_tokens=900))
+    long = {
+        "greedy": SamplingParams(max_tokens=900),
+        "seeded": replace(KINDS["seeded penalties"], max_tokens=900),
+    }
+    for name, sampling in long.items():
+        await streams.submit(name, prompts()["r3"], sampling)
+    await streams.ended(*long)
+    wanted = {f"{name} {number}": name for number in range(2) for name in long}
+    for name, kind in wanted.items():
+        await streams.submit(name, prompts()["r3"], long[kind])
     moved = 0
     for number in range(50):
         done = await streams.switch(topology("tp2" if number % 2 == 0 else "1x1"))
         moved += len(done.moved)
     assert moved > 100
-    await streams.ended("a0", "a1", "a2", "a3")
-    for name in ("a0", "a1", "a2", "a3"):
-        assert streams.tokens(name) == streams.tokens("reference")
+    await streams.ended(*wanted)
+    for name, kind in wanted.items():
+        assert streams.tokens(name) == streams.tokens(kind)
     for shape in ("tp2", "1x1"):
         await streams.be(topology(shape))
         stats = await engine.stats()
@@ -124,9 +135,7 @@ async def test_fifty_switches_between_two_engines_leave_every_block_free(streams
 
 
 @pytest.mark.parametrize("target", ["tp2", "pp2"])
-async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(
-    streams: Streams, target: str
-) -> None:
+async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(streams, target):
     await streams.be(topology(target))
     free = (await streams.engine.stats()).free_blocks
     await streams.be(topology("1x1"))
@@ -146,15 +155,14 @@ async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(
     await streams.ended("after")
 
 
-async def test_a_source_that_dies_inside_the_cut_is_replaced_and_the_target_given_up(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("moment", ["in the sync", "inside the cut"])
+async def test_a_source_that_dies_is_started_anew_and_the_target_given_up(streams, monkeypatch, moment):
     await streams.be(topology("1x1"))
     shadow = await streams.prepared(topology("tp2"))
-    await streams.submit("r4", prompts()["r4"], SAMPLING)
-    await streams.have(5, "r4")
+    await streams.submit("r5", *WANTED["r5"])
+    await streams.have(5, "r5")
     await streams.synced(shadow)
-    source, call = shadow._source, shadow._target.call
+    source, call, group = shadow._source, shadow._target.call, streams.engine.active.pid
 
     async def kill_and_call(method: str, *arguments: object) -> object:
         if method == "release":
@@ -163,28 +171,27 @@ async def test_a_source_that_dies_inside_the_cut_is_replaced_and_the_target_give
                 await asyncio.sleep(0)
         return await call(method, *arguments)
 
-    monkeypatch.setattr(shadow._target, "call", kill_and_call)
-    with pytest.raises(SwitchError) as refusal:
-        await streams.cut(shadow)
-    monkeypatch.undo()
+    if moment == "in the sync":
+        os.kill(group, signal.SIGKILL)
+        await streams.ended("r5")
+    with monkeypatch.context() as patch:
+        patch.setattr(shadow._target, "call", kill_and_call)
+        with pytest.raises(SwitchError) as refusal:
+            await (shadow.lag() if moment == "in the sync" else streams.cut(shadow))
     assert refusal.value.reason is Reason.ENGINE_LOST
-    await streams.ended("r4")
-    assert streams.said["r4"][-1].finish is Finish.ERROR
+    await streams.ended("r5")
+    assert streams.said["r5"][-1].finish is Finish.ERROR
     await shadow.abort(refusal.value.reason)
     await reaches(streams.engine, EngineState.SERVING)
     await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
     await streams.ended("after")
     assert streams.engine.topology == topology("1x1")
+    assert group_pids(group) == []
 
 
-async def test_without_room_in_staging_memory_requests_stay(streams: Streams) -> None:
+async def test_without_room_in_staging_memory_requests_stay(streams):
     await streams.be(topology("1x1"))
-    engine = streams.engine
-    engine.settings, kept = (
-        VllmSettings(options=OPTIONS, staging_bytes=3 << 20, num_standby=8),
-        engine.settings,
-    )
-    try:
+    with settings(streams.engine, staging_bytes=3 << 20):
         shadow = await streams.prepared(topology("tp2"))
         await streams.submit("small", prompts()["r0"], SAMPLING)
         await streams.submit("large", prompts()["r5"], SamplingParams(max_tokens=60))
@@ -192,19 +199,15 @@ async def test_without_room_in_staging_memory_requests_stay(streams: Streams) ->
         await shadow.lag()
         done = await streams.cut(shadow)
         await shadow.release()
-    finally:
-        engine.settings = kept
     assert done.left_to_drain
     await streams.ended("small", "large")
 
 
-async def test_a_target_that_dies_after_parking_leaves_the_source_as_it_was(streams: Streams) -> None:
+async def test_a_target_that_dies_after_parking_leaves_the_source_as_it_was(streams, unswitched):
     await streams.be(topology("1x1"))
-    await streams.submit("unswitched", prompts()["r4"], SAMPLING)
-    await streams.ended("unswitched")
     shadow = await streams.prepared(topology("pp2"))
-    await streams.submit("r4", prompts()["r4"], SAMPLING)
-    await streams.have(5, "r4")
+    await streams.submit("r5", *WANTED["r5"])
+    await streams.have(5, "r5")
     await streams.synced(shadow)
     group = shadow._target.pid
     memory = set(shadow._target.started.shared_memory)
@@ -214,14 +217,14 @@ async def test_a_target_that_dies_after_parking_leaves_the_source_as_it_was(stre
         await streams.cut(shadow)
     await shadow.abort(refusal.value.reason)
     assert refusal.value.reason is Reason.RANK_LOST
-    await streams.ended("r4")
-    assert streams.tokens("r4") == streams.tokens("unswitched")
-    assert streams.epochs("r4") == [streams.ledger.epoch]
+    await streams.ended("r5")
+    assert streams.tokens("r5") == unswitched.tokens("r5")
+    assert streams.epochs("r5") == [streams.ledger.epoch]
     assert group_pids(group) == []
     assert memory.isdisjoint(entry.path for entry in os.scandir(SHARED_MEMORY))
 
 
-async def test_a_target_that_dies_while_warming_is_given_up(streams: Streams) -> None:
+async def test_a_target_that_dies_while_warming_is_given_up(streams):
     await streams.be(topology("1x1"))
     shadow = await streams.engine.prepare(topology("pp2"))
     starting = shadow._starting
@@ -238,7 +241,7 @@ async def test_a_target_that_dies_while_warming_is_given_up(streams: Streams) ->
     await streams.ended("after")
 
 
-async def test_an_engine_that_refuses_an_option_is_told_in_one_line(streams: Streams) -> None:
+async def test_an_engine_that_refuses_an_option_is_told_in_one_line(streams):
     await streams.be(topology("1x1"))
     with settings(streams.engine, options={**OPTIONS, "max_num_seq": 3}):
         shadow = await streams.engine.prepare(topology("pp2", "bf16"))
@@ -247,34 +250,13 @@ async def test_an_engine_that_refuses_an_option_is_told_in_one_line(streams: Str
         await shadow.abort(Reason.LOAD_FAILED)
 
 
-async def test_a_layout_that_cannot_travel_is_refused_by_name(streams: Streams) -> None:
+async def test_a_layout_that_cannot_travel_is_refused_by_name(streams):
     await streams.be(topology("1x1"))
     with settings(streams.engine, path="patch"):
         shadow = await streams.engine.prepare(topology("1x1", "bf16"))
         with pytest.raises(SwitchError, match="dtype float32 and bfloat16"):
             await shadow.ready()
         await shadow.abort(Reason.UNSUPPORTED)
-
-
-async def test_a_source_that_dies_in_the_sync_ends_its_streams_and_is_started_anew(streams: Streams) -> None:
-    await streams.be(topology("1x1"))
-    shadow = await streams.prepared(topology("tp2"))
-    await streams.submit("r4", prompts()["r4"], SAMPLING)
-    await streams.have(5, "r4")
-    await shadow.lag()
-    group = streams.engine.active.pid
-    os.kill(group, signal.SIGKILL)
-    await streams.ended("r4")
-    assert streams.said["r4"][-1].finish is Finish.ERROR
-    with pytest.raises(SwitchError) as refusal:
-        await shadow.lag()
-    assert refusal.value.reason is Reason.ENGINE_LOST
-    await shadow.abort(refusal.value.reason)
-    await reaches(streams.engine, EngineState.SERVING)
-    await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
-    await streams.ended("after")
-    assert streams.engine.topology == topology("1x1")
-    assert group_pids(group) == []
 
 
 def _launched(engine: VllmEngine) -> int | None:

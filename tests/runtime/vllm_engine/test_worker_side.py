@@ -11,6 +11,7 @@ from runtime.errors import EngineLostError
 from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, Share, heads_of
 from runtime.vllm_engine.staging import Staging
 from runtime.vllm_engine.worker_side import Ack, Order, WorkerSide
+from tests.rows import rows
 
 NUM_LAYERS, NUM_BLOCKS = 4, 5
 SPLITS = list(itertools.product((1, 2, 4), (1, 2, 4)))
@@ -105,8 +106,8 @@ FORMS_AND_LAYOUTS = [(form, layout) for form, layouts in LAYOUTS.items() for lay
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "layout"), FORMS_AND_LAYOUTS)
-def test_every_split_loads_what_every_split_stored(form: str, layout: str) -> None:
+@rows(("form", "layout"), FORMS_AND_LAYOUTS)
+def test_every_split_loads_what_every_split_stored(form, layout):
     model = model_of(form)
     staging = staging_of(model)
     store, load = Order(1, staging.handle, store=PAIRS), Order(2, staging.handle, load=LOADS)
@@ -124,8 +125,8 @@ def test_every_split_loads_what_every_split_stored(form: str, layout: str) -> No
     staging.close()
 
 
-@pytest.mark.parametrize(("form", "layout"), FORMS_AND_LAYOUTS)
-def test_any_layout_can_be_stored_from(form: str, layout: str) -> None:
+@rows(("form", "layout"), FORMS_AND_LAYOUTS)
+def test_any_layout_can_be_stored_from(form, layout):
     model = model_of(form, dtype=torch.bfloat16)
     staging = staging_of(model)
     for rank in ranks_of(model, (2, 2), layout, is_empty=False):
@@ -136,8 +137,8 @@ def test_any_layout_can_be_stored_from(form: str, layout: str) -> None:
     staging.close()
 
 
-@pytest.mark.parametrize("form", [PACKED, SPLIT])
-def test_heads_that_several_ranks_hold_are_stored_once_and_loaded_by_all(form: str) -> None:
+@rows("form", [PACKED, SPLIT])
+def test_heads_that_several_ranks_hold_are_stored_once_and_loaded_by_all(form):
     model = model_of(form, num_kv_heads=2)
     staging = staging_of(model)
     sources = list(ranks_of(model, (4, 1), LAYOUTS[form][0], is_empty=False))
@@ -151,7 +152,7 @@ def test_heads_that_several_ranks_hold_are_stored_once_and_loaded_by_all(form: s
     staging.close()
 
 
-def test_a_digest_changes_with_one_value_of_its_page_and_no_other() -> None:
+def test_a_digest_changes_with_one_value_of_its_page_and_no_other():
     model = model_of(SPLIT)
     (rank,) = ranks_of(model, (1, 1), "BLKNHC", is_empty=False)
     before = rank.digests([4, 1])
@@ -160,7 +161,7 @@ def test_a_digest_changes_with_one_value_of_its_page_and_no_other() -> None:
     assert {place for place in before if before[place] != after[place]} == {(1, 2, 3)}
 
 
-def test_the_next_switch_has_staging_memory_of_its_own() -> None:
+def test_the_next_switch_has_staging_memory_of_its_own():
     model = model_of(PACKED)
     (source,) = ranks_of(model, (1, 1), "LBHNC", is_empty=False)
     first = staging_of(model)
@@ -175,7 +176,7 @@ def test_the_next_switch_has_staging_memory_of_its_own() -> None:
     second.close()
 
 
-def test_a_worker_that_lets_go_of_staging_memory_has_to_open_it_again() -> None:
+def test_a_worker_that_lets_go_of_staging_memory_has_to_open_it_again():
     model = model_of(PACKED)
     staging = staging_of(model)
     (rank,) = ranks_of(model, (1, 1), "LBHNC", is_empty=False)
@@ -186,5 +187,5 @@ def test_a_worker_that_lets_go_of_staging_memory_has_to_open_it_again() -> None:
         rank.store(Order(2, staging.handle, store=PAIRS))
 
 
-def test_acknowledgements_of_ranks_add_up() -> None:
+def test_acknowledgements_of_ranks_add_up():
     assert Ack(7, 100, 3).plus(Ack(7, 20, 1)) == Ack(7, 120, 4)
