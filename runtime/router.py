@@ -41,6 +41,8 @@ class GenerationParams:
     """Go on after the model's end token, for measurements of a fixed length."""
     tenant: str = ""
     """Whose it is, for whoever observes; empty: nobody's in particular."""
+    arrived_s: float | None = None
+    """When its client's request began to come, as ``time.monotonic``; None: when it is asked for here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Observer(Protocol):
         """A request came."""
 
     def first_token(self, ttft_s: float) -> None:
-        """Arrival at the router to first token."""
+        """A request's arrival to its first token."""
 
     def next_token(self, itl_s: float) -> None:
         """One token to the next of the same stream."""
@@ -96,7 +98,8 @@ class Observer(Protocol):
     def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
         """A stream ended: by itself, by its client (cancelled) or broken (error).
 
-        ``e2e_s`` is from arrival to the last token, ``tpot_s`` the mean time between tokens; None with fewer than two.
+        ``e2e_s`` is from arrival to the last token, of a cancelled one to when its client left; ``tpot_s`` the mean time between
+        tokens, None with fewer than two.
         """
 
 
@@ -273,7 +276,7 @@ class Router:
             EngineLostError: the engine is down.
             StreamError: the stream broke.
         """
-        arrived_s = self._clock()
+        arrived_s = self._clock() if params.arrived_s is None else params.arrived_s
         (token_ids,) = await self.encoder.prompts([prompt])
         text = TextStream(self.tokenizer.decode, params.stop)
         observer = self._observers.of(params.tenant) if self._observers else None
@@ -301,11 +304,11 @@ class Router:
             self._close(stream, None if is_refused else finish or Finish.CANCELLED)
 
     async def _submit(self, stream: _Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
-        if self._lost is not None:
-            raise self._lost
         # known to the ledger first: its first token may come before submit returns
         self._streams[stream.request_id] = stream
         epoch = self._ledger.open(stream.request_id)
+        if self._lost is not None:
+            raise self._lost
         await self._engine.submit(Request(stream.request_id, token_ids, self._sampling(params), epoch))
 
     def _sampling(self, params: GenerationParams) -> SamplingParams:
@@ -325,7 +328,8 @@ class Router:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))
         if stream.observer is not None and finish is not None:
-            stream.observer.finished(finish, stream.usage, e2e_s=stream.e2e_s, tpot_s=stream.tpot_s)
+            e2e_s = self._clock() - stream.arrived_s if finish is Finish.CANCELLED else stream.e2e_s
+            stream.observer.finished(finish, stream.usage, e2e_s=e2e_s, tpot_s=stream.tpot_s)
         elif stream.observer is not None:
             stream.observer.refused()
 

@@ -74,7 +74,9 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access)
         promises = await stack.enter_async_context(keeping)
-        yield Composition(deployment, servings, store, events, profiles, llm, access, promises)
+        clients = ClientMetrics()
+        clients.on_failure += [watch.turned_away for watch in watches.values()]
+        yield Composition(deployment, servings, store, events, profiles, llm, access, promises, clients)
 
 
 @asynccontextmanager

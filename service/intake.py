@@ -20,6 +20,8 @@ BREATH_S = 0.05
 """Between two of them, for everybody else."""
 LINGER_S = 2.0
 """How long a client that was refused may go on sending, so that it reads why instead of finding its connection reset."""
+ARRIVED = "arrived_s"
+"""Under this name a request's state has when it began to come, as ``time.monotonic``: what goals are about begins then."""
 DISCARD = "discard"
 """Under this name a connection has in its requests' state how it is told to throw away what still comes."""
 
@@ -59,6 +61,7 @@ class Intake:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        cast("dict[str, object]", scope.setdefault("state", {}))[ARRIVED] = time.monotonic()
         acts = scope["method"] not in {"GET", "HEAD"}
         self._num_acting += acts
         try:

@@ -1,6 +1,6 @@
 """Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -35,6 +35,10 @@ TurnedAway = Literal[
 """Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 
 
+FAILURES = frozenset({"connections", "stopping"})
+"""Those that are the service's fault, not their client's."""
+
+
 class ClientMetrics:
     """What the service counts of clients before a model is known."""
 
@@ -48,10 +52,15 @@ class ClientMetrics:
         )
         for reason in get_args(TurnedAway):
             self._family.labels(reason)
+        self.on_failure: list[Callable[[], None]] = []
+        """Called for each client that was refused with a 5xx."""
 
     def turned_away(self, reason: TurnedAway) -> None:
         """A client was refused, or its connection ended."""
         self._family.labels(reason).inc()
+        if reason in FAILURES:
+            for call in self.on_failure:
+                call()
 
     def render(self) -> str:
         """The text exposition."""

@@ -21,6 +21,7 @@ from runtime.router import Router
 from service.access.rights import Right
 from service.bodies import BoundedRoute, caller_of, needs
 from service.documents.problems import RETRY_AFTER_S, Code
+from service.intake import ARRIVED
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
 from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
@@ -88,7 +89,7 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         with naming("prompt"):
             prompts = await here.router.encoder.prompts(body.prompt)
         labels = here.labels if body.logprobs is not None else None
-        generations = _generations(body, here, prompts, text, _tenant(request))
+        generations = _generations(body, here, prompts, text, request)
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
     @app.post("/chat/completions", openapi_extra=needs(Right.INFER))
@@ -96,7 +97,7 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
         prompts = [await _conversation(body, here)]
-        generations = _generations(body, here, prompts, text, _tenant(request))
+        generations = _generations(body, here, prompts, text, request)
         labels = here.labels if body.logprobs else None
         return await _respond(request, body, generations, _answer(body, 1, labels))
 
@@ -132,12 +133,8 @@ async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
         return await here.router.encoder.chat(body.conversation(), tools)
 
 
-def _tenant(request: Request) -> str:
-    return caller_of(request).tenant or ""
-
-
 def _generations(
-    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str, tenant: str
+    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str, request: Request
 ) -> Generations:
     """Every answer to every prompt, in the order of the choices; ``text`` is the grammar.
 
@@ -145,7 +142,8 @@ def _generations(
         ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
     """
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
-    params = body.generations(max_tokens, text, tenant)
+    tenant, arrived_s = caller_of(request).tenant or "", getattr(request.state, ARRIVED, None)
+    params = body.generations(max_tokens, text, tenant, arrived_s)
     return [here.router.generate(prompt, one) for prompt in prompts for one in params]
 
 

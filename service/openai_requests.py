@@ -187,7 +187,9 @@ class Generation(Declared):
         yield "logit_bias", [token_id for token_id, _ in self.logit_bias]
         yield "stop_token_ids", self.stop_token_ids
 
-    def generations(self, max_tokens: int, grammar: str, tenant: str = "") -> list[GenerationParams]:
+    def generations(
+        self, max_tokens: int, grammar: str, tenant: str = "", arrived_s: float | None = None
+    ) -> list[GenerationParams]:
         """What each answer to a prompt is asked for; where there is a seed it differs."""
         sampling = SamplingParams(
             max_tokens=max_tokens,
@@ -205,7 +207,9 @@ class Generation(Declared):
             stop_token_ids=tuple(self.stop_token_ids),
         )
         return [
-            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant)
+            GenerationParams(
+                replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant, arrived_s
+            )
             for number in range(self.n)
         ]
 

@@ -93,7 +93,9 @@ class LoadDocument(Document):
     rate_rps: float
     input_tokens: float
     output_tokens: float
-    concurrency: float | None = Field(description="requests at once; null: not told apart")
+    concurrency: float | None = Field(
+        description="requests that run at once, without those that wait; null: not told apart"
+    )
 
 
 class SegmentDocument(Document):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from intent.models import HOURS_OF_COST, LATENCIES, Goal, Objective, TenantException
 from service.documents.promises import Counting
+from service.promises.agenda import Promised, Segment
 
 FEWEST = 5
 """Requests from which on something can be said."""
@@ -24,6 +25,10 @@ class Sample:
     at_s: float
     value: float
     """Seconds; for ``error_rate`` 1 where it failed, 0 where not."""
+    arrived_s: float | None = None
+    """When the request came, by the clock of ``at_s``; None: not known."""
+    is_cut_short: bool = False
+    """Its client left before the value was known, which would have been more: a miss once it is over a bound, else nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +116,25 @@ def requests(goal: Objective, samples: Sequence[Sample], exceptions: Sequence[Te
         if sample.kind != goal.metric or goal.tenant not in {None, sample.tenant}:
             continue
         own = relaxed.get(sample.tenant, bound)
-        if own < math.inf:
+        if own < math.inf and not (sample.is_cut_short and sample.value <= own):
             total += 1
             met += sample.value <= own
     return Tally(met, total)
+
+
+def counted_by(segment: Segment, what: Counting) -> list[tuple[Promised, Objective]]:
+    """The goals of a segment that are counted in requests, or in looks."""
+    return [
+        (one, one.goal)
+        for one in segment.promised
+        if isinstance(one.goal, Objective) and counted(one.goal) == what
+    ]
+
+
+def tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally:
+    """How many requests met a goal of a segment, with the exceptions that hold in it."""
+    exceptions = [one.goal for one in segment.promised if isinstance(one.goal, TenantException)]
+    return requests(goal, samples, exceptions)
 
 
 def look_meets(goal: Objective, look: Look) -> bool | None:

@@ -4,11 +4,15 @@ Two clocks: windows go by the clock on the wall, which may jump; how long ago so
 Each rule answers with a decision, or leaves it to the next.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal
 
 from service.documents.promises import Cause, Verdict
+
+LEARNED_S = 4 * 3600.0
+"""For which a target that was rolled back from is not tried again, at most; when its segment ends it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,10 @@ class State:
     """When the segment in force began, by the clock that cannot jump; when it was last entered, if the other one jumped."""
     ahead: Ahead | None = None
     rescue: str | None = None
-    """Planned from what runs for the load that is measured, where a goal is missed; None: nothing holds it."""
+    """Planned from what runs for the load that is measured, where a goal is missed: what holds it or comes nearest; None: nothing
+    better is known."""
+    best_effort: str = ""
+    """What comes nearest where nothing holds the load, and how near, in words."""
     missed: str = ""
     """The goals that are missed, in words."""
     missed_s: float = 0.0
@@ -94,6 +101,8 @@ class State:
     """What somebody applied, and until when it is left alone."""
     barred: str = ""
     """The promised limit on reconfiguration that forbids a switch now."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Targets that a person said no to, with who did and until when it holds."""
     past: Sequence[Past] = ()
     """The oldest first."""
 
@@ -147,7 +156,8 @@ def _wish(state: State, rules: Rules) -> _Wish | None:
         return _to(ahead.target, "window", f"the next window begins in {ahead.begins_in_s:.0f} s", state)
     if state.missed and state.missed_s >= (rules.calm_s if state.wastes else rules.patience_s):
         cause: Cause = "saving" if state.wastes else "rescue"
-        return _to(state.rescue, cause, f"{state.missed} is missed for {state.missed_s:.0f} s", state)
+        missed = f"{state.missed} is missed for {state.missed_s:.0f} s"
+        return _to(state.rescue, cause, "; ".join(filter(None, (missed, state.best_effort))), state)
     if _was_rescued(state):
         return _to(state.target, "return", "what a rescue was for is over", state)
     return _to(state.target, "window", "this window asks for it", state)
@@ -158,10 +168,20 @@ def _to(target: str | None, cause: Cause, reason: str, state: State) -> _Wish | 
 
 
 def _back(state: State) -> _Wish | None:
-    last = state.past[-1] if state.past else None
-    if last and last.verdict == "worse" and last.cause != "roll_back" and last.target == state.runs:
+    """Out of what the controller's own last switch made worse, until that is done; a person's switch is a person's."""
+    last = _last_done(state)
+    if (
+        last
+        and last.verdict == "worse"
+        and last.cause not in {"roll_back", "person"}
+        and last.target == state.runs
+    ):
         return _Wish(last.source, "roll_back", "the last switch made it worse")
     return None
+
+
+def _last_done(state: State) -> Past | None:
+    return next((one for one in reversed(state.past) if one.is_done), None)
 
 
 def _was_rescued(state: State) -> bool:
@@ -187,7 +207,9 @@ def _weighed(wish: _Wish | None, state: State, rules: Rules) -> Decision:
 
 def _content(state: State) -> Decision:
     if state.missed:
-        return Decision("wait", f"{state.missed} is missed, and nothing better is known")
+        return Decision(
+            "wait", f"{state.missed} is missed, and {state.best_effort or 'nothing better is known'}"
+        )
     if state.target is None:
         return Decision("wait", "nothing holds what is promised now; what runs goes on")
     return Decision("wait", "what runs is what is planned")
@@ -198,6 +220,11 @@ def _keeps_limits(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG0
     return state.barred
 
 
+def _heeds_a_no(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
+    """What a person rejected or cancelled is not tried again, whatever for."""
+    return state.refused.get(wish.target, "")
+
+
 def _waits_for_calm(wish: _Wish, state: State, rules: Rules) -> str:
     """What a rescue did is taken back when it has been calm for a while."""
     if wish.cause == "return" and state.calm_s < rules.calm_s:
@@ -206,17 +233,19 @@ def _waits_for_calm(wish: _Wish, state: State, rules: Rules) -> str:
 
 
 def _rescues_seldom(wish: _Wish, state: State, rules: Rules) -> str:
-    """One rescue, one way back from it or one saving in a dwell time."""
+    """One way back from a rescue, or one saving, in a dwell time; one rescue until it has its verdict."""
     unplanned = {"rescue", "return", "saving"}
     if wish.cause not in unplanned:
         return ""
     lately = [one for one in state.past if one.cause in unplanned and _age_s(one, state) < rules.dwell_s]
+    if wish.cause == "rescue":
+        lately = [one for one in lately if one.cause != "rescue" or one.verdict is None]
     return f"the last {lately[-1].cause} was {_age_s(lately[-1], state):.0f} s ago" if lately else ""
 
 
 def _undoes_nothing(wish: _Wish, state: State, rules: Rules) -> str:
     """No switch back to where the last one came from within a dwell time, except out of what is worse."""
-    last = next((one for one in reversed(state.past) if one.is_done), None)
+    last = _last_done(state)
     if wish.cause == "roll_back" or last is None or wish.target != last.source:
         return ""
     age_s = _age_s(last, state)
@@ -224,8 +253,12 @@ def _undoes_nothing(wish: _Wish, state: State, rules: Rules) -> str:
 
 
 def _learns(wish: _Wish, state: State, rules: Rules) -> str:
-    """What was rolled back from in this segment, or shortly before it, is not tried again in it."""
-    left = {one.source for one in _since(state, rules) if one.cause == "roll_back"}
+    """What was rolled back from in this segment, or shortly before it, is not tried again in it for some hours."""
+    left = {
+        one.source
+        for one in _since(state, rules)
+        if one.cause == "roll_back" and one.is_done and _age_s(one, state) < LEARNED_S
+    }
     return "it was rolled back before, in this window" if wish.target in left else ""
 
 
@@ -242,22 +275,17 @@ def _since(state: State, rules: Rules) -> list[Past]:
     return [one for one in state.past if one.ended_s >= state.began_s - rules.dwell_s]
 
 
-def _backs_off(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
-    """After switches that were given up it waits longer and longer."""
-    failures = 0
-    for one in reversed(state.past):
-        if one.is_done:
-            break
-        failures += 1
+def _backs_off(wish: _Wish, state: State, rules: Rules) -> str:
+    """After switches to its target that were given up it waits longer and longer; other targets are not to blame."""
+    tries = [one for one in state.past if one.target == wish.target]
+    failures = list(takewhile(lambda one: not one.is_done, reversed(tries)))
     if not failures:
         return ""
-    waits_s = min(rules.retry_s * 2 ** (failures - 1), max(rules.dwell_s, rules.retry_s) * 12)
-    age_s = _age_s(state.past[-1], state)
-    return (
-        f"the last switch was given up {age_s:.0f} s ago; the next try is after {waits_s:g} s"
-        if age_s < waits_s
-        else ""
-    )
+    waits_s = min(rules.retry_s * 2 ** (len(failures) - 1), max(rules.dwell_s, rules.retry_s) * 12)
+    age_s = _age_s(failures[0], state)
+    if age_s >= waits_s:
+        return ""
+    return f"the last switch to it was given up {age_s:.0f} s ago; the next try is after {waits_s:g} s"
 
 
 def _age_s(one: Past, state: State) -> float:
@@ -266,6 +294,7 @@ def _age_s(one: Past, state: State) -> float:
 
 _RULES: Sequence[Rule] = (
     _keeps_limits,
+    _heeds_a_no,
     _learns,
     _switches_twice_at_most,
     _waits_for_calm,

@@ -3,24 +3,24 @@
 Knows no clock and no engine: each look brings the time by both clocks and what was observed. Blocks where it has to plan.
 """
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
-from intent.models import LATENCIES, Goal, Objective, ReconfigRule, TenantException, Window
-from runtime.capabilities import Capabilities
+from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Window
 from runtime.models import Topology
 from selector.explain import goal_words
-from selector.models import Plan, Prediction, Workload
-from service.documents.promises import Cause, Counting
+from selector.models import Plan, Workload
+from service.documents.promises import Cause
 from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
-from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests, saves
+from service.promises.attainment import Look, Sample, Tally, counted_by, look_meets, needed, saves, tally
 from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
-from service.promises.planner import Outlook, tokens_s
+from service.promises.planner import Outlook, Plans, predicted_of, tokens_s
 from service.promises.verdict import Judgement, Reading, judge
-from service.promises.watch import Observation, mean, percentile
+from service.promises.watch import Seen, mean, statistic
 
 HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
 MOST_OFF = 4.0
@@ -28,52 +28,6 @@ MOST_OFF = 4.0
 MOST_PAST = 64
 PLANNED_S = 60.0
 """For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
-
-
-class Plans(Protocol):
-    """Who plans; see ``Planner``."""
-
-    def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
-    ) -> list[Outlook]:
-        """What is to serve each segment."""
-
-    def outlook(
-        self,
-        segment: Segment,
-        now: Topology | None,
-        engine: Capabilities | None,
-        *,
-        workload: Workload | None = None,
-        closely: bool = True,
-    ) -> Outlook:
-        """What is to serve one of them."""
-
-    def workload(self, segment: Segment) -> Workload:
-        """What is declared for a segment."""
-
-    def prediction(
-        self, topology: Topology, workload: Workload, engine: Capabilities | None
-    ) -> Prediction | None:
-        """What a topology is predicted to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One look at what runs."""
-
-    now: datetime
-    """By the clock on the wall."""
-    now_s: float
-    """By the one that cannot jump, which is that of the observation."""
-    runs: Topology
-    engine: Capabilities | None
-    observed: Observation
-    switched_s: Sequence[float] = ()
-    """Unix seconds of the switches of the last day, whoever made them."""
-    is_switching: bool = False
-    is_paused: bool = False
-    override: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +55,24 @@ class Found:
     """On the last switch, at the look at which its probation ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Probation:
-    """A switch whose verdict is to come."""
+    """A switch whose verdict is to come, about the requests that arrive after its beginning."""
 
-    began_s: float
+    earliest_s: float
+    """The switch has ended, and its segment begun."""
     cause: Cause
     segment: Segment
     before: dict[Promised, Tally]
     left: Topology
+    off: dict[Promised, float]
+    """How many times slower than predicted what was left had been measured."""
+    load: Workload
+    """That the switch was made for."""
+    latest_s: float | None = None
+    """When the queue of before is predicted to be gone."""
+    began_s: float | None = None
+    """When it was gone, or should have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +106,7 @@ class Keeper:
     past: list[Past] = field(default_factory=list)
     began_s: float = -1e9
     """When the segment in force was entered."""
+    _activated: datetime | None = None
     _segments: list[Segment] = field(default_factory=list)
     _missed_since: dict[Promised, float] = field(default_factory=dict)
     _soon: list[Promised] = field(default_factory=list)
@@ -150,21 +114,26 @@ class Keeper:
     _uneasy_s: float = -1e9
     _counted_s: float = -1e9
     _probation: _Probation | None = None
+    _queues: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
+    """Of the last looks: when, and how many requests waited."""
     _rescued: _Rescue | None = None
 
-    def promise(self, promised: Sequence[Promised]) -> None:
-        """What is promised from now on."""
+    def promise(self, promised: Sequence[Promised], activated: datetime | None = None) -> None:
+        """What is promised from now on; the newest of it was activated then."""
         self.promised = tuple(
             one for one in promised if getattr(one.goal, "model", None) in {None, self.model}
         )
+        self._activated = activated
         self._segments = []
 
     def look(self, seen: Seen) -> Found:
         """What to do now."""
         segment = self.enter(seen.now, seen.now_s)
+        self._queues.append((seen.now_s, len(seen.observed.waits_s)))
         if not self.promised:
             self._counted_s = seen.now_s
             return Found(Decision("wait", "nothing is promised"), segment)
+        self._begin_probation(seen)
         look = self._look(segment, seen)
         counted_now = self._count(segment, look, seen)
         judgement = self._judge(seen)
@@ -183,17 +152,22 @@ class Keeper:
 
     def switched(self, past: Past, segment: Segment, left: Topology, before: Seen) -> None:
         """A switch for a segment ended; ``before`` is the last look at the topology that was ``left``."""
+        goals = counted_by(segment, "requests")
+        load = self._measured(segment, before)
+        off = {one: self._off_by(goal, load, before) for one, goal in goals}
         self.past = [*self.past[-MOST_PAST:], past]
         self._missed_since.clear()
         self._uneasy_s = past.ended_s
         if not past.is_done or not self.promised:
             return
         samples = before.observed.since(before.now_s - self.rules.lookback_s)
-        kept = {one: _tally(goal, segment, samples) for one, goal in _counted_by(segment, "requests")}
+        kept = {one: tally(goal, segment, samples) for one, goal in goals}
         wait_s = max(
             0.0, (segment.begins - before.now.astimezone(UTC)).total_seconds() - past.ended_s + before.now_s
         )
-        self._probation = _Probation(past.ended_s + wait_s, past.cause, segment, kept, left)
+        is_rescue = load is not None and past.cause == "rescue"
+        made_for = load if load and is_rescue else self.planner.workload(segment)
+        self._probation = _Probation(past.ended_s + wait_s, past.cause, segment, kept, left, off, made_for)
 
     # -- the time -----------------------------------------------------------------------------------
 
@@ -216,9 +190,11 @@ class Keeper:
         return segment is self._segments[-1]
 
     def _since(self, now: datetime, now_s: float) -> float:
-        """When the segment in force began: whoever starts within it can tell."""
-        back = cut(self.promised, self.windows, now - DAY, now + SECOND)[-1]
-        return now_s - (now.astimezone(UTC) - back.begins).total_seconds()
+        """When the segment in force began, at the earliest with the newest promise: whoever starts within it can tell."""
+        began = cut(self.promised, self.windows, now - DAY, now + SECOND)[-1].begins
+        if self._activated is not None:
+            began = max(began, self._activated)
+        return now_s - (now.astimezone(UTC) - began).total_seconds()
 
     # -- what is kept, and what is missed -------------------------------------------------------------
 
@@ -227,12 +203,11 @@ class Keeper:
         samples = seen.observed.since(self._counted_s)
         self._counted_s = seen.now_s
         counted_now = [
-            Counted(one, goal, _tally(goal, segment, samples))
-            for one, goal in _counted_by(segment, "requests")
+            Counted(one, goal, tally(goal, segment, samples)) for one, goal in counted_by(segment, "requests")
         ]
         counted_now += [
             Counted(one, goal, Tally(int(meets), 1))
-            for one, goal in _counted_by(segment, "ticks")
+            for one, goal in counted_by(segment, "ticks")
             if (meets := look_meets(goal, look)) is not None
         ]
         return tuple(one for one in counted_now if one.tally.total)
@@ -252,7 +227,7 @@ class Keeper:
             means={
                 kind: mean(values)
                 for kind in LATENCIES
-                if (values := [sample.value for sample in lately if sample.kind == kind])
+                if (values := [one.value for one in lately if one.kind == kind and not one.is_cut_short])
             },
         )
 
@@ -261,12 +236,12 @@ class Keeper:
         samples = seen.observed.since(self._fresh_s(seen))
         missed = [
             one
-            for one, goal in _counted_by(segment, "requests")
+            for one, goal in counted_by(segment, "requests")
             if not goal.soft and self._waiting_too(goal, segment, samples, seen).falls_short(needed(goal))
         ]
         missed += [
             one
-            for one, goal in _counted_by(segment, "ticks")
+            for one, goal in counted_by(segment, "ticks")
             if not goal.soft and look_meets(goal, look) is False
         ]
         is_beyond = self._is_beyond(segment, seen)
@@ -283,18 +258,20 @@ class Keeper:
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
         hard = [
             (one, goal)
-            for one, goal in _counted_by(segment, "requests")
+            for one, goal in counted_by(segment, "requests")
             if not goal.soft and goal.metric in LATENCIES
         ]
         return [
             one
             for one, goal in hard
-            if predicted is None or (_predicted(goal, predicted) or 0.0) > (goal.value or 0.0)
+            if predicted is None or (predicted_of(goal, predicted) or 0.0) > (goal.value or 0.0)
         ]
 
     def _fresh_s(self, seen: Seen) -> float:
-        """From when on measurements are of what runs, in this segment."""
+        """From when on measurements are of what runs, in this segment, and not of a queue from before."""
         last_s = self.past[-1].ended_s if self.past else -1e9
+        if self._probation is not None and seen.now_s >= self._probation.earliest_s:
+            last_s = max(last_s, self._probation.began_s or seen.now_s)
         return max(last_s, self.began_s, seen.now_s - self.rules.lookback_s)
 
     def _waiting_too(self, goal: Objective, segment: Segment, samples: Sequence[Sample], seen: Seen) -> Tally:
@@ -302,9 +279,9 @@ class Keeper:
         waiting = [
             Sample("ttft", tenant, seen.now_s, age_s)
             for tenant, age_s in seen.observed.waits_s
-            if goal.metric == "ttft" and age_s > (goal.value or 0.0)
+            if goal.metric == "ttft" and (goal.value or 0.0) < age_s <= seen.now_s - self._fresh_s(seen)
         ]
-        return _tally(goal, segment, [*samples, *waiting])
+        return tally(goal, segment, [*samples, *waiting])
 
     # -- what to do -----------------------------------------------------------------------------------
 
@@ -327,6 +304,7 @@ class Keeper:
             began_s=self.began_s,
             ahead=_ahead(after, seen.now) if after else None,
             rescue=_target(rescue) if rescue else None,
+            best_effort=_nearly(rescue) if rescue else "",
             missed=", ".join(goal_words(one.goal) + " (soon)" * (one in self._soon) for one in missed),
             missed_s=seen.now_s - since_s,
             wastes=bool(missed) and not served,
@@ -335,6 +313,7 @@ class Keeper:
             is_switching=seen.is_switching,
             is_paused=seen.is_paused,
             override=seen.override,
+            refused=seen.refused,
             barred=limits.barred(in_force, seen.switched_s, seen.now),
             past=self.past,
         )
@@ -351,8 +330,26 @@ class Keeper:
         )
         harder = replace(segment, promised=promised)
         found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load)
+        if found.plan is None and load is not None:
+            found = self._nearest(segment, load, seen)
         self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, replace(found, segment=segment))
         return self._rescued.outlook
+
+    def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:
+        """What does better than what runs where, as far as that is measured, nothing holds the load.
+
+        What runs may be slow for a reason of its own (a sick device), so the others are taken as they are predicted.
+        """
+        found = self.planner.outlook(segment, seen.runs, seen.engine, workload=load)
+        if found.plan is None or not found.changes:
+            found = self.planner.best_effort(segment, seen.runs, seen.engine, load)
+        here = self.planner.prediction(seen.runs, load, seen.engine)
+        if found.plan is None or here is None:
+            return found
+        gained = found.plan.prediction.throughput_tok_s / here.throughput_tok_s
+        if gained > 1 + self.rules.tolerance:
+            return found
+        return replace(found, answer=replace(found.plan, target=seen.runs))
 
     def _measured(self, segment: Segment, seen: Seen) -> Workload | None:
         """The load that is measured; what it does not tell is as declared."""
@@ -365,16 +362,16 @@ class Keeper:
         """How many times slower what runs is than predicted; 1 where that is not known."""
         if not isinstance(goal, Objective) or goal.metric not in LATENCIES or load is None:
             return 1.0
-        measured = _statistic(goal, seen.observed.since(self._fresh_s(seen)))
-        predicted = _predicted(goal, self.planner.prediction(seen.runs, load, seen.engine))
+        measured = statistic(goal, seen.observed.since(self._fresh_s(seen)))
+        predicted = predicted_of(goal, self.planner.prediction(seen.runs, load, seen.engine))
         if measured is None or not predicted:
             return 1.0
         ratio = measured / predicted
         return round(min(ratio, MOST_OFF), 1) if ratio > 1 + self.rules.tolerance else 1.0
 
-    def _load_by_planned(self, segment: Segment, seen: Seen) -> float:
-        """Tokens asked for by those that were planned for."""
-        load, planned = self._measured(segment, seen), self.planner.workload(segment)
+    def _load_by(self, planned: Workload, segment: Segment, seen: Seen) -> float:
+        """Tokens asked for by those of another load."""
+        load = self._measured(segment, seen)
         return tokens_s(load) / tokens_s(planned) if load else 0.0
 
     def _is_beyond(self, segment: Segment, seen: Seen) -> bool:
@@ -384,69 +381,80 @@ class Keeper:
         is_more = load is not None and load.concurrency > max(
             planned.concurrency * most, planned.concurrency + 1
         )
-        return is_more or self._load_by_planned(segment, seen) > most
+        return is_more or self._load_by(planned, segment, seen) > most
 
     # -- what it was good for -------------------------------------------------------------------------
 
     def _judge(self, seen: Seen) -> Judgement | None:
         """The verdict on the last switch, once there is one."""
         probation = self._probation
-        if probation is None or seen.is_switching or seen.now_s < probation.began_s:
+        if probation is None or seen.is_switching or seen.now_s < probation.earliest_s:
             return None
+        is_over = seen.now >= probation.segment.ends
+        if probation.began_s is None and not is_over:
+            return None
+        began_s = probation.began_s or seen.now_s
+        samples = seen.observed.arrived_since(began_s)
         readings = [
-            self._reading(one, goal, probation, seen)
-            for one, goal in _counted_by(probation.segment, "requests")
+            self._reading(one, goal, probation, samples, seen)
+            for one, goal in counted_by(probation.segment, "requests")
         ]
-        elapsed_s = seen.now_s - probation.began_s
-        if seen.now >= probation.segment.ends:
-            elapsed_s = self.rules.probation_s
-        by_planned = self._load_by_planned(probation.segment, seen)
-        found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules)
+        elapsed_s = self.rules.probation_s if is_over else seen.now_s - began_s
+        by_planned = self._load_by(probation.load, probation.segment, seen)
+        is_draining = self._is_draining(seen)
+        found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules, is_draining=is_draining)
         if found is not None:
             self._probation = None
             place = max(number for number, one in enumerate(self.past) if one.is_done)
             self.past[place] = replace(self.past[place], verdict=found.verdict)
         return found
 
-    def _reading(self, one: Promised, goal: Objective, probation: _Probation, seen: Seen) -> Reading:
-        samples = seen.observed.since(probation.began_s)
-        load = self.planner.workload(probation.segment)
-        left = self.planner.prediction(probation.left, load, seen.engine)
+    def _begin_probation(self, seen: Seen) -> None:
+        """From when on requests meet what was switched to alone: the queue of before is gone, or should be."""
+        probation = self._probation
+        if probation is None or probation.began_s is not None or seen.now_s < probation.earliest_s:
+            return
+        if probation.latest_s is None:
+            drain_s = min(self._drain_s(probation.segment, seen), self.rules.probation_s)
+            probation.latest_s = probation.earliest_s + drain_s
+        if len(seen.observed.waits_s) <= self._steady_queue(probation.segment, seen):
+            probation.began_s = seen.now_s
+        elif seen.now_s >= probation.latest_s and not self._is_draining(seen):
+            probation.began_s = probation.latest_s
+
+    def _drain_s(self, segment: Segment, seen: Seen) -> float:
+        """How long those who wait now are predicted to take, beside those who come."""
+        load = self._measured(segment, seen)
+        predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
+        if load is None or predicted is None:
+            return 0.0
+        spare_rps = predicted.throughput_tok_s / max(1, load.output_tokens) - load.rate_rps
+        return len(seen.observed.waits_s) / spare_rps if spare_rps > 0 else math.inf
+
+    def _steady_queue(self, segment: Segment, seen: Seen) -> float:
+        """How many requests wait for their first token where nothing is piled up (Little's law), and one more."""
+        load = self._measured(segment, seen)
+        predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
+        return 1 + (load.rate_rps * predicted.ttft_s.get("mean", 0.0) if load and predicted else 0.0)
+
+    def _is_draining(self, seen: Seen) -> bool:
+        """Whether fewer wait than a patience ago."""
+        before = [waited for at_s, waited in self._queues if at_s <= seen.now_s - self.rules.patience_s]
+        return bool(before) and len(seen.observed.waits_s) < before[-1]
+
+    def _reading(
+        self, one: Promised, goal: Objective, probation: _Probation, samples: Sequence[Sample], seen: Seen
+    ) -> Reading:
+        load = probation.load
+        left = predicted_of(goal, self.planner.prediction(probation.left, load, seen.engine))
         return Reading(
             words=goal_words(goal),
             needed=needed(goal),
             before=probation.before.get(one, Tally()),
-            after=_tally(goal, probation.segment, samples),
-            measured=_statistic(goal, samples),
-            left=_predicted(goal, left),
+            after=tally(goal, probation.segment, samples),
+            measured=statistic(goal, samples),
+            left=left * probation.off.get(one, 1.0) if left is not None else None,
         )
-
-
-def _counted_by(segment: Segment, what: Counting) -> list[tuple[Promised, Objective]]:
-    """The goals of a segment that are counted in requests, or in looks."""
-    return [
-        (one, one.goal)
-        for one in segment.promised
-        if isinstance(one.goal, Objective) and counted(one.goal) == what
-    ]
-
-
-def _tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally:
-    exceptions = [one.goal for one in segment.promised if isinstance(one.goal, TenantException)]
-    return requests(goal, samples, exceptions)
-
-
-def _statistic(goal: Objective, samples: Sequence[Sample]) -> float | None:
-    """What a goal is about, as it was measured."""
-    values = [one.value for one in samples if one.kind == goal.metric and goal.tenant in {None, one.tenant}]
-    return percentile(values, needed(goal)) if counted(goal) == "requests" else mean(values) or None
-
-
-def _predicted(goal: Objective, prediction: Prediction | None) -> float | None:
-    if prediction is None or goal.metric not in LATENCIES:
-        return None
-    readings: Mapping[str, float] = getattr(prediction, f"{goal.metric}_s")
-    return readings.get(goal.stat or "mean")
 
 
 def _tightened(goal: Goal, times: float) -> Goal:
@@ -458,6 +466,13 @@ def _tightened(goal: Goal, times: float) -> Goal:
 
 def _target(outlook: Outlook) -> str | None:
     return str(outlook.plan.target) if outlook.plan else None
+
+
+def _nearly(outlook: Outlook) -> str:
+    if outlook.plan is None or outlook.share >= 1:
+        return ""
+    stays = "" if outlook.changes else ", which runs,"
+    return f"nothing holds this load; {outlook.plan.target.shape}{stays} serves {outlook.share:.0%} of it"
 
 
 def _ahead(outlook: Outlook, now: datetime) -> Ahead | None:

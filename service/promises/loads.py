@@ -57,7 +57,7 @@ def _tenant(name: str, seen: Seconds, whose: Sequence[str]) -> TenantLoadDocumen
 
 def latency_document(samples: Sequence[Sample], kind: Kind) -> LatencyDocument:
     """Percentiles of what was measured of a kind; null where nothing was."""
-    values = sorted(one.value for one in samples if one.kind == kind)
+    values = sorted(one.value for one in samples if one.kind == kind and not one.is_cut_short)
     return LatencyDocument(
         p50=percentile(values, 0.5), p95=percentile(values, 0.95), p99=percentile(values, 0.99)
     )

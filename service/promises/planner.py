@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from intent.models import Goal
+from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from runtime.models import Topology
@@ -25,9 +26,12 @@ from selector.ranking import switch
 from selector.search import select
 from service.deployment import Deployment
 from service.models import ServedModel
-from service.promises.agenda import Segment
+from service.promises.agenda import Promised, Segment
 from service.promises.attainment import saves
+from service.promises.watch import rounded
 
+LEAST_SHARE = 1 / 32
+"""Of a load, to which best effort tells shares apart."""
 REMEMBERED = 256
 """Answers: many times those of a week."""
 
@@ -43,6 +47,8 @@ class Outlook:
     """The target was held against the simulator; else closed forms alone were."""
     is_early: bool = False
     """The target holds what is promised before this segment, too, so that the switch to it need not wait for its beginning."""
+    share: float = 1.0
+    """Of the load that the target holds; less where nothing holds all of it."""
 
     @property
     def plan(self) -> Plan | None:
@@ -53,6 +59,40 @@ class Outlook:
     def changes(self) -> bool:
         """Whether a switch leads into it."""
         return self.plan is not None and self.plan.target != self.plan.now
+
+
+class Plans(Protocol):
+    """Who plans; see ``Planner``."""
+
+    def agenda(
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
+    ) -> list[Outlook]:
+        """What is to serve each segment."""
+
+    def outlook(
+        self,
+        segment: Segment,
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        workload: Workload | None = None,
+        closely: bool = True,
+    ) -> Outlook:
+        """What is to serve one of them."""
+
+    def best_effort(
+        self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
+    ) -> Outlook:
+        """What comes nearest where nothing holds a load."""
+        ...
+
+    def workload(self, segment: Segment) -> Workload:
+        """What is declared for a segment."""
+
+    def prediction(
+        self, topology: Topology, workload: Workload, engine: Capabilities | None
+    ) -> Prediction | None:
+        """What a topology is predicted to do."""
 
 
 class Planner:
@@ -91,6 +131,31 @@ class Planner:
         outlook = Outlook(segment, load, answer, closely)
         is_unknown = outlook.plan is not None and outlook.plan.switch is None
         return self._reached(outlook, _calm(load), engine) if is_unknown else outlook
+
+    def best_effort(
+        self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
+    ) -> Outlook:
+        """Where nothing holds a load: what holds the largest share of it, then has the most throughput; closed forms alone.
+
+        Where goals hold at no load at all the latencies are left out, and the share is that of the throughput.
+        """
+        share, step = 0.0, 0.5
+        while step >= LEAST_SHARE:
+            part = _part(load, share + step)
+            if self.outlook(segment, now, engine, workload=part, closely=False).plan:
+                share += step
+            step /= 2
+        kept = (
+            segment.promised if share else tuple(one for one in segment.promised if not _is_latency(one.goal))
+        )
+        most = Promised("", Objective("throughput_tok", "maximize", evidence="best effort"), segment.begins)
+        fastest = replace(segment, promised=(*kept, most))
+        part = _part(load, share or LEAST_SHARE)
+        found = self.outlook(fastest, now, engine, workload=part, closely=False)
+        if not share and found.plan:
+            sustained = found.plan.prediction.throughput_tok_s
+            share = min(1.0, sustained / max(1.0, load.rate_rps * load.output_tokens))
+        return replace(found, segment=segment, workload=load, share=share)
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for it; of several windows in force at once the busiest."""
@@ -183,6 +248,24 @@ class Planner:
             found  # others plan in threads of their own: what is returned is not looked up again
         )
         return found
+
+
+def predicted_of(goal: Objective, prediction: Prediction | None) -> float | None:
+    """What a prediction says of a goal on a latency; None of any other."""
+    if prediction is None or goal.metric not in LATENCIES:
+        return None
+    readings: Mapping[str, float] = getattr(prediction, f"{goal.metric}_s")
+    return readings.get(goal.stat or "mean")
+
+
+def _part(load: Workload, share: float) -> Workload:
+    """So much of a load."""
+    rate_rps = max(rounded(load.rate_rps * share), 1e-6)
+    return replace(load, rate_rps=rate_rps, concurrency=max(1, round(load.concurrency * share)))
+
+
+def _is_latency(goal: Goal) -> bool:
+    return isinstance(goal, Objective) and goal.metric in LATENCIES
 
 
 def _calm(load: Workload) -> Workload:

@@ -28,11 +28,11 @@ from service.promises.active import Active
 from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
 from service.promises.book import Goalpost
-from service.promises.decide import Decision, Past
+from service.promises.decide import LEARNED_S, Decision, Past
 from service.promises.forms import goal_document
-from service.promises.keeper import Found, Keeper, Seen
+from service.promises.keeper import Found, Keeper
 from service.promises.loads import tenant_loads
-from service.promises.watch import Observation, Watch
+from service.promises.watch import Observation, Seen, Watch
 from service.serving import Serving
 from service.store import Store
 
@@ -42,6 +42,9 @@ CONTROLLER = Caller("the controller", Role.OPERATOR)
 """Who acts where nobody does: it may apply, and approves nothing."""
 LOAD_S = 300.0
 """Of which the load is kept together."""
+LATELY = 50
+"""Of people's words and of switches that are looked at, the newest."""
+RESUMES = "`intentctl resume` lets it be tried again"
 BOOKED_S = 60.0
 """Between two times at which counts are written."""
 
@@ -87,6 +90,8 @@ class Runner:
         self._parts = parts
         self._rules = parts.keeper.rules
         self._begun: deque[_Begun] = deque(maxlen=16)
+        self._endings = deque[docs.OperationDocument]()
+        """Switches that ended and are not taken note of yet."""
         self._counts: Counter[tuple[Goalpost, str]] = Counter()
         self._counting = threading.Lock()
         self._booked_s = self._load_s = time.monotonic()
@@ -155,7 +160,9 @@ class Runner:
             self._publish("promise", ended)
         if self._known != parts.active.version:
             self._known = parts.active.version
-            parts.keeper.promise(parts.active.promised)
+            newest_s = max((one.activated_s for one in parts.active.promises), default=None)
+            activated = None if newest_s is None else datetime.fromtimestamp(newest_s, UTC)
+            parts.keeper.promise(parts.active.promised, activated)
         situation = parts.serving.situation()
         assert situation.topology is not None, "a service runs something"
         self.override = self._overridden(now, now_s)
@@ -169,6 +176,7 @@ class Runner:
             is_switching=parts.serving.operation is not None,
             is_paused=parts.active.control.paused,
             override=_in_words(self.override),
+            refused=self._refused(now, now_s),
         )
         found = parts.keeper.look(seen)
         self._note(found)
@@ -245,8 +253,10 @@ class Runner:
 
     async def _ended(self) -> None:
         """Take note of switches that ended since the last look, whoever made them."""
-        for operation in self._parts.serving.take_ended():
-            await asyncio.to_thread(self._take, operation)
+        self._endings += self._parts.serving.take_ended()
+        while self._endings:  # one that cannot be written is taken up again at the next look
+            await asyncio.to_thread(self._take, self._endings[0])
+            self._endings.popleft()
 
     def _take(self, operation: docs.OperationDocument) -> None:
         parts, last = self._parts, self._last
@@ -327,6 +337,26 @@ class Runner:
         return docs.OverrideDocument(
             operation=found.id, topology=found.target or "", by=found.applied_by, until=until
         )
+
+    def _refused(self, now: datetime, now_s: float) -> dict[str, str]:
+        """Targets that somebody said no to, by a plan or in a switch to it: until the segment ends, for four hours at most."""
+        parts = self._parts
+        if not parts.active.promised:
+            return {}
+        parts.keeper.enter(now, now_s)
+        began_s = now.timestamp() - (now_s - parts.keeper.began_s)
+        since_s = max(began_s, parts.active.control.resumed_s, now.timestamp() - LEARNED_S)
+        found = dict[str, str]()
+        for one in parts.access.approvals.page(Page(LATELY)).items:
+            saved = (
+                parts.store.plan(one.plan_id) if one.verdict == "rejected" and one.at_s > since_s else None
+            )
+            if saved and saved[0].model == parts.model:
+                found[saved[0].target.text] = f"{one.by} rejected {one.plan_id}; {RESUMES}"
+        for ended in parts.store.operations(Page(LATELY), parts.model, done=True).items:
+            if ended.cancelled_by and ended.result is None and ended.phases[-1].at > since_s:
+                found[ended.target or ""] = f"{ended.cancelled_by} cancelled {ended.id}; {RESUMES}"
+        return found
 
     def _is_act(self, operation: docs.OperationDocument) -> bool:
         saved = self._parts.store.plan(operation.plan_id)

@@ -21,7 +21,8 @@ class Reading:
     measured: float | None = None
     """The goal's statistic since the switch, in its unit; None: there was no request."""
     left: float | None = None
-    """What the topology that was left is predicted to do under the load of the new segment; None: not known."""
+    """What the topology that was left is predicted to do under the load of the new segment, corrected by how it was measured
+    before; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,23 @@ class Judgement:
 
 
 def judge(
-    readings: Sequence[Reading], cause: Cause, elapsed_s: float, load_by_planned: float, rules: Rules
+    readings: Sequence[Reading],
+    cause: Cause,
+    elapsed_s: float,
+    load_by_planned: float,
+    rules: Rules,
+    *,
+    is_draining: bool = False,
 ) -> Judgement | None:
-    """The verdict on a switch that was made ``elapsed_s`` ago; None: it is too early.
+    """The verdict on a switch whose probation began ``elapsed_s`` ago; None: it is too early.
 
-    ``load_by_planned`` is the rate of requests by the one that was planned for.
+    ``load_by_planned`` is the load by the one that was planned for; by a rescue, the one that was measured then. While a
+    queue shrinks (``is_draining``) nothing is worse.
     """
     num_requests = max((one.after.total for one in readings), default=0)
     missed = [one for one in readings if one.after.falls_short(one.needed)]
     worse = [one for one in missed if _is_worse(one, cause, load_by_planned, rules)]
-    if worse and num_requests >= min(rules.probation_requests, 2 * FEWEST):
+    if worse and not is_draining and num_requests >= min(rules.probation_requests, 2 * FEWEST):
         return Judgement("worse", "; ".join(map(_worse, worse)))
     if num_requests < rules.probation_requests and elapsed_s < rules.probation_s:
         return None
@@ -57,16 +65,18 @@ def judge(
 
 
 def _is_worse(one: Reading, cause: Cause, load_by_planned: float, rules: Rules) -> bool:
-    """Whether what was left does better: as measured where a switch was a rescue, else as predicted."""
-    if cause == "roll_back":
+    """Whether what was left does better: as predicted, and where a switch was a rescue as measured, too."""
+    if cause == "roll_back" or load_by_planned > 1 + rules.tolerance:
         return False
-    if cause == "rescue":
-        return one.after.share < one.before.share - rules.tolerance or (
-            one.before.total >= FEWEST and not one.before.falls_short(one.needed)
-        )
-    if load_by_planned > 1 + rules.tolerance or one.left is None or one.measured is None:
-        return False
-    return one.measured > one.left * (1 + rules.tolerance)
+    is_slower = (
+        one.left is not None and one.measured is not None and one.measured > one.left * (1 + rules.tolerance)
+    )
+    if cause != "rescue":
+        return is_slower
+    did_better = one.after.share < one.before.share - rules.tolerance or (
+        one.before.total >= FEWEST and not one.before.falls_short(one.needed)
+    )
+    return did_better and (is_slower or one.left is None)
 
 
 def _missed(one: Reading) -> str:

@@ -4,16 +4,20 @@ import math
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 
 import numpy as np
 
+from intent.models import Objective
+from runtime.capabilities import Capabilities
 from runtime.engine import Finish
+from runtime.models import Topology
 from runtime.router import Observer, Observers, Usage
 from selector.models import Workload
-from service.promises.attainment import Sample
+from service.promises.attainment import Kind, Sample, counted, needed
 
 KEPT_S = 900.0
 MOST = 200_000
@@ -48,6 +52,8 @@ class Look:
     """Open then."""
     tokens: int
     """Accepted until then."""
+    waiting: int = 0
+    """Of the streams, those without a first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,33 @@ class Observation:
         """Samples from a moment on."""
         return self.samples[bisect_left(self.samples, at_s, key=_at_s) :]
 
+    def arrived_since(self, at_s: float) -> Sequence[Sample]:
+        """Samples of requests that came from a moment on."""
+        return [one for one in self.since(at_s) if one.arrived_s is None or one.arrived_s >= at_s]
+
 
 def _at_s(sample: Sample) -> float:
     return sample.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at what runs."""
+
+    now: datetime
+    """By the clock on the wall."""
+    now_s: float
+    """By the one that cannot jump, which is that of the observation."""
+    runs: Topology
+    engine: Capabilities | None
+    observed: Observation
+    switched_s: Sequence[float] = ()
+    """Unix seconds of the switches of the last day, whoever made them."""
+    is_switching: bool = False
+    is_paused: bool = False
+    override: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Targets that a person said no to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +113,7 @@ class Seconds:
     samples: Sequence[Sample]
     waits_s: Sequence[tuple[str, float]]
     concurrency: int
-    """Most requests at once, as the ticks saw it."""
+    """Most requests that ran at once, as the ticks saw it; those that waited are in ``waits_s``."""
 
     @property
     def tokens_s(self) -> float:
@@ -160,7 +190,7 @@ class Watch:
         Called at every tick (5 s where nobody says otherwise), it forgets what is old.
         """
         now_s = self._clock()
-        self._looks.append(Look(now_s, num_streams, num_tokens))
+        self._looks.append(Look(now_s, num_streams, num_tokens, len(waits_s)))
         for kept in (self._asked, self._answered, self._samples, self._looks):
             while kept and kept[0].at_s < now_s - KEPT_S:
                 kept.popleft()
@@ -184,7 +214,7 @@ class Watch:
             answered=_lately(self._answered, since_s),
             samples=_lately(self._samples, since_s),
             waits_s=waits_s,
-            concurrency=max((look.streams for look in looks), default=0),
+            concurrency=max((look.streams - look.waiting for look in looks), default=0),
         )
 
     def minutes(self) -> Minutes:
@@ -201,23 +231,32 @@ class Watch:
             looks=tuple(self._looks),
         )
 
+    def turned_away(self) -> None:
+        """A client was refused at the door, for no fault of its own and before anybody knew which model it wanted."""
+        now_s = self._clock()
+        self._samples.append(Sample("error_rate", "", now_s, 1.0, now_s))
+
     def _arrived(self, tenant: str, prompt_tokens: int) -> None:
         self._asked.append(Asked(self._clock(), tenant, prompt_tokens))
 
     def _ended(self, tenant: str, finish: Finish, usage: Usage, e2e_s: float, tpot_s: float | None) -> None:
-        if finish is Finish.CANCELLED:
-            return
         now_s, is_whole = self._clock(), finish is not Finish.ERROR
-        self._samples.append(Sample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0))
+        arrived_s = now_s - e2e_s
+        if finish is Finish.CANCELLED:
+            kinds: tuple[Kind, ...] = ("e2e",) if usage.completion_tokens else ("ttft", "e2e")
+            self._samples += [Sample(kind, tenant, now_s, e2e_s, arrived_s, True) for kind in kinds]
+            return
+        self._samples.append(Sample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0, arrived_s))
         if not is_whole:
             return
         self._answered.append(Answered(now_s, tenant, usage.completion_tokens))
-        self._samples.append(Sample("e2e", tenant, now_s, e2e_s))
+        self._samples.append(Sample("e2e", tenant, now_s, e2e_s, arrived_s))
         if tpot_s is not None:
-            self._samples.append(Sample("tpot", tenant, now_s, tpot_s))
+            self._samples.append(Sample("tpot", tenant, now_s, tpot_s, arrived_s))
 
     def _began(self, tenant: str, ttft_s: float) -> None:
-        self._samples.append(Sample("ttft", tenant, self._clock(), ttft_s))
+        now_s = self._clock()
+        self._samples.append(Sample("ttft", tenant, now_s, ttft_s, now_s - ttft_s))
 
 
 class _Tenant:
@@ -259,3 +298,13 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 def _lately(kept: deque[Timed], since_s: float) -> tuple[Timed, ...]:
     return tuple(one for one in kept if one.at_s >= since_s)
+
+
+def statistic(goal: Objective, samples: Sequence[Sample]) -> float | None:
+    """What a goal is about, as it was measured."""
+    values = [
+        one.value
+        for one in samples
+        if one.kind == goal.metric and goal.tenant in {None, one.tenant} and not one.is_cut_short
+    ]
+    return percentile(values, needed(goal)) if counted(goal) == "requests" else mean(values) or None

@@ -301,6 +301,31 @@ async def test_an_observer_learns_latencies_and_ends(engine, tokenizer):
     assert [delta.arrived_at_s for delta in deltas] == [10.5, 10.75, 10.875]
 
 
+async def test_times_begin_with_the_clients_request_and_end_when_it_leaves(engine, tokenizer):
+    now_s, seen = 10.0, Seen()
+    engine.hold()
+    async with Router(engine, tokenizer, clock=lambda: now_s, observers=seen) as router:
+        deltas = router.generate("ab", GenerationParams(SamplingParams(3), arrived_s=7.0))
+        waiting = asyncio.create_task(anext(deltas))
+        await submitted(engine)
+        assert router.waits_s == [("", 3.0)]
+        now_s = 15.0
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert seen.ends == [(Finish.CANCELLED, Usage(2, 0))]
+    assert seen.times_s == [(8.0, None)]
+
+
+async def test_a_request_to_an_engine_that_is_lost_is_an_error(engine, tokenizer):
+    seen = Seen()
+    async with Router(engine, tokenizer, observers=seen) as router:
+        engine.lose("the driver was killed")
+        await settled(engine)
+        with pytest.raises(EngineLostError):
+            await collect(router, "ab")
+    assert [finish for finish, _ in seen.ends] == [Finish.ERROR]
+
+
 async def test_an_observer_that_fails_ends_its_own_streams_alone(engine, tokenizer, caplog):
     class Failing(Seen):
         def next_token(self, itl_s: float) -> None:

@@ -1,12 +1,15 @@
 """What comes in: whole and within limits, or refused in the form of its path, and nothing new once the service stops."""
 
 import json
+import time
 
 import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from service.intake import ARRIVED
 from tests.rows import rows
+from tests.service.open_door import behind_open_door
 from tests.service.raw import Answered, asked, connect, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
@@ -109,3 +112,19 @@ def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
         assert asked(service.url, request("/healthz", method="GET")).status == 200
         got = asked(service.url, request("/v1/topology", "Connection: close", method="GET"))
         assert got.document["model"] == "counting"
+
+
+async def test_a_request_arrives_with_its_first_byte():
+    moments = []
+
+    async def app(scope, receive, send):
+        moments.append(scope["state"][ARRIVED])
+
+    async def body():
+        moments.append(time.monotonic())
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    scope = {"type": "http", "method": "POST", "path": INFERENCE, "headers": [(b"content-length", b"2")]}
+    await behind_open_door(app)(scope, body, None)
+    received_s, arrived_s = moments
+    assert arrived_s < received_s

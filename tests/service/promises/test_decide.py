@@ -38,6 +38,11 @@ RESCUED = {"target": "b", "past": [past("rescue", ago_s=400)]}
 WAIT = ("wait", None, None)
 HOLD, SWITCH = "hold", "switch"
 
+GIVEN_UP = [
+    past(ago_s=200, verdict="worse"),
+    past("roll_back", ago_s=20, source="a", target="b", is_done=False),
+]
+
 
 @rows(
     ("said", "facts", "expected"),
@@ -53,6 +58,9 @@ HOLD, SWITCH = "hold", "switch"
         ("but not at once", {**MISSED, "missed_s": 5.0}, WAIT),
         ("one switch at a time", {"target": "b", "is_switching": True}, WAIT),
         ("a promised limit binds", {"target": "b", "barred": "no changes until noon"}, (HOLD, "b", "window")),
+        ("a no holds against a window", {"target": "b", "refused": {"b": "ada rejected plan-1"}}, HOLD),
+        ("against a rescue", {**MISSED, "refused": {"b": "ada rejected plan-1"}}, HOLD),
+        ("not against another target", {"target": "b", "refused": {"c": "ada rejected plan-1"}}, SWITCH),
         ("even a roll back", {"past": [past(verdict="worse")], "barred": "no changes"}, HOLD),
         ("what made it worse is rolled back at once", {"past": [past(ago_s=30, verdict="worse")]},
          (SWITCH, "b", "roll_back")),
@@ -67,8 +75,16 @@ HOLD, SWITCH = "hold", "switch"
         ("two switches for a window are enough", {"target": "b", "past": TWO}, HOLD),
         ("one is not", {"target": "b", "past": TWO[1:]}, SWITCH),
         ("two are no reason against a rescue", {**MISSED, "past": TWO}, SWITCH),
-        ("one rescue in a dwell time", {**MISSED, "past": [past("rescue", ago_s=299, source="c")]}, HOLD),
-        ("and another after it", {**MISSED, "past": [past("rescue", ago_s=301, source="c")]}, SWITCH),
+        ("one rescue in a dwell time, while it has no verdict",
+         {**MISSED, "past": [past("rescue", ago_s=299, source="c", verdict=None)]}, HOLD),
+        ("another once it has", {**MISSED, "past": [past("rescue", ago_s=299, source="c")]}, SWITCH),
+        ("and after that time", {**MISSED, "past": [past("rescue", ago_s=301, source="c", verdict=None)]}, SWITCH),
+        ("none after a way back", {**MISSED, "past": [past("return", ago_s=299, source="c")]}, HOLD),
+        ("what a person did is not rolled back", {"past": [past("person", ago_s=30, verdict="worse")]}, WAIT),
+        ("a roll back that was given up waits", {"past": GIVEN_UP}, HOLD),
+        ("and is tried again", {"past": GIVEN_UP, "now_s": NOW_S + 15}, (SWITCH, "b", "roll_back")),
+        ("a target that cannot come up bars no other",
+         {**MISSED, "past": [past(ago_s=20 + n, target="c", source="a", is_done=False) for n in range(8)]}, SWITCH),
         ("what only wastes waits for calm", {**MISSED, "missed_s": 299.0, "wastes": True}, WAIT),
         ("and is saved then", {**MISSED, "missed_s": 301.0, "wastes": True}, (SWITCH, "b", "saving")),
         ("what a rescue did stays while it is not calm", {**RESCUED, "calm_s": 299.0}, (HOLD, "b", "return")),

@@ -165,6 +165,31 @@ def test_the_controller_recommends_and_a_person_applies(tmp_path: Path) -> None:
         assert http.get("/v1/controller").json()["overrides"] == []
 
 
+def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
+    with served(tmp_path, ACTS.replace("mode: act", "mode: recommend")) as (_, http):
+        promised(http, ONE_DEVICE)
+        plan_id = until(lambda: decision(http).get("plan_id"), "the plan")
+        assert http.post(f"/v1/plans/{plan_id}:reject", json={"note": "never"}).status_code in {200, 201}
+        http.post("/v1/controller", json={"mode": "act"})
+        until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no")
+        assert decision(http)["kind"] == "hold"
+    with served(tmp_path, ACTS) as (_, http):
+        until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no after a restart")
+        assert shape(http) == "PP2"
+        http.post("/v1/controller", json={"paused": False})
+        until(lambda: shape(http) == "1x1", "the switch")
+
+
+def test_an_act_from_before_a_promise_does_not_override_it(tmp_path: Path) -> None:
+    with served(tmp_path, ACTS) as (_, http):
+        plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
+        assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
+        until(lambda: shape(http) == "TP2" and not http.get("/v1/topology").json()["operation"], "the act")
+        promised(http, ONE_DEVICE)
+        until(lambda: shape(http) == "1x1", "the switch to one device")
+        assert http.get("/v1/controller").json()["overrides"] == []
+
+
 def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path: Path) -> None:
     with served(tmp_path, ACTS) as (_, http):
         promised(http, ONE_DEVICE)

@@ -1,10 +1,14 @@
 """What the router tells of requests, kept for the goals that are about it."""
 
+from dataclasses import replace
+
 from runtime.engine import Finish
 from runtime.router import Usage
 from selector.models import Workload
 from service.metrics import Metrics
+from service.promises.attainment import Tally, requests
 from service.promises.watch import KEPT_S, Watch, measured, percentile, rounded
+from tests.service.promises.world import TTFT
 
 
 class Clock:
@@ -36,12 +40,16 @@ def test_requests_are_counted_as_load_and_as_samples() -> None:
     assert [one.tenant for one in seen.samples if one.kind == "ttft"] == ["", "free", "free"]
 
 
-def test_clients_that_go_away_tell_nothing_and_errors_are_failures() -> None:
+def test_clients_that_left_are_misses_of_the_bounds_that_had_passed_and_errors_are_failures() -> None:
     watch = Watch(Metrics("m"), Clock())
-    request(watch, finish=Finish.CANCELLED)
+    watch.of("").finished(Finish.CANCELLED, Usage(12, 0), e2e_s=3.0, tpot_s=None)
     request(watch, finish=Finish.ERROR)
-    kinds = [(one.kind, one.value) for one in watch.look(60, [], 0).samples]
-    assert kinds == [("ttft", 0.5), ("ttft", 0.5), ("error_rate", 1.0)]
+    watch.turned_away()
+    samples = watch.look(60, [], 0).samples
+    kinds = [(one.kind, one.value) for one in samples]
+    assert kinds == [("ttft", 3.0), ("e2e", 3.0), ("ttft", 0.5), ("error_rate", 1.0), ("error_rate", 1.0)]
+    assert requests(TTFT, samples) == Tally(1, 2)
+    assert requests(replace(TTFT, value=4.0), samples) == Tally(1, 1)
 
 
 def test_what_is_old_is_forgotten_and_a_load_is_of_the_last_seconds() -> None:

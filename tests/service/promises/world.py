@@ -11,9 +11,9 @@ from selector.models import Infeasible, Plan, Prediction, Switch, Workload
 from service.promises.agenda import Promised, Segment
 from service.promises.attainment import Sample, saves
 from service.promises.decide import Past, Rules
-from service.promises.keeper import Found, Keeper, Seen
+from service.promises.keeper import Found, Keeper
 from service.promises.planner import Outlook
-from service.promises.watch import Observation, rounded
+from service.promises.watch import Observation, Seen, rounded
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PEAK = RecurringWindow(("mon", "tue", "wed", "thu", "fri"), "09:00", "21:00", "UTC")
@@ -81,6 +81,14 @@ class Capacities:
         if target is None:
             return Outlook(segment, asked, Infeasible(("too much",), None), is_simulated=True)
         return Outlook(segment, asked, self._plan(now, target, asked), is_simulated=True)
+
+    def best_effort(
+        self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
+    ) -> Outlook:
+        most = max(SIZES.values(), key=lambda one: len(one.devices))
+        sustained = self.prediction(most, load, engine).throughput_tok_s
+        share = sustained / (load.rate_rps * load.output_tokens)
+        return Outlook(segment, load, self._plan(now, most, load), is_simulated=False, share=share)
 
     def workload(self, segment: Segment) -> Workload:
         return load(self.declared.get(next(iter(segment.windows), "always"), 1.5))

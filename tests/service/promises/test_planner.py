@@ -1,0 +1,47 @@
+"""What is planned for a segment, by the planner that serves."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from intent.models import Objective
+from selector.models import Workload
+from service.deployment import load
+from service.profiles import load_profiles
+from service.promises.agenda import Promised, Segment
+from service.promises.planner import LEAST_SHARE, Planner
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    deployment = load(EXAMPLES / "a100-l40s.yaml")
+    (model, *_) = deployment.models
+    return Planner(deployment, model, load_profiles(deployment, model, EXAMPLES))
+
+
+def segment(*goals: Objective) -> Segment:
+    promised = tuple(Promised("intent-1", goal, NOW) for goal in goals)
+    return Segment(NOW, NOW + timedelta(hours=1), ("peak",), promised)
+
+
+def test_what_holds_most_of_a_load_that_nothing_holds(planner: Planner) -> None:
+    goal = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s")
+    asked = Workload(5.0, 2000, 500, 64)
+    assert planner.outlook(segment(goal), None, None, workload=asked).plan is None
+    found = planner.best_effort(segment(goal), None, None, asked)
+    assert found.plan is not None
+    assert LEAST_SHARE <= found.share < 1
+    part = Workload(asked.rate_rps * found.share * 0.9, 2000, 500, 64)
+    assert planner.outlook(segment(goal), None, None, workload=part, closely=False).plan is not None
+
+
+def test_where_a_goal_holds_at_no_load_the_most_throughput_is_best(planner: Planner) -> None:
+    goal = Objective("ttft", "<=", "P99 TTFT < 1 us", "p99", 1e-6, "s")
+    found = planner.best_effort(segment(goal), None, None, Workload(400.0, 2000, 500, 64))
+    assert found.plan is not None
+    assert len(found.plan.target.devices) > 1
+    assert 0 < found.share < 1
