@@ -7,27 +7,12 @@ from datetime import date, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-PARTS = {
-    "morning": (6 * 60, 12 * 60),
-    "day": (8 * 60, 20 * 60),
-    "noon": (11 * 60, 13 * 60),
-    "afternoon": (12 * 60, 18 * 60),
-    "evening": (18 * 60, 24 * 60),
-    "night": (22 * 60, 6 * 60),
-    "small hours": (0 * 60, 6 * 60),
-}
-"""The hours of a part of the day, in minutes from midnight. ``tonight`` is today's evening; a night belongs to the day on
-which it begins."""
+from intent.tables import table
 
-HALVES = {
-    "morning": "am",
-    "day": "day",
-    "noon": "noon",
-    "afternoon": "pm",
-    "evening": "night",
-    "night": "night",
-    "small hours": "am",
-}
+_WORDS = table("intent.times", "words")
+PARTS: dict[str, tuple[int, int]] = {name: (start, end) for name, (start, end) in _WORDS["parts"].items()}
+"""The hours of a part of the day, in minutes from midnight."""
+HALVES: dict[str, str] = _WORDS["halves"]
 """Which half of the day the hours in a part lie in."""
 
 Said = Literal["bare", "word", "digits", "half", "sure"]
@@ -218,36 +203,13 @@ def days_between(first: int, last: int) -> tuple[int, ...]:
 UNKNOWN = "unknown_zone"
 AMBIGUOUS = "ambiguous_time"
 
-ABBREVIATIONS = {
-    "utc": "UTC", "z": "UTC", "gmt": "GMT", "cet": "CET", "cest": "CET", "eet": "EET", "eest": "EET",
-    "bst": "Europe/London", "msk": "Europe/Moscow", "hkt": "Asia/Hong_Kong", "sgt": "Asia/Singapore",
-    "jst": "Asia/Tokyo", "kst": "Asia/Seoul", "aest": "Australia/Sydney", "aedt": "Australia/Sydney",
-    "nzst": "Pacific/Auckland", "nzdt": "Pacific/Auckland", "et": "America/New_York", "est": "America/New_York",
-    "edt": "America/New_York", "ct": "America/Chicago", "cdt": "America/Chicago", "mt": "America/Denver",
-    "mst": "America/Denver", "mdt": "America/Denver", "pt": "America/Los_Angeles", "pst": "America/Los_Angeles",
-    "pdt": "America/Los_Angeles",
-}  # fmt: skip
+ABBREVIATIONS: dict[str, str] = _WORDS["abbreviations"]
 """Standard and summer abbreviations of one place alike: the place keeps its own calendar."""
 
 SEVERAL_PLACES = frozenset({"ist", "cst", "ast", "sst"})
 """Used for places hours apart: India, Israel and Ireland; Chicago and China; ..."""
 
-PLACES = {
-    "beijing": "Asia/Shanghai", "china": "Asia/Shanghai", "china standard": "Asia/Shanghai",
-    "shanghai": "Asia/Shanghai", "hong kong": "Asia/Hong_Kong", "singapore": "Asia/Singapore", "tokyo": "Asia/Tokyo",
-    "japan": "Asia/Tokyo", "seoul": "Asia/Seoul", "india": "Asia/Kolkata", "mumbai": "Asia/Kolkata",
-    "london": "Europe/London", "uk": "Europe/London", "berlin": "Europe/Berlin", "german": "Europe/Berlin",
-    "paris": "Europe/Paris", "zurich": "Europe/Zurich", "amsterdam": "Europe/Amsterdam", "madrid": "Europe/Madrid",
-    "central european": "CET", "eastern european": "EET", "moscow": "Europe/Moscow", "sydney": "Australia/Sydney",
-    "new york": "America/New_York", "eastern": "America/New_York", "chicago": "America/Chicago",
-    "central": "America/Chicago", "denver": "America/Denver", "mountain": "America/Denver",
-    "pacific": "America/Los_Angeles", "california": "America/Los_Angeles", "los angeles": "America/Los_Angeles",
-    "san francisco": "America/Los_Angeles",
-    "北京": "Asia/Shanghai", "中国": "Asia/Shanghai", "上海": "Asia/Shanghai", "香港": "Asia/Hong_Kong",
-    "台北": "Asia/Taipei", "新加坡": "Asia/Singapore", "东京": "Asia/Tokyo", "日本": "Asia/Tokyo", "首尔": "Asia/Seoul",
-    "伦敦": "Europe/London", "柏林": "Europe/Berlin", "巴黎": "Europe/Paris", "纽约": "America/New_York",
-    "美东": "America/New_York", "美西": "America/Los_Angeles", "洛杉矶": "America/Los_Angeles", "utc": "UTC",
-}  # fmt: skip
+PLACES: dict[str, str] = _WORDS["places"]
 """What may stand before "time" or 时间."""
 
 HERE = frozenset({"local", "our", "server", "本地", "当地", "服务器"})
