@@ -34,37 +34,6 @@ class EngineName(StrEnum):
     VLLM = "vllm"
 
 
-MEANT = {
-    "list": "intentctl get",
-    "ls": "intentctl get",
-    "show": "intentctl get",
-    "status": "intentctl get",
-    "state": "intentctl get",
-    "ps": "intentctl get",
-    "topology": "intentctl get",
-    "plans": "intentctl get plans",
-    "operations": "intentctl get operations",
-    "log": "intentctl history",
-    "logs": "intentctl history",
-    "watch": "intentctl get --watch",
-    "events": "intentctl get --watch",
-    "rollback": "intentctl undo",
-    "revert": "intentctl undo",
-    "back": "intentctl undo",
-    "undo": "intentctl undo",
-    "stop": "intentctl cancel OPERATION",
-    "abort": "intentctl cancel OPERATION",
-    "cancel": "intentctl cancel OPERATION",
-    "start": "intentctl serve",
-    "run": "intentctl serve",
-    "preflight": "intentctl apply PLAN --dry-run",
-    "check": "intentctl doctor",
-    "help": "intentctl --help",
-    "version": "intentctl --version",
-}
-"""What somebody means who types a word that other tools have as a command, and this one has not."""
-
-
 class MisspeltCommandError(ValueError):
     """A single word that is nearly a command's name."""
 
@@ -115,7 +84,9 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
         place = rest.index(command)
         return rest[place : place + words] + rest[:place] + rest[place + words :]
     if not first.startswith("-") and not first.strip().count(" "):
-        if meant := MEANT.get(first.strip().lower()):
+        from intent.tables import mapping
+
+        if meant := mapping("intentctl", "meant").get(first.strip().lower()):
             raise MisspeltCommandError(f"{first!r} is no command; did you mean `{meant}`?")
         close = difflib.get_close_matches(first.lower(), commands, n=3, cutoff=0.7)
         if close:
