@@ -6,23 +6,10 @@ from dataclasses import replace
 from intent.models import LATENCIES
 from intent.rules.clauses import AMOUNTS, HEADS, Clause
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
-from intent.rules.quantities import PER_USER
 from intent.rules.tokens import Token
+from intent.tables import table
 
-_IMPLIED = {
-    "tokens/s": "throughput_tok",
-    "requests/s": "throughput_req",
-    "s/token": "tpot",
-    PER_USER: "tpot",
-    "USD": "cost",
-    "money": "cost",
-    "USD/h": "cost",
-    "USD/day": "cost",
-    "USD/month": "cost",
-    "USD/week": "cost",
-    "USD/year": "cost",
-    "USD/Mtok": "cost",
-}
+_IMPLIED: dict[str, str] = table("intent.rules", "offers")["implied"]
 """Units that belong to one metric, so that the metric need not be said."""
 
 

@@ -7,42 +7,14 @@ from intent.rules.kinds import Kind
 from intent.rules.quantities import PER_USER
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
+from intent.tables import table
 
 SIDES = {"<=": "at_most", ">=": "at_least"}
 
-_UNITS = {
-    "ttft": ("s", "ms"),
-    "tpot": ("ms", "s"),
-    "e2e": ("s", "ms"),
-    "reconfig_pause": ("ms", "s"),
-    "throughput": ("tokens/s", "requests/s"),
-    "throughput_tok": ("tokens/s", "tokens/min"),
-    "throughput_req": ("requests/s", "requests/min"),
-    "gpu_util": ("%",),
-    "availability": ("%",),
-    "error_rate": ("%",),
-    "quality_loss": ("%",),
-    "cost": ("USD/h", "USD/day", "USD/month"),
-}
-"""Units to offer when the one that was said is missing or impossible, the likeliest first."""
-_METRICS = {
-    "s": ("ttft", "tpot", "e2e"),
-    "ratio": ("gpu_util", "error_rate", "availability"),
-    "tokens/s": ("throughput_tok",),
-    "requests/s": ("throughput_req",),
-}
-_EXAMPLES = {
-    "reconfig_pause": "50 ms",
-    "tpot": "50 ms",
-    "gpu_util": "70 %",
-    "availability": "99.9 %",
-    "error_rate": "1 %",
-    "quality_loss": "1 %",
-    "throughput_tok": "500 tokens/s",
-    "throughput_req": "5 requests/s",
-    "cost": "10 USD/h",
-    "gpu_count": "2",
-}
+_OFFERS = table("intent.rules", "offers")
+_UNITS: dict[str, list[str]] = _OFFERS["units"]
+_METRICS: dict[str, list[str]] = _OFFERS["metrics"]
+_EXAMPLES: dict[str, str] = _OFFERS["examples"]
 
 
 def label(draft: Draft, metric: str) -> str:
@@ -78,8 +50,8 @@ def ask_latency(draft: Draft, head: Token) -> None:
 def ask_unit(draft: Draft, amount: Token, metric: str) -> None:
     """A number without a unit, or money without a period."""
     number = amount.value.number
-    options = [draft.instead(amount, f"{number:.12g} {unit}") for unit in _UNITS.get(metric, ())]
-    if _UNITS.get(metric) == ("%",):
+    options = [draft.instead(amount, f"{number:.12g} {unit}") for unit in _UNITS.get(metric, [])]
+    if _UNITS.get(metric) == ["%"]:
         options.append(draft.instead(amount, f"{number * 100:.12g} %"))
     draft.ask("unit_missing", amount, draft.say("unit_missing", said=draft.quoted(amount)), options)
 
@@ -87,7 +59,7 @@ def ask_unit(draft: Draft, amount: Token, metric: str) -> None:
 def ask_impossible_unit(draft: Draft, reading: Reading, metric: str, amount: Token) -> None:
     """A number whose unit the metric cannot have: one of the two is wrong."""
     other_money = amount.value.unit == "money"
-    units = ("USD/h", "USD/day", "USD/month") if other_money else _UNITS.get(metric, ())
+    units = ["USD/h", "USD/day", "USD/month"] if other_money else _UNITS.get(metric, [])
     options = [draft.instead(amount, f"{amount.value.number:.12g} {unit}") for unit in units]
     if reading.head is not None:
         options += [

@@ -8,6 +8,7 @@ from math import isfinite
 from zoneinfo import ZoneInfo
 
 from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.tables import table
 from intent.times import clock as zones
 from intent.times.clock import EVERY_DAY, HALVES, PARTS, Clock, Day, coming, in_days, span, spelled
 from intent.windows import DAY_MIN, clock_moment, last_minute, minute_of
@@ -16,25 +17,10 @@ LONGEST_S = 366 * 86400.0
 """A window longer than this has no end that anybody means."""
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_UNITS = {
-    "s": ("s", "sec", "secs", "second", "seconds", "秒", "秒钟"),
-    "m": ("m", "min", "mins", "minute", "minutes", "分钟", "分"),
-    "h": ("h", "hr", "hrs", "hour", "hours", "小时", "钟头", "个小时"),
-    "d": ("d", "day", "days", "天", "日"),
-    "w": ("w", "week", "weeks", "周", "星期", "礼拜"),
-    "": ("month", "months", "year", "years", "quarter", "quarters", "个月", "月", "年"),
-}
+_TABLE = table("intent.times", "words")
+_UNITS: dict[str, list[str]] = _TABLE["spans"]
 _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in names}
-_NUMBERS = {
-    word: float(value)
-    for value, word in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-    )
-} | {
-    "": 1.0, "a": 1.0, "an": 1.0, "half": 0.5, "half a": 0.5, "half an": 0.5, "fifteen": 15.0, "twenty": 20.0, "thirty": 30.0,
-    "forty": 40.0, "forty-five": 45.0, "forty five": 45.0, "sixty": 60.0, "ninety": 90.0, "twenty-four": 24.0,
-    "twenty four": 24.0, "forty-eight": 48.0,
-}  # fmt: skip
+_NUMBERS: dict[str, float] = _TABLE["lengths"]
 _HAN = {character: value for value, character in enumerate("零一二三四五六七八九十")} | {"两": 2, "半": 0.5}
 
 _ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(

@@ -82,17 +82,8 @@ PHRASES: tuple[tuple[str, Mark, Any], ...] = tuple(
 )
 """Regular expressions of words that are read together."""
 
-_MONTHS = (
-    "jan january", "feb february", "mar march", "apr april", "may", "jun june", "jul july", "aug august",
-    "sep sept september", "oct october", "nov november", "dec december",
-)  # fmt: skip
-MONTHS = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
-
-_COUNT = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-)  # fmt: skip
-NUMBERS = {word: value for value, word in enumerate(_COUNT)}
+MONTHS = {name: month for month, names in enumerate(_TABLE["months"], 1) for name in names.split()}
+NUMBERS: dict[str, int] = {word: value for value, word in enumerate(_TABLE["counts"])}
 _HAN = {word: value for value, word in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 
 
