@@ -187,20 +187,6 @@ class Trade(Generic[Choice]):
         return best
 
 
-EVALUATED = frozenset(
-    {
-        "ttft",
-        "tpot",
-        "e2e",
-        "throughput_tok",
-        "throughput_req",
-        "gpu_util",
-        "gpu_count",
-        "cost",
-        "quality_loss",
-    }
-)
-
 FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""
 
@@ -403,6 +389,8 @@ _SEARCHED: Mapping[str, Mapping[str, tuple[Metric, ...]]] = {
 }
 """Metric and operator to what the search bounds; what is not here is only checked. A hard bound on quality bounds all that is
 searched (``Demands.most_quality_loss``)."""
+EVALUATED = frozenset(_SEARCHED)
+"""Metrics of which a prediction says something."""
 
 
 def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str) -> Margin:

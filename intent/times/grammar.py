@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from intent.models import DAYS
+from intent.tables import table
 from intent.times.clock import (
     HALVES,
     UNKNOWN,
@@ -24,15 +25,7 @@ from intent.times.scanner import Atom, Mark, scan
 from intent.times.spans import are_hours, follows_a_bound, is_counted
 
 _END = Atom(Mark.WORD, "", -1, -1)
-_EDGES = {
-    "after": "after",
-    "from": "after",
-    "since": "after",
-    "before": "before",
-    "until": "until",
-    "now until": "until",
-    "by": "by",
-}
+_EDGES: dict[str, str] = table("intent.times", "words")["edges"]
 _MOST_LEADS = 4
 _NEVER_FIRST = frozenset({Mark.WORD, Mark.COMMA, Mark.SPAN, Mark.TRAILER, Mark.EDGE, Mark.NEXT_DAY})
 _CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
