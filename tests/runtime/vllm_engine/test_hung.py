@@ -1,6 +1,7 @@
 """A vLLM engine whose worker or driver hangs ends as if it had died, and another serves."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from dataclasses import replace
@@ -128,6 +129,13 @@ def test_the_table_stands_in_the_docs() -> None:
     assert table() in (Path(__file__).parents[3] / "docs" / "faults.md").read_text(encoding="utf-8")
 
 
+def is_worker(pid: int) -> bool:
+    """By the title that vLLM gives it."""
+    with contextlib.suppress(OSError):
+        return b"VLLM::Worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 class Bench:
     """One engine through all cells: each begins where the one before ended."""
 
@@ -139,7 +147,8 @@ class Bench:
         """Kill or stop the driver, which leads the group, or the last of its workers."""
         pid = group
         while "worker" in victim and pid == group:
-            pid = max(group_pids(group), default=group)
+            workers = [one for one in group_pids(group) if is_worker(one)]
+            pid = max(workers, default=group)
             await asyncio.sleep(0.05)
         os.kill(pid, getattr(signal, name))
 
@@ -149,7 +158,7 @@ class Bench:
         other = next(shape for shape in SHAPES if topology(shape) != source.topology)
         self.count += 1
         stream = f"s{self.count}"
-        await self.streams.submit(stream, prompts()["r3"], SamplingParams(max_tokens=1200))
+        await self.streams.submit(stream, prompts()["r3"], SamplingParams(max_tokens=1700))
         await self.streams.have(3, stream)
         outcome, moved = stated(victim, phase), False
         if phase == "serving":
@@ -229,5 +238,7 @@ async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.
     finally:
         await engine.close()
     assert not failed, "\n".join(failed)
-    assert not [pid for process in started for pid in group_pids(process.pid)]
+    async with asyncio.timeout(10):  # a killed worker may take a moment to be gone
+        while [pid for process in started for pid in group_pids(process.pid)]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     assert not [process.folder for process in started if process.folder.exists()]
