@@ -245,3 +245,9 @@ def trouble(state: State, operation: Operation) -> list[Event]:
     if isinstance(operation, machine.SendCut):
         events.append(machine.CutCommitted(LEAVING))
     return events
+
+
+def test_a_refused_prepare_leaves_nothing_to_abort():
+    state, effects = drive(State(), machine.Requested(), machine.Journaled(), FAILED)
+    assert (state.is_finished, state.phase) == (True, Phase.ABORTED)
+    assert not any(isinstance(effect, machine.Abort) for effect in effects)
