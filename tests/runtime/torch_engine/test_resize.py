@@ -126,8 +126,8 @@ async def test_a_pool_shrinks_and_grows_under_streams_that_notice_nothing(unswit
 
 
 async def test_blocks_in_use_retire_as_they_come_free_and_their_memory_follows(unswitched, heard):
-    names = await heard.long(3)
     await heard.run(*STREAMS[:3])
+    names = await heard.long(3)
     shrunk = await heard.engine.resize(35)
     assert shrunk.owed > 0
     assert shrunk.num_blocks == 35 + shrunk.owed
