@@ -39,7 +39,7 @@ class Capacity:
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
-        """Held while memory is punched out, to put blocks back into circulation, and while room is made for a target."""
+        """Held while memory is punched out, and to put blocks back into circulation."""
 
     @property
     def is_owing(self) -> bool:

@@ -465,9 +465,8 @@ class Driver:
     def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
         loop.default_exception_handler(context)
-        if "handle" in context and (
-            error := context.get("exception")
-        ):  # a panic of llguidance is no ``Exception``
+        error = context.get("exception")
+        if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
             self._broke(error)
 
     def fail(self, fatal: Fatal) -> None:

@@ -401,7 +401,7 @@ class Keeper:
         ]
         elapsed_s = self.rules.probation_s if is_over else seen.now_s - began_s
         by_planned = self._load_by(probation.load, probation.segment, seen)
-        is_draining = self._is_draining(seen)
+        is_draining = self._is_draining(probation.segment, seen)
         found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules, is_draining=is_draining)
         if found is not None:
             self._probation = None
@@ -419,7 +419,7 @@ class Keeper:
             probation.latest_s = probation.earliest_s + drain_s
         if len(seen.observed.waits_s) <= self._steady_queue(probation.segment, seen):
             probation.began_s = seen.now_s
-        elif seen.now_s >= probation.latest_s and not self._is_draining(seen):
+        elif seen.now_s >= probation.latest_s:
             probation.began_s = probation.latest_s
 
     def _drain_s(self, segment: Segment, seen: Seen) -> float:
@@ -437,10 +437,11 @@ class Keeper:
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
         return 1 + (load.rate_rps * predicted.ttft_s.get("mean", 0.0) if load and predicted else 0.0)
 
-    def _is_draining(self, seen: Seen) -> bool:
-        """Whether fewer wait than a patience ago."""
+    def _is_draining(self, segment: Segment, seen: Seen) -> bool:
+        """Whether a queue is piled up, and shorter than a patience ago."""
         before = [waited for at_s, waited in self._queues if at_s <= seen.now_s - self.rules.patience_s]
-        return bool(before) and len(seen.observed.waits_s) < before[-1]
+        waiting = len(seen.observed.waits_s)
+        return bool(before) and self._steady_queue(segment, seen) < waiting < before[-1]
 
     def _reading(
         self, one: Promised, goal: Objective, probation: _Probation, samples: Sequence[Sample], seen: Seen
