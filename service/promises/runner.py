@@ -92,6 +92,8 @@ class Runner:
         self._begun: deque[_Begun] = deque(maxlen=16)
         self._endings = deque[docs.OperationDocument]()
         """Switches that ended and are not taken note of yet."""
+        self._unwritten = deque[docs.OutcomeDocument]()
+        """Verdicts that are not written yet."""
         self._counts: Counter[tuple[Goalpost, str]] = Counter()
         self._counting = threading.Lock()
         self._booked_s = self._load_s = time.monotonic()
@@ -200,8 +202,10 @@ class Runner:
             why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
             said = {"verdict": found.judgement.verdict, "why": why}
             self._outcome = self._outcome.model_copy(update=said)
-            self._parts.active.book.keep_outcome(self._outcome)
-            self._publish("verdict", self._outcome)
+            self._unwritten.append(self._outcome)
+        while self._unwritten:  # what cannot be written is tried again at the next look
+            self._parts.active.book.keep_outcome(self._unwritten[0])
+            self._publish("verdict", self._unwritten.popleft())
         if time.monotonic() - self._booked_s >= BOOKED_S:
             self.book()
 
@@ -209,12 +213,12 @@ class Runner:
         """Keep what was asked in the last minutes, when they are over."""
         if time.monotonic() - self._load_s < LOAD_S:
             return
-        self._load_s = time.monotonic()
         seen = self._parts.watch.seconds(LOAD_S, self._parts.serving.router.waits_s)
         kept = docs.PastLoadDocument(
             model=self._parts.model, begins_s=time.time() - LOAD_S, seconds=LOAD_S, tenants=tenant_loads(seen)
         )
         await asyncio.to_thread(self._parts.active.book.keep_load, kept)
+        self._load_s = time.monotonic()
 
     def book(self) -> None:
         """Write what was counted until now; whoever asks for a report does so from another thread. Blocks."""

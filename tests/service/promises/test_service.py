@@ -5,6 +5,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.documents.promises import OutcomeDocument
+from service.errors import StoreError
+from service.promises.book import Book
 from tests.rows import rows
 from tests.service.asking import until
 from tests.service.scripted import DEPLOYMENT, elsewhen, served
@@ -178,6 +181,24 @@ def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
         assert shape(http) == "PP2"
         http.post("/v1/controller", json={"paused": False})
         until(lambda: shape(http) == "1x1", "the switch")
+
+
+def test_a_moment_without_the_database_forgets_no_switch_and_no_verdict(tmp_path: Path, monkeypatch) -> None:
+    """The first writing of a switch's end fails, and the first of its verdict."""
+    keep, failed = Book.keep_outcome, set[bool]()
+
+    def away(book: Book, outcome: OutcomeDocument) -> None:
+        if (judged := outcome.verdict is not None) not in failed:
+            failed.add(judged)
+            raise StoreError("the database is away")
+        keep(book, outcome)
+
+    monkeypatch.setattr(Book, "keep_outcome", away)
+    with served(tmp_path, ACTS) as (_, http):
+        promised(http, ONE_DEVICE)
+        (switch,) = until(lambda: [one for one in outcomes(http) if one["verdict"]], "the verdict")
+        assert (switch["cause"], switch["ended"]) == ("window", "done")
+    assert failed == {False, True}
 
 
 def test_an_act_from_before_a_promise_does_not_override_it(tmp_path: Path) -> None:
