@@ -346,10 +346,11 @@ class Keeper:
         here = self.planner.prediction(seen.runs, load, seen.engine)
         if found.plan is None or here is None:
             return found
-        gained = found.plan.prediction.throughput_tok_s / here.throughput_tok_s
-        if gained > 1 + self.rules.tolerance:
+        held, most = self.planner.held(seen.runs, segment, seen.engine, load), 1 + self.rules.tolerance
+        is_faster = found.plan.prediction.throughput_tok_s > here.throughput_tok_s * most
+        if found.share > held * most or (found.share >= held and is_faster):
             return found
-        return replace(found, answer=replace(found.plan, target=seen.runs))
+        return replace(found, answer=replace(found.plan, target=seen.runs), share=held)
 
     def _measured(self, segment: Segment, seen: Seen) -> Workload | None:
         """The load that is measured; what it does not tell is as declared."""

@@ -1,6 +1,7 @@
 """A topology for each segment, planned from the one before. Pure, but for what it remembers."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -86,6 +87,11 @@ class Plans(Protocol):
         """What comes nearest where nothing holds a load."""
         ...
 
+    def held(
+        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
+    ) -> float:
+        """The share of a load that a topology serves."""
+
     def workload(self, segment: Segment) -> Workload:
         """What is declared for a segment."""
 
@@ -139,12 +145,11 @@ class Planner:
 
         Where goals hold at no load at all the latencies are left out, and the share is that of the throughput.
         """
-        share, step = 0.0, 0.5
-        while step >= LEAST_SHARE:
-            part = _part(load, share + step)
-            if self.outlook(segment, now, engine, workload=part, closely=False).plan:
-                share += step
-            step /= 2
+        share = _largest(
+            lambda share: bool(
+                self.outlook(segment, now, engine, workload=_part(load, share), closely=False).plan
+            )
+        )
         kept = (
             segment.promised if share else tuple(one for one in segment.promised if not _is_latency(one.goal))
         )
@@ -153,9 +158,26 @@ class Planner:
         part = _part(load, share or LEAST_SHARE)
         found = self.outlook(fastest, now, engine, workload=part, closely=False)
         if not share and found.plan:
-            sustained = found.plan.prediction.throughput_tok_s
-            share = min(1.0, sustained / max(1.0, load.rate_rps * load.output_tokens))
+            share = _served(found.plan.prediction, load)
         return replace(found, segment=segment, workload=load, share=share)
+
+    def held(
+        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
+    ) -> float:
+        """The share of a load that a topology is predicted to serve within its latencies, else by its throughput alone."""
+        bounds = [goal for goal in segment.goals if _is_latency(goal) and isinstance(goal, Objective)]
+
+        def holds(share: float) -> bool:
+            part = _part(load, share)
+            found = self.prediction(topology, part, engine)
+            return (
+                found is not None
+                and _served(found, part) >= 1
+                and all((predicted_of(goal, found) or 0.0) <= (goal.value or math.inf) for goal in bounds)
+            )
+
+        whole = self.prediction(topology, load, engine)
+        return _largest(holds) or (_served(whole, load) if whole else 0.0)
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for it; of several windows in force at once the busiest."""
@@ -256,6 +278,22 @@ def predicted_of(goal: Objective, prediction: Prediction | None) -> float | None
         return None
     readings: Mapping[str, float] = getattr(prediction, f"{goal.metric}_s")
     return readings.get(goal.stat or "mean")
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """The largest share that holds, to ``LEAST_SHARE``."""
+    if holds(1.0):
+        return 1.0
+    share, step = 0.0, 0.5
+    while step >= LEAST_SHARE:
+        share += step * holds(share + step)
+        step /= 2
+    return share
+
+
+def _served(predicted: Prediction, load: Workload) -> float:
+    """The share of a load for which a topology has the throughput."""
+    return min(1.0, predicted.throughput_tok_s / max(1e-6, load.rate_rps * load.output_tokens))
 
 
 def _part(load: Workload, share: float) -> Workload:

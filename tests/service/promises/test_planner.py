@@ -45,3 +45,14 @@ def test_where_a_goal_holds_at_no_load_the_most_throughput_is_best(planner: Plan
     assert found.plan is not None
     assert len(found.plan.target.devices) > 1
     assert 0 < found.share < 1
+
+
+def test_what_runs_is_held_against_what_comes_nearest_by_the_share_that_it_serves(planner: Planner) -> None:
+    goal, asked = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s"), Workload(5.0, 2000, 500, 64)
+    best = planner.best_effort(segment(goal), None, None, asked)
+    assert best.plan is not None
+    nearly = planner.held(best.plan.target, segment(goal), None, asked)
+    assert abs(nearly - best.share) <= 2 * LEAST_SHARE
+    small = planner.outlook(segment(goal), None, None, workload=Workload(0.2, 2000, 500, 4)).plan
+    assert small is not None
+    assert planner.held(small.target, segment(goal), None, asked) < nearly

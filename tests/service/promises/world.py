@@ -87,8 +87,14 @@ class Capacities:
     ) -> Outlook:
         most = max(SIZES.values(), key=lambda one: len(one.devices))
         sustained = self.prediction(most, load, engine).throughput_tok_s
-        share = sustained / (load.rate_rps * load.output_tokens)
+        share = min(1.0, sustained / (load.rate_rps * load.output_tokens))
         return Outlook(segment, load, self._plan(now, most, load), is_simulated=False, share=share)
+
+    def held(
+        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
+    ) -> float:
+        sustained = self.prediction(topology, load, engine).throughput_tok_s
+        return min(1.0, sustained / (load.rate_rps * load.output_tokens))
 
     def workload(self, segment: Segment) -> Workload:
         return load(self.declared.get(next(iter(segment.windows), "always"), 1.5))
