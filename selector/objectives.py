@@ -86,6 +86,8 @@ FIRST, SECOND = 2.0, 1.0
 """Weights of two sides: exponents of what they read."""
 _SIDES = ("latency", "throughput", "cost")
 _NEAR = 1e-3
+_LEAST = 1e-300
+"""In place of nothing, whose logarithm has no end."""
 
 
 def weighed(goal: Priority) -> bool:
@@ -142,9 +144,8 @@ class Balance:
         """Smaller is better; ``reading`` is smaller where it is better, too."""
         if not math.isfinite(reading):
             return math.inf
-        return self.exponents[0] * math.log(max(reading, 1e-12)) + self.exponents[1] * math.log(
-            max(cost, 1e-12)
-        )
+        read, paid = (math.log(max(value, _LEAST)) for value in (reading, cost))
+        return self.exponents[0] * read + self.exponents[1] * paid
 
 
 def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
