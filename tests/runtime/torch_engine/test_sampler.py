@@ -80,6 +80,7 @@ def drawn_of(logits: torch.Tensor, stream: list[tuple[int, int]], **asked: Any) 
     return np.array([one.token_id for one in sample(logits.expand(len(wishes), -1), wishes)])
 
 
+@pytest.mark.slow
 @rows("stream", STREAMS)
 @rows("logits", [FLAT, ZIPF], ids=["flat", "Zipf"])
 def test_draws_follow_the_softmax_and_not_each_other(logits, stream):
@@ -97,6 +98,7 @@ FILTERS: dict[str, tuple[dict[str, float], Any]] = {
 }
 
 
+@pytest.mark.slow
 @rows("name", FILTERS)
 def test_draws_follow_what_filters_leave(name):
     asked, left = FILTERS[name]

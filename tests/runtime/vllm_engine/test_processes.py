@@ -1,6 +1,7 @@
 """A real process group with shared memory: it is seen, and nothing of it is left."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,16 +49,20 @@ def test_a_group_its_shared_memory_and_nothing_else_is_found_and_ended(group):
     assert leader in pids
     assert os.getpid() not in pids
     assert shared_memory_of(pids) == files
+    (child,) = set(pids) - {leader}
+    end_of_child = os.pidfd_open(child)
     other = Path(f"/dev/shm/intentctl-test-other-{os.getpid()}")
     other.touch()
     try:
         end_group(leader, set())
         os.waitpid(leader, 0)
+        assert select.select([end_of_child], [], [], 10)[0], "the child is still there"
         assert group_pids(leader) == []
         assert not [path for path in files if Path(path).exists()]
         assert other.exists()
     finally:
         other.unlink()
+        os.close(end_of_child)
 
 
 def test_processes_that_are_gone_map_nothing():
