@@ -43,7 +43,7 @@ test: setup ## all tests but those of the vLLM engine and the exhaustive ones
 test-vllm: vllm-cpu ## the tests of the vLLM engine
 	$(BIN)/python -m pytest -m vllm
 
-exhaustive: setup ## all switches between twelve topologies (minutes)
+exhaustive: setup ## what is sampled otherwise: all switches, faults, benchmarks (two hours)
 	$(BIN)/python -m pytest -m exhaustive
 
 gpu: setup ## all that has to be seen on a GPU, in 9 minutes; results go to benchmarks/results
