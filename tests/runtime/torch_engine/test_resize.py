@@ -127,10 +127,14 @@ async def test_a_pool_shrinks_and_grows_under_streams_that_notice_nothing(unswit
 
 async def test_blocks_in_use_retire_as_they_come_free_and_their_memory_follows(unswitched, heard):
     await heard.run(*STREAMS[:3])
-    names = await heard.long(3)
-    shrunk = await heard.engine.resize(35)
-    assert shrunk.owed > 0
-    assert shrunk.num_blocks == 35 + shrunk.owed
+    names = await heard.long(3, tokens=140)
+    resizing = asyncio.create_task(heard.engine.resize(35))
+    async with asyncio.timeout(60):
+        while (at_first := await heard.blocks()) == 128:
+            pass
+    shrunk = await resizing
+    assert 35 < at_first, "what streams hold stays theirs"
+    assert shrunk.num_blocks == 35 + shrunk.owed <= at_first
     await heard.cancel(*names)
     async with asyncio.timeout(60):
         while await heard.blocks() != 35:
