@@ -1,10 +1,19 @@
-"""Routes with bounds: callers need the right that a route names, and JSON may not be so deep or wide that checking takes long."""
+"""Routes with bounds: callers need the right that a route names, and JSON may not be so deep or wide that checking takes long.
 
+Bulky bodies are checked in threads, beside each other, which take a bounded share of a core.
+"""
+
+import asyncio
 import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from service.access.caller import CALLER, Caller
@@ -14,25 +23,79 @@ from service.logs import REQUEST_ID
 MAX_DEPTH = 64
 MAX_VALUES = 20_000
 """Names and values of objects and lists. Numbers in lists are not counted: token ids, which are cheap."""
+BULKY_BYTES = 32_768
+"""From here on checking may take milliseconds: in a thread, while others stream."""
+NUM_THREADS, REST = 2, 3.0
+"""Threads that check bulky bodies, and how long each rests after a check, in times of the CPU time that it took:
+together they take half of a core at most, whatever comes."""
+
+T = TypeVar("T")
+Validate = Callable[[object], tuple[object, list[dict[str, object]]]]
+"""What a document is to its route, and what is wrong with it."""
+
+
+class _Threads:
+    """Threads that rest after each piece of work, so that all of it takes no more than a share of the time."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="body")
+        self._resting = threading.local()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of some work."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._after_rest, work)
+
+    def _after_rest(self, work: Callable[[], T]) -> T:
+        time.sleep(max(0.0, getattr(self._resting, "until_s", 0.0) - time.monotonic()))
+        begun_s = time.thread_time()
+        try:
+            return work()
+        finally:
+            self._resting.until_s = time.monotonic() + REST * (time.thread_time() - begun_s)
+
+
+_THREADS = _Threads()
+
+
+class _InvalidError(HTTPException):
+    """What is wrong with a document; an ``HTTPException``, which is what FastAPI lets through."""
+
+    def __init__(self, errors: list[dict[str, object]]) -> None:
+        super().__init__(422)
+        self.errors = errors
 
 
 class _Bounded(Request):
+    validate: Validate | None = None
+
     async def json(self) -> object:
-        """The document, as FastAPI asks for it.
+        """The document, as FastAPI asks for it; a bulky one as what it is to its route.
 
         Raises:
             json.JSONDecodeError: it is none.
-            HTTPException: it is not text, or too deep or too wide.
+            HTTPException: it is not text, or too deep or too wide, or not what the route asks for.
         """
         if not hasattr(self, "_json"):
-            try:
-                self._json = json.loads(await self.body())
-            except UnicodeDecodeError as problem:
-                raise HTTPException(400, f"the body is not UTF-8: {problem}; send JSON") from problem
-            except RecursionError as problem:
-                raise HTTPException(400, _TOO_DEEP) from problem
-            refuse_outlandish(self._json)
+            body = await self.body()
+            is_bulky = len(body) > BULKY_BYTES
+            self._json = await _THREADS.run(lambda: _read(body, self.validate)) if is_bulky else _read(body)
         return self._json
+
+
+def _read(body: bytes, validate: Validate | None = None) -> object:
+    try:
+        document: object = json.loads(body)
+    except UnicodeDecodeError as problem:
+        raise HTTPException(400, f"the body is not UTF-8: {problem}; send JSON") from problem
+    except RecursionError as problem:
+        raise HTTPException(400, _TOO_DEEP) from problem
+    refuse_outlandish(document)
+    if validate is None:
+        return document
+    value, errors = validate(document)  # FastAPI takes what is valid already as it is
+    if errors:
+        raise _InvalidError(errors)
+    return value
 
 
 RIGHT = "x-right"
@@ -64,7 +127,7 @@ class BoundedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """FastAPI's, told to look at the caller first and to read JSON through the bounds."""
-        handle, right = super().get_route_handler(), self.right
+        handle, right, validate = super().get_route_handler(), self.right, self._validate
 
         async def bounded(request: Request) -> Response:
             if right is None:
@@ -72,11 +135,22 @@ class BoundedRoute(APIRoute):
             caller = caller_of(request)
             REQUEST_ID.set(caller.request_id)
             refuse_without(right, caller)
-            response = await handle(_Bounded(request.scope, request.receive))
+            whole = _Bounded(request.scope, request.receive)
+            whole.validate = validate
+            try:
+                response = await handle(whole)
+            except _InvalidError as invalid:
+                raise RequestValidationError(invalid.errors) from None
             response.headers["x-request-id"] = caller.request_id
             return response
 
         return bounded
+
+    @property
+    def _validate(self) -> Validate | None:
+        """FastAPI's own check of a whole body."""
+        field = self.body_field
+        return (lambda document: field.validate(document, loc=("body",))) if field else None
 
 
 def refuse_without(right: Right, caller: Caller) -> None:

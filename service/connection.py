@@ -7,6 +7,7 @@ import asyncio
 import http
 import logging
 import socket
+import time
 
 import h11
 from uvicorn.config import Config
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from service.clients import ClientLimits
-from service.intake import DISCARD, LINGER_S
+from service.intake import ARRIVED, DISCARD, LINGER_S
 from service.metrics import ClientMetrics
 from service.refusals import Refusal
 
@@ -69,6 +70,8 @@ class Connection(H11Protocol):
         """Read on; a head that has begun must end in time."""
         if self._is_over:
             return
+        if self.conn.their_state in {h11.IDLE, h11.DONE} and not self.conn.trailing_data[0]:
+            self.app_state[ARRIVED] = time.monotonic()
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._await_head()

@@ -14,14 +14,10 @@ from service.metrics import ClientMetrics
 from service.refusals import App, Headers, Message, Receive, Refusal, Send
 
 MAX_HEADERS = 100
-BULKY_BYTES = 32_768
-"""Of a body whose checking may take some tens of milliseconds."""
-BREATH_S = 0.05
-"""Between two of them, for everybody else."""
 LINGER_S = 2.0
 """How long a client that was refused may go on sending, so that it reads why instead of finding its connection reset."""
 ARRIVED = "arrived_s"
-"""Under this name a request's state has when it began to come, as ``time.monotonic``: what goals are about begins then."""
+"""Under this name a request's state has when its first byte came, as ``time.monotonic``: what goals are about begins then."""
 DISCARD = "discard"
 """Under this name a connection has in its requests' state how it is told to throw away what still comes."""
 
@@ -37,7 +33,6 @@ class Intake:
         self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
         self._num_acting = 0
         self._ended = asyncio.Event()
-        self._bulky = asyncio.Lock()
         self._stops_at_s: float | None = None
 
     @property
@@ -61,7 +56,7 @@ class Intake:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        cast("dict[str, object]", scope.setdefault("state", {}))[ARRIVED] = time.monotonic()
+        cast("dict[str, object]", scope.setdefault("state", {})).setdefault(ARRIVED, time.monotonic())
         acts = scope["method"] not in {"GET", "HEAD"}
         self._num_acting += acts
         try:
@@ -91,11 +86,7 @@ class Intake:
         named = dict(headers)
         if b"content-length" not in named and b"transfer-encoding" not in named:
             return receive
-        body = await self._body(named, receive)
-        if len(body) > BULKY_BYTES:
-            async with self._bulky:  # many that come at once do not hold up the loop for the sum of them
-                await asyncio.sleep(BREATH_S)
-        return received_again(body, receive)
+        return received_again(await self._body(named, receive), receive)
 
     def _refuse_when_stopping(self, method: str, path: str) -> None:
         if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/readyz"):

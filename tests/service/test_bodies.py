@@ -1,14 +1,17 @@
 """JSON within bounds: what is nested or branches too far is refused, in the form of its path, before it is checked."""
 
+import asyncio
 import json
+import threading
 
 import httpx
 import pytest
 from fastapi import HTTPException
 from pydantic import ValidationError
 
+from service import bodies
 from service.app import control_api
-from service.bodies import MAX_DEPTH, MAX_VALUES, refuse_outlandish
+from service.bodies import BULKY_BYTES, MAX_DEPTH, MAX_VALUES, refuse_outlandish
 from service.openai_api import openai_app
 from service.openai_requests import ChatRequest
 from tests.rows import rows
@@ -68,3 +71,77 @@ def test_a_list_of_wrong_things_is_refused_for_the_first(wrong):
     with pytest.raises(ValidationError) as caught:
         ChatRequest.model_validate(json.loads(json.dumps({"model": "m", "messages": wrong})))
     assert caught.value.error_count() == 1
+
+
+PADDING = b" " * BULKY_BYTES
+CHAT = b'{"model": "counting", "messages": [{"role": "user", "content": "a"}]}'
+
+
+@rows(
+    ("path", "body"),
+    [
+        ("/openai/v1/chat/completions", CHAT),
+        ("/openai/v1/chat/completions", CHAT.replace(b"user", b"nobody")),
+        ("/openai/v1/chat/completions", b"[1]"),
+        ("/openai/v1/chat/completions", b'{"model"'),
+        ("/openai/v1/chat/completions", DEEP),
+        ("/v1/intents:translate", b'{"text": 1, "more": 2}'),
+        ("/v1/plans/p:apply", b'{"acknowledge": 1}'),
+    ],
+)
+async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body):
+    app = control_api()
+    app.state.operator_for = lambda _: None
+    app.mount("/openai/v1", openai_app({}))
+    transport = httpx.ASGITransport(behind_open_door(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        sent = {"headers": {"Content-Type": "application/json"}}
+        small, bulky = [await client.post(path, content=one, **sent) for one in (body, body + PADDING)]
+    assert (bulky.status_code, bulky.json()) == (small.status_code, small.json())
+
+
+async def test_bulky_bodies_are_checked_in_threads_and_beside_each_other(monkeypatch):
+    both, where = threading.Barrier(2, timeout=20), list[str]()
+
+    def meet(_: object) -> None:
+        where.append(threading.current_thread().name)
+        both.wait()
+
+    monkeypatch.setattr(bodies, "refuse_outlandish", meet)
+    transport = httpx.ASGITransport(behind_open_door(openai_app({})))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        sent = {"content": CHAT + PADDING, "headers": {"Content-Type": "application/json"}}
+        answers = await asyncio.gather(*(client.post("/chat/completions", **sent) for _ in range(2)))
+    assert [one.status_code for one in answers] == [404, 404]
+    assert all(name.startswith("body") for name in where)
+
+
+def test_a_thread_that_checked_a_body_rests_three_times_as_long(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(bodies, "time", clock)
+    threads = bodies._Threads()
+    for took_s in (0.5, 0.25, 0.0):
+        threads._after_rest(lambda took_s=took_s: clock.work(took_s))
+    assert clock.slept_s == [0.0, 1.5, 0.75]
+
+
+class Clock:
+    """What the module asks of ``time``."""
+
+    def __init__(self) -> None:
+        self.now_s, self.worked_s = 100.0, 0.0
+        self.slept_s = list[float]()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def thread_time(self) -> float:
+        return self.worked_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_s += seconds
+
+    def work(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.worked_s += seconds

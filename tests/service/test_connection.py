@@ -1,9 +1,11 @@
 """Clients that do not do their part, on raw sockets: each is told or left, and costs the others nothing."""
 
 import socket
+import time
 
 import pytest
 
+from service.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
@@ -64,6 +66,27 @@ def test_a_body_that_stops_being_http_is_told_so_in_the_form_of_its_path(service
     assert got.status == 400
     assert got.document["error"]["code"] == "head"
     assert "Traceback" not in caplog.text
+
+
+def test_a_request_arrives_with_the_first_byte_of_its_headers(service, monkeypatch):
+    arrivals_s, app = [], service.server.intake._app
+
+    async def noting(scope, receive, send):
+        arrivals_s.append(scope["state"][ARRIVED])
+        await app(scope, receive, send)
+
+    models = request("/openai/v1/models", method="GET")
+    with connect(service.url) as connection:
+        connection.sendall(models[:1])
+        assert asked(service.url, request("/healthz", "Connection: close", method="GET")).status == 200
+        monkeypatch.setattr(service.server.intake, "_app", noting)
+        between_s = [time.monotonic()]
+        connection.sendall(models[1:])
+        assert answer(connection).status == 200
+        between_s.append(time.monotonic())
+        connection.sendall(models)
+        assert answer(connection).status == 200
+    assert arrivals_s[0] < between_s[0] < between_s[1] < arrivals_s[1]
 
 
 def test_more_connections_than_allowed_are_refused(tmp_path):
