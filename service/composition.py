@@ -10,6 +10,7 @@ from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
 from service.access.office import Access, open_access
+from service.apart import Apart
 from service.deployment import Deployment
 from service.events import EventBus
 from service.lock import take_lock
@@ -39,6 +40,8 @@ class Composition:
     llm: LlmSettings | None
     access: Access
     promises: Promises
+    apart: Apart
+    """Where people's plans and simulations are made; the controllers have another one."""
     clients: ClientMetrics = field(default_factory=ClientMetrics)
 
 
@@ -72,11 +75,14 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
-        keeping = keep_promises(deployment, servings, watches, profiles, kept, access)
+        apart, controllers = (stack.enter_context(closing(Apart())) for _ in range(2))
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
         clients = ClientMetrics()
         clients.on_failure += [watch.turned_away for watch in watches.values()]
-        yield Composition(deployment, servings, store, events, profiles, llm, access, promises, clients)
+        yield Composition(
+            deployment, servings, store, events, profiles, llm, access, promises, apart, clients
+        )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ ServiceError
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 from intent.models import Finding, Intent
 from selector.models import Infeasible
@@ -40,9 +41,9 @@ class ServiceError(Exception):
         self.problem = Problem.of(code, message, errors).model_copy(update=facts)
 
     @classmethod
-    def answered(cls, problem: Problem) -> "ServiceError":
+    def answered(cls, problem: Problem) -> Self:
         """The error that somebody else's problem is."""
-        error = ServiceError(problem.code, problem.detail)
+        error = cls(problem.code, problem.detail)
         error.problem = problem
         return error
 

@@ -1,15 +1,14 @@
 """What an operator can do, in this process: from a deployment file alone, or with what serves it."""
 # ruff: noqa: ARG002 - what a service does with arguments, a file alone does without
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pydantic import JsonValue
 
 from intent.models import Intent, LlmSettings, Outcome
-from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Profile
 from service import documents as docs
@@ -23,6 +22,8 @@ from service.settings import llm_settings, read_settings
 if TYPE_CHECKING:
     from service.promises.agenda import Promised
     from service.promises.cases import Here
+
+T = TypeVar("T")
 
 
 def _refuse(what: str) -> NoReturn:
@@ -93,13 +94,11 @@ class FromFile:
 
     def simulation(self, plan_id: str) -> docs.SimulationDocument:
         """As the protocol says."""
-        plan = self.saved_plan(plan_id)
-        return outlook.simulation(plan, self._deployment.limits, *self._place(plan))
+        return self._looked(outlook.simulation, self.saved_plan(plan_id))
 
     def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
         """As the protocol says."""
-        plan = self.saved_plan(plan_id)
-        return outlook.frontiers(plan, self._deployment.limits, *self._place(plan))
+        return self._looked(outlook.frontiers, self.saved_plan(plan_id))
 
     def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
         """As the protocol says."""
@@ -190,8 +189,9 @@ class FromFile:
         said: Sequence[datetime],
     ) -> docs.PlanDocument:
         place = self._placed(model)
-        made = usecases.plan(
-            intent, self._deployment, model, place.situation, place.profiles, asked, intent_id, said
+        made = self._do(
+            usecases.plan,
+            *(intent, self._deployment, model, place.situation, place.profiles, asked, intent_id, said),
         )
         return docs.PlanDocument.model_validate(made)
 
@@ -199,7 +199,7 @@ class FromFile:
         self, target: Topology, words: str, place: targets.Place, when: docs.When
     ) -> docs.PlanAnswer:
         """The plan to a topology that is named, kept."""
-        intent, made = targets.planned(target, words, place, when)
+        intent, made = self._do(targets.planned, target, words, place, when)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
         plan = docs.PlanDocument.model_validate(made).model_copy(update=facts).sealed()
         self._save(intent, plan)
@@ -246,12 +246,16 @@ class FromFile:
     def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:
         self._plans[plan.id] = plan
 
-    def _place(
-        self, plan: docs.PlanDocument
-    ) -> tuple[ServedModel, Mapping[str, Profile], Capabilities | None]:
-        """The model of a plan, and what is known of its devices and its engine."""
+    def _do(self, work: Callable[..., T], *arguments: object, once: Hashable = None) -> T:
+        """What a function that plans returns. ``once`` names work whose answer stays right."""
+        return work(*arguments)
+
+    def _looked(self, look: Callable[..., T], plan: docs.PlanDocument) -> T:
+        """A closer look at a plan: at its model, with what is known of its devices and its engine."""
         model = self._deployment.model(plan.model)
-        return model, self._profiles(model), self._situation(model).capabilities
+        engine = self._situation(model).capabilities
+        facts = plan, self._deployment.limits, model, dict(self._profiles(model)), engine
+        return self._do(look, *facts, once=(look, plan.id, engine))
 
     def _profiles(self, model: ServedModel) -> Mapping[str, Profile]:
         return load_profiles(self._deployment, model, read_settings().folder)

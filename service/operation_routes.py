@@ -7,7 +7,7 @@ from service.documents.operations import ApplyRequest, OperationDocument, Prefli
 from service.documents.plans import PlanAnswer
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
-from service.routes import Here, call
+from service.routes import CANCELLING, PLANNING, Here, call
 
 operation_routes = APIRouter(route_class=RepeatableRoute)
 
@@ -17,6 +17,7 @@ operation_routes = APIRouter(route_class=RepeatableRoute)
     status_code=202,
     **call("operations", Right.APPLY, Code.NOT_FOUND, Code.TOO_LATE, Code.ALREADY_ENDED, Code.STORE),
 )
+@CANCELLING
 def cancel(operation_id: str, response: Response, operator: Here) -> OperationDocument:
     """Give up a switch that has not committed: what it took is given back, and what ran goes on.
 
@@ -38,8 +39,17 @@ def undoable(operation_id: str, operator: Here) -> UndoDocument:
 @operation_routes.post(
     "/v1/operations/{operation_id:id}:undo",
     status_code=201,
-    **call("operations", Right.SAY, Code.NOT_FOUND, Code.CANNOT_UNDO, Code.INFEASIBLE, Code.STORE),
+    **call(
+        "operations",
+        Right.SAY,
+        Code.NOT_FOUND,
+        Code.CANNOT_UNDO,
+        Code.INFEASIBLE,
+        Code.STORE,
+        Code.OVERLOADED,
+    ),
 )
+@PLANNING
 def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
     """A plan back to where an operation came from, to be approved and applied like any other.
 

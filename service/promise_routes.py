@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from service import documents as docs
 from service.access.rights import Right
 from service.repeatable import RepeatableRoute
-from service.routes import READING, WISHING, Here, call
+from service.routes import ASKING, PLANNING, READING, SAYING, WISHING, Here, call
 
 promise_routes = APIRouter(route_class=RepeatableRoute)
 
@@ -25,6 +25,7 @@ promise_routes = APIRouter(route_class=RepeatableRoute)
         docs.Code.FINDING_NOT_ACKNOWLEDGED,
     ),
 )
+@PLANNING
 def activate(
     intent_id: str, operator: Here, body: docs.ActivateRequest | None = None
 ) -> docs.PromiseDocument:
@@ -51,13 +52,15 @@ def promises(operator: Here) -> docs.PromisesDocument:
     return operator.promises()
 
 
-@promise_routes.get("/v1/agenda", **call("promises", Right.LOOK, *READING))
+@promise_routes.get("/v1/agenda", **call("promises", Right.LOOK, *SAYING))
+@PLANNING
 def agenda(asked: Annotated[docs.AgendaQuery, Query()], operator: Here) -> docs.AgendaDocument:
     """The time ahead as what is active has it: segments, what is to serve each, the switches between."""
     return operator.agenda(asked)
 
 
 @promise_routes.post("/v1/agenda:preview", **call("promises", Right.SAY, *WISHING, docs.Code.NOT_A_PROMISE))
+@ASKING
 def preview(body: docs.AgendaRequest, operator: Here) -> docs.AgendaDocument:
     """The time ahead as it would be with a wish beside what is active. Keeps nothing, changes nothing."""
     return operator.agenda(body)

@@ -1,11 +1,14 @@
 """The control API under /v1, health and metrics: an ``Operator`` over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from enum import Enum
+from functools import partial, wraps
 from itertools import chain
-from typing import Annotated, TypedDict, cast
+from typing import Annotated, ParamSpec, TypedDict, TypeVar, cast
 
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,25 +21,58 @@ from service.access.chain import Head
 from service.access.rights import Right
 from service.bodies import needs
 from service.composition import Composition
+from service.errors import RefusedError
 from service.metrics import merged
 from service.operator import Operator
 from service.repeatable import RepeatableRoute, needs_and_tells_a_secret
 from service.serving import ready
 
 
-def _operator(request: Request) -> Operator:
+async def _operator(request: Request) -> Operator:  # in the loop, whatever the thread pool does
     """What acts on behalf of whoever asks."""
     return cast("Operator", request.app.state.operator_for(request.scope["state"][CALLER]))
 
 
-async def _parts(request: Request) -> Composition:  # in the loop, whatever the thread pool does
+async def _parts(request: Request) -> Composition:  # in the loop, too
     return cast("Composition", request.app.state.parts)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Here = Annotated[Operator, Depends(_operator)]
 Parts = Annotated[Composition, Depends(_parts)]
 
 routes = APIRouter(route_class=RepeatableRoute)
+
+
+class Threads:
+    """Threads of their own for endpoints that wait long, so that they keep nobody else waiting; as many in each event loop."""
+
+    def __init__(self, purpose: str, most: int) -> None:
+        self._most = most
+        self._limiters = RunVar[CapacityLimiter](purpose)  # which tells them apart
+
+    def __call__(self, endpoint: Callable[P, T]) -> Callable[P, Coroutine[None, None, T]]:
+        """The endpoint, run in them; it is refused where as many again wait for a thread."""
+
+        @wraps(endpoint)
+        async def run(*arguments: P.args, **named: P.kwargs) -> T:
+            limiter = self._limiters.get(None) or CapacityLimiter(self._most)
+            self._limiters.set(limiter)
+            if limiter.statistics().tasks_waiting >= self._most:
+                message = f"{2 * self._most} requests that take long are under way; ask again later"
+                raise RefusedError(docs.Code.OVERLOADED, message)
+            return await to_thread.run_sync(partial(endpoint, *arguments, **named), limiter=limiter)
+
+        return run
+
+
+ASKING = Threads("asking", 64)
+"""For what may ask the LLM that translates."""
+PLANNING = Threads("planning", 64)
+"""For what waits for the process that plans."""
+CANCELLING = Threads("cancelling", 8)
+"""For what must work whatever else is slow."""
 
 
 class _Id(Convertor[str]):
@@ -77,15 +113,22 @@ def call(tag: str, right: Right, *codes: docs.Code) -> Call:
 
 
 READING = (docs.Code.INVALID_REQUEST, docs.Code.STORE)
+SAYING = (*READING, docs.Code.OVERLOADED)
 WISHING = (
-    *READING,
+    *SAYING,
     docs.Code.NOT_FOUND,
     docs.Code.CLARIFY,
     docs.Code.CONFLICT,
     docs.Code.INFEASIBLE,
     docs.Code.OUT_OF_SCOPE,
 )
-LOOKING = (docs.Code.NOT_FOUND, docs.Code.STALE_PLAN, docs.Code.INFEASIBLE, docs.Code.STORE)
+LOOKING = (
+    docs.Code.NOT_FOUND,
+    docs.Code.STALE_PLAN,
+    docs.Code.INFEASIBLE,
+    docs.Code.STORE,
+    docs.Code.OVERLOADED,
+)
 DECIDING = (*READING, docs.Code.NOT_FOUND, docs.Code.ALREADY_DECIDED)
 APPLYING = (
     *READING,
@@ -102,21 +145,24 @@ APPLYING = (
 )
 
 
-@routes.post("/v1/intents:translate", response_model=docs.IntentForm, **call("intents", Right.SAY, *READING))
+@routes.post("/v1/intents:translate", response_model=docs.IntentForm, **call("intents", Right.SAY, *SAYING))
+@ASKING
 def translate(body: docs.TranslateRequest, operator: Here) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
     return operator.translate(body.text, body.now)
 
 
 @routes.post(
-    "/v1/intents:amend", **call("intents", Right.SAY, *READING, docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE)
+    "/v1/intents:amend", **call("intents", Right.SAY, *SAYING, docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE)
 )
+@ASKING
 def amend(body: docs.AmendRequest, operator: Here) -> docs.AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
     return operator.amend(body.intent, docs.FollowUp(text=body.text, mode=body.mode, now=body.now))
 
 
-@routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *READING, docs.Code.OUT_OF_SCOPE))
+@routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *SAYING, docs.Code.OUT_OF_SCOPE))
+@ASKING
 def create_intent(body: docs.TranslateRequest, response: Response, operator: Here) -> docs.VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
@@ -154,13 +200,14 @@ def intent(
     **call(
         "intents",
         Right.SAY,
-        *READING,
+        *SAYING,
         docs.Code.NOT_FOUND,
         docs.Code.OUT_OF_SCOPE,
         docs.Code.NO_CHANGE,
         docs.Code.STALE_INTENT,
     ),
 )
+@ASKING
 def amend_intent(
     intent_id: str, body: docs.VersionedFollowUp, response: Response, operator: Here
 ) -> docs.VersionDocument:
@@ -178,6 +225,7 @@ def amend_intent(
     },
     openapi_extra=needs(Right.SAY),
 )
+@ASKING
 def make_plan(body: docs.PlanRequest, response: Response, operator: Here) -> docs.PlanAnswer:
     """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
     answer = operator.plan(body)
@@ -189,6 +237,7 @@ def make_plan(body: docs.PlanRequest, response: Response, operator: Here) -> doc
 
 
 @routes.post("/v1/openslo:export", **call("openslo", Right.SAY, *WISHING, docs.Code.UNSUPPORTED))
+@ASKING
 def export_openslo(body: docs.WishRequest, operator: Here) -> docs.ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
@@ -206,13 +255,15 @@ def plan(plan_id: str, operator: Here) -> docs.PlanDocument:
     return operator.saved_plan(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id:id}/simulation", **call("plans", Right.LOOK, *LOOKING))
+@routes.get("/v1/plans/{plan_id:id}/simulation", **call("plans", Right.SAY, *LOOKING))
+@PLANNING
 def simulation(plan_id: str, operator: Here) -> docs.SimulationDocument:
     """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
     return operator.simulation(plan_id)
 
 
-@routes.get("/v1/plans/{plan_id:id}/frontiers", **call("plans", Right.LOOK, *LOOKING))
+@routes.get("/v1/plans/{plan_id:id}/frontiers", **call("plans", Right.SAY, *LOOKING))
+@PLANNING
 def frontiers(plan_id: str, operator: Here) -> docs.FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)

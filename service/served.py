@@ -1,7 +1,8 @@
 """What an operator can do beside the engine that it steers, on behalf of whoever asks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -203,7 +204,7 @@ class Served(FromFile):
         """As the protocol says."""
         promises = self._parts.promises
         version = self._settled(intent_id)
-        with promises.active.changing:
+        with self._turn, promises.active.changing:
             made = promise_cases.activate(
                 version, asked, promises.active, self._here(), self._acts, self._store
             )
@@ -296,6 +297,20 @@ class Served(FromFile):
     def topology(self, model: str | None = None) -> docs.StateDocument:
         """As the protocol says."""
         return self._serving(model).state
+
+    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
+        """As the protocol says."""
+        with self._turn:
+            return super().agenda(asked)
+
+    @property
+    def _turn(self) -> AbstractContextManager[None]:
+        """The caller's turn to have something planned."""
+        return self._parts.apart.turn(self._caller.key or self._caller.name)
+
+    def _do(self, work: Callable[..., T], *arguments: object, once: Hashable = None) -> T:
+        with self._turn:
+            return self._parts.apart.do(work, *arguments, once=once)
 
     def _settled(self, intent_id: str) -> docs.VersionDocument:
         return intents.settled(self._store, intent_id)

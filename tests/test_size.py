@@ -26,7 +26,7 @@ MAX_CODE_LINES = {
     "service": 9_985,
     "intentctl": 5_455,
 }
-MAX_FILES = 330
+MAX_FILES = 331
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
 MAX_RUN = {"parse": (104, 922), "plan": (136, 1_565)}

@@ -113,7 +113,12 @@ STATUS: Mapping[Code, int] = {
     Code.TIMED_OUT: 504,
 }
 
-RETRY_AFTER_S: Mapping[Code, int] = {Code.IDEMPOTENCY_KEY_IN_USE: 1, Code.ENGINE_LOST: 10}
+RETRY_AFTER_S: Mapping[Code, int] = {
+    Code.IDEMPOTENCY_KEY_IN_USE: 1,
+    Code.ENGINE_LOST: 10,
+    Code.RATE_LIMITED: 5,
+    Code.OVERLOADED: 5,
+}
 """Problems that are over soon, and when to ask again."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from selector.models import Profile
 from service import targets
 from service.access.office import Access
+from service.apart import Apart
 from service.deployment import Deployment
 from service.documents.problems import Code
 from service.documents.promises import ControlDocument, Mode, ObservedDocument
@@ -86,10 +87,12 @@ async def keep_promises(
     profiles: Mapping[str, Mapping[str, Profile]],
     kept: Kept,
     access: Access,
+    apart: Apart,
 ) -> AsyncIterator[Promises]:
-    """Run a loop for each model that is served."""
+    """Run a loop for each model that is served, which plans in a process apart."""
     planners = {
-        name: Planner(deployment, serving.model, profiles[name]) for name, serving in servings.items()
+        name: Planner(deployment, serving.model, profiles[name], apart.do)
+        for name, serving in servings.items()
     }
     runners = dict[str, Runner]()
     async with AsyncExitStack() as stack:

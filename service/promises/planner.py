@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Capabilities
@@ -62,6 +62,22 @@ class Outlook:
         return self.plan is not None and self.plan.target != self.plan.now
 
 
+T = TypeVar("T")
+
+
+class Does(Protocol):
+    """Calls a function: here, or in another process."""
+
+    def __call__(self, work: Callable[..., T], *arguments: object) -> T:
+        """What the function returns."""
+        ...
+
+
+def directly(work: Callable[..., T], *arguments: object) -> T:
+    """Call it here."""
+    return work(*arguments)
+
+
 class Plans(Protocol):
     """Who plans; see ``Planner``."""
 
@@ -104,8 +120,15 @@ class Plans(Protocol):
 class Planner:
     """Plans for one model's segments; what was asked before is not searched again."""
 
-    def __init__(self, deployment: Deployment, model: ServedModel, profiles: Mapping[str, Profile]) -> None:
-        self._deployment, self._model, self._profiles = deployment, model, profiles
+    def __init__(
+        self,
+        deployment: Deployment,
+        model: ServedModel,
+        profiles: Mapping[str, Profile],
+        do: Does = directly,
+    ) -> None:
+        """``do`` does its searches."""
+        self._deployment, self._model, self._profiles, self._do = deployment, model, profiles, do
         self._known: dict[tuple[object, ...], Plan | Infeasible] = {}
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
@@ -263,7 +286,8 @@ class Planner:
         if known := self._known.get((*asked, closely)):
             return known
         problem, search = self._problem(workload, now, engine), planned if closely else select
-        found = planned_within(goals, problem, self._profiles, Ticket("", "", 0, called(segment)), search)
+        ticket = Ticket("", "", 0, called(segment))
+        found = self._do(planned_within, goals, problem, dict(self._profiles), ticket, search)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         self._known[*asked, closely] = (

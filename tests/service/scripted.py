@@ -24,6 +24,7 @@ from selector.models import CpuSamples
 from selector.profiles import fit_cpu
 from service.access.office import open_access
 from service.access.rights import Role
+from service.apart import Apart
 from service.composition import Composition, serve
 from service.deployment import Deployment, load
 from service.errors import DeploymentError
@@ -142,6 +143,10 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     plain.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     plain.decoder = decoders.Fuse()
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
+
+
+APART = Apart()
+"""Where every service of the tests plans; it ends with them."""
 
 
 class ScriptedService:
@@ -279,9 +284,9 @@ class ScriptedService:
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
         access = open_access(store, deployment, self._folder)
-        keeping = keep_promises(deployment, servings, watches, profiles, kept, access)
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access, APART)
         promises = await stack.enter_async_context(keeping)
-        self.parts = Composition(deployment, servings, store, events, profiles, llm, access, promises)
+        self.parts = Composition(deployment, servings, store, events, profiles, llm, access, promises, APART)
         return self.parts
 
 
