@@ -32,6 +32,7 @@ class RoleName(StrEnum):
     ADMIN = "admin"
     TENANT = "tenant"
     GATEWAY = "gateway"
+    METRICS = "metrics"
 
 
 @keys.command("create")

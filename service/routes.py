@@ -421,7 +421,7 @@ async def readiness(parts: Parts) -> docs.Readiness:
     return ready(parts.servings)
 
 
-@routes.get("/metrics", response_class=Response, **call("state", Right.LOOK))
+@routes.get("/metrics", response_class=Response, **call("state", Right.METRICS))
 async def metrics(parts: Parts) -> Response:
     """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))

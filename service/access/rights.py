@@ -8,7 +8,9 @@ class Right(StrEnum):
     """What can be allowed. Every route names the one that it needs."""
 
     LOOK = "look"
-    """See what is and was: intents, plans, operations, events, metrics."""
+    """See what is and was: intents, plans, operations, events."""
+    METRICS = "metrics"
+    """Read the metrics."""
     SAY = "say"
     """Turn words into intents and plans, which changes nothing that runs."""
     APPLY = "apply"
@@ -34,18 +36,22 @@ class Role(StrEnum):
     """A tenant's clients: their requests are that tenant's."""
     GATEWAY = "gateway"
     """A proxy before several tenants' clients, which says in a header whose request it is."""
+    METRICS = "metrics"
+    """Prometheus, or what reads metrics as it does."""
 
 
-_OPERATOR = frozenset({Right.LOOK, Right.SAY, Right.APPLY, Right.INFER})
+_VIEWER = frozenset({Right.LOOK, Right.METRICS})
+_OPERATOR = _VIEWER | {Right.SAY, Right.APPLY, Right.INFER}
 _APPROVER = _OPERATOR | {Right.APPROVE, Right.AUDIT}
 
 RIGHTS: Mapping[Role, frozenset[Right]] = {
-    Role.VIEWER: frozenset({Right.LOOK}),
+    Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
     Role.APPROVER: _APPROVER,
     Role.ADMIN: _APPROVER | {Right.KEYS},
     Role.TENANT: frozenset({Right.INFER}),
     Role.GATEWAY: frozenset({Right.INFER}),
+    Role.METRICS: frozenset({Right.METRICS}),
 }
 
 

@@ -50,7 +50,7 @@ def prometheus(service, admin, tmp_path_factory) -> Iterator[PrometheusServer]:
         pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("prometheus")
     key_file = folder / "key"
-    key_file.write_text(service.new_key("viewer") + "\n")  # as the command line writes it
+    key_file.write_text(service.new_key("metrics") + "\n")  # as the command line writes it
     config = write_config(folder, service.url.removeprefix("http://"), key_file)
     with PrometheusServer(program, folder, config) as server:
         busy(service, admin, server)

@@ -64,6 +64,7 @@ def test_every_role_has_rights_and_more_of_them_upwards():
     assert all(lower < upper for lower, upper in itertools.pairwise(upward))
     assert upward[-1] == frozenset(Right)
     assert RIGHTS[Role.TENANT] == RIGHTS[Role.GATEWAY] == {Right.INFER}
+    assert RIGHTS[Role.METRICS] == {Right.METRICS}
     assert roles_with(Right.APPROVE) == (Role.APPROVER, Role.ADMIN)
 
 
