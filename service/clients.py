@@ -1,5 +1,6 @@
 """What the service grants its clients: how large a request may be, and how long they may take over it and its answer."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,8 @@ from service.located_yaml import LocatedYaml, Section
 BYTES_PER_TOKEN = 16
 """Of the longest prompt, as JSON: four times what a token has, for other scripts, token ids and what is said around it."""
 LEAST_BODY_BYTES = 262_144
+SHARE = 0.75
+"""Of the connections, which one address may have, and of the requests under way, which one key may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,10 @@ class ClientLimits:
     """Of a request; JSON of that size is read in some 10 ms."""
     max_connections: int = 800
     """At once; every one is an open file of this process."""
+    max_connections_per_address: int = 600
+    """Of them from one address; a proxy's counts as one."""
+    max_requests_per_key: int = 600
+    """Under way at once with one key, event streams among them."""
     head_timeout_s: float = 10.0
     """From the first byte of a request, or a new connection, to the end of its headers."""
     body_timeout_s: float = 30.0
@@ -29,10 +36,16 @@ class ClientLimits:
 
 
 def read_clients(source: LocatedYaml, contexts_tokens: Sequence[int]) -> ClientLimits:
-    """What the file says under ``clients``; the size of a body follows the longest context where it does not."""
+    """What the file says under ``clients``; where it does not, the size of a body follows the longest context, and what one
+    client may have the number of connections."""
     longest = BYTES_PER_TOKEN * max(contexts_tokens, default=0)
-    usual = ClientLimits(max_body_bytes=max(LEAST_BODY_BYTES, longest))
     said: Section = source.get(("clients",)) or {}
+    share = math.ceil(SHARE * said.get("max_connections", ClientLimits().max_connections))
+    usual = ClientLimits(
+        max_body_bytes=max(LEAST_BODY_BYTES, longest),
+        max_connections_per_address=share,
+        max_requests_per_key=share,
+    )
     told = {key: value for key, value in said.items() if key != "max_body_mb"}
     body_bytes = round(said["max_body_mb"] * 1e6) if "max_body_mb" in said else usual.max_body_bytes
     return replace(usual, max_body_bytes=body_bytes, **told)

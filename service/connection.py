@@ -8,6 +8,7 @@ import http
 import logging
 import socket
 import time
+from typing import cast
 
 import h11
 from uvicorn.config import Config
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 16_384
 """Of the first line and the headers."""
+MAX_REFUSED = 50
+"""Connections from one address that wait for their client to have read why they are refused; more end without a word."""
 SEND_BUFFER_BYTES = 131_072
 """What the system keeps for a client that does not read; beside it there are the 64 KiB of the transport."""
 
@@ -47,11 +50,19 @@ class Connection(H11Protocol):
         """It was turned away, and what it still sends is thrown away."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the client, unless there are too many."""
+        """Take the client, unless there are too many, or too many from its address."""
         super().connection_made(transport)
         _notice_absence(transport.get_extra_info("socket"), self._limits.unread_timeout_s)
-        most = self._limits.max_connections
-        if len(self.connections) > most:
+        most, most_here = self._limits.max_connections, self._limits.max_connections_per_address
+        address = _address(self)
+        num_here = sum(_address(cast("Connection", one)) == address for one in self.connections)
+        if num_here > most_here + MAX_REFUSED:
+            self._metrics.turned_away("per_address")
+            transport.abort()
+        elif num_here > most_here:
+            text = f"{most_here} connections are open from {address} (clients.max_connections_per_address); come again later"
+            self._turn_away(Refusal("per_address", 429, text, retry_after_s=1))
+        elif len(self.connections) > most:
             text = (
                 f"{most} connections are open, as many as may be (clients.max_connections); come again later"
             )
@@ -142,6 +153,11 @@ class Connection(H11Protocol):
         lines += [name + b": " + value for name, value in headers]
         self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.loop.call_later(LINGER_S, self.transport.close)
+
+
+def _address(connection: Connection) -> str:
+    """Where it comes from."""
+    return connection.client[0] if connection.client else ""
 
 
 def _notice_absence(connection: socket.socket, within_s: float) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import cast
 
-from service.access.caller import CALLER
+from service.access.caller import CALLER, Caller
 from service.access.gate import Gate
 from service.clients import ClientLimits
 from service.metrics import ClientMetrics
@@ -32,6 +33,7 @@ class Intake:
     def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
         self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
         self._num_acting = 0
+        self._by_key = Counter[str | None]()
         self._ended = asyncio.Event()
         self._stops_at_s: float | None = None
 
@@ -60,7 +62,9 @@ class Intake:
         acts = scope["method"] not in {"GET", "HEAD"}
         self._num_acting += acts
         try:
-            await self._app(scope, await self._taken(scope, receive), send)
+            caller = self._admitted(scope)
+            with self._under_way(caller):
+                await self._app(scope, await self._taken(scope, receive), send)
         except Refusal as refusal:
             self._metrics.turned_away(refusal.reason)
             await _refuse(refusal, scope, receive, send)
@@ -70,20 +74,47 @@ class Intake:
             self._num_acting -= acts
             self._ended.set()
 
-    async def _taken(self, scope: Message, receive: Receive) -> Receive:
-        """What the app receives from: the whole body at once, then what comes later.
+    def _admitted(self, scope: Message) -> Caller | None:
+        """Who sends a request.
 
         Raises:
             Refusal: it is not taken.
-            ClientLeftError: nobody sends the rest of it.
         """
         self._refuse_when_stopping(str(scope["method"]), str(scope["path"]))
         headers = cast("Headers", scope["headers"])
         if len(headers) > MAX_HEADERS:
             raise Refusal("head", 431, f"{len(headers)} headers; send at most {MAX_HEADERS}")
         state = cast("dict[str, object]", scope.setdefault("state", {}))
-        state[CALLER] = self._gate.admit(scope)
-        named = dict(headers)
+        state[CALLER] = caller = self._gate.admit(scope)
+        return caller
+
+    @contextmanager
+    def _under_way(self, caller: Caller | None) -> Iterator[None]:
+        """Count a request with a key for as long as it takes.
+
+        Raises:
+            Refusal: there are too many.
+        """
+        most, key = self._limits.max_requests_per_key, caller.key if caller else None
+        if caller and key and self._by_key[key] >= most:
+            text = f"{most} requests are under way with the key {caller.name!r} (clients.max_requests_per_key); send it later"
+            raise Refusal("per_key", 429, text, retry_after_s=1)
+        self._by_key[key] += 1
+        try:
+            yield
+        finally:
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
+                del self._by_key[key]
+
+    async def _taken(self, scope: Message, receive: Receive) -> Receive:
+        """What the app receives from: the whole body at once, then what comes later.
+
+        Raises:
+            Refusal: it is too large or too slow.
+            ClientLeftError: nobody sends the rest of it.
+        """
+        named = dict(cast("Headers", scope["headers"]))
         if b"content-length" not in named and b"transfer-encoding" not in named:
             return receive
         return received_again(await self._body(named, receive), receive)

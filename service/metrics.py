@@ -30,7 +30,17 @@ def _is_sample(line: str) -> bool:
 
 
 TurnedAway = Literal[
-    "connections", "head", "slow_head", "too_large", "slow_body", "stopping", "unread", "key", "rate"
+    "connections",
+    "per_address",
+    "per_key",
+    "head",
+    "slow_head",
+    "too_large",
+    "slow_body",
+    "stopping",
+    "unread",
+    "key",
+    "rate",
 ]
 """Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 

@@ -30,7 +30,7 @@ INVALID_KEY = "invalid_api_key"
 """OpenAI's code for a key that opens nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Refusal(Exception):  # noqa: N818 - it is an answer
     """Why a request is not taken, for its client and for the metrics."""
 

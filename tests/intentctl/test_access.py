@@ -66,7 +66,11 @@ def test_keys_are_made_listed_and_revoked(ask, admin, key):
 def test_whoever_asks_is_told_who_they_are_and_without_a_right_who_may(ask, key, run, service):
     code, out, _ = ask(key("operator"), "whoami")
     said = " ".join(out.split())
-    assert (code, "the operator, operator, key" in said, "look, metrics, say, apply, infer" in said) == (0, True, True)
+    assert (code, "the operator, operator, key" in said, "look, metrics, say, apply, infer" in said) == (
+        0,
+        True,
+        True,
+    )
     code, out, _ = ask(key("viewer"), "whoami", "-o", "json")
     assert (code, json.loads(out)["rights"]) == (0, ["look", "metrics"])
     code, _, err = ask(key("tenant", "--tenant", "gold"), "whoami")

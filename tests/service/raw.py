@@ -21,13 +21,17 @@ class Answered:
         return json.loads(self.body)
 
 
-def connect(url: str, receive_bytes: int | None = None) -> socket.socket:
-    """A connection that fails a test instead of hanging it; ``receive_bytes`` is what the system takes ahead of us."""
+def connect(url: str, receive_bytes: int | None = None, source: str = "127.0.0.1") -> socket.socket:
+    """A connection that fails a test instead of hanging it.
+
+    ``receive_bytes`` is what the system takes ahead of us, ``source`` the address that it comes from.
+    """
     parts = urlsplit(url)
     connection = socket.socket()
     connection.settimeout(30)
     if receive_bytes is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.bind((source, 0))
     connection.connect((parts.hostname, parts.port))
     return connection
 

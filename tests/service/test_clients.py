@@ -8,9 +8,15 @@ from tests.service.scripted import CONFIG, DEPLOYMENT, read, refused
 def test_every_setting_is_read(tmp_path):
     said = """\
 clients:
-  {max_body_mb: 1.5, max_connections: 7, head_timeout_s: 1, body_timeout_s: 2, unread_timeout_s: 3, stop_timeout_s: 0}
+  {max_body_mb: 1.5, max_connections: 7, max_connections_per_address: 5, max_requests_per_key: 4, head_timeout_s: 1,
+   body_timeout_s: 2, unread_timeout_s: 3, stop_timeout_s: 0}
 """
-    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 1, 2, 3, 0)
+    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 5, 4, 1, 2, 3, 0)
+
+
+def test_one_client_may_have_three_quarters_unless_the_file_says_otherwise(tmp_path):
+    limits = read(tmp_path, DEPLOYMENT + "clients: {max_connections: 10, max_requests_per_key: 2}\n").clients
+    assert (limits.max_connections_per_address, limits.max_requests_per_key) == (8, 2)
 
 
 @rows(("context_tokens", "most_bytes"), [(1024, LEAST_BODY_BYTES), (16_384, 262_144), (131_072, 2_097_152)])

@@ -2,9 +2,11 @@
 
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 
+from service import connection
 from service.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -98,11 +100,32 @@ def test_more_connections_than_allowed_are_refused(tmp_path):
         for taken in (first, second):
             taken.sendall(request("/openai/v1/models", method="GET"))
             assert answer(taken).status == 200
-        with connect(service.url) as third:
+        with connect(service.url, source="127.0.0.2") as third:
             got = answer(third)
         first.sendall(request("/openai/v1/models", method="GET"))
         assert answer(first).status == 200
     assert (got.status, got.document["code"], got.headers["retry-after"]) == (503, "overloaded", "1")
+
+
+def test_more_connections_from_one_address_than_allowed_are_refused(tmp_path, monkeypatch):
+    limits = "clients: {max_connections: 3, max_connections_per_address: 1}\n"
+    with ScriptedService(tmp_path, DEPLOYMENT + limits) as service, connect(service.url) as first:
+        first.sendall(request("/openai/v1/models", method="GET"))
+        assert answer(first).status == 200
+        with connect(service.url) as second, connect(service.url, source="127.0.0.2") as elsewhere:
+            got = answer(second)
+            elsewhere.sendall(request("/openai/v1/models", method="GET"))
+            assert answer(elsewhere).status == 200
+        monkeypatch.setattr(connection, "MAX_REFUSED", 0)
+        with connect(service.url) as third, suppress(ConnectionResetError):
+            assert third.recv(1) == b""
+        first.sendall(request("/metrics", method="GET"))
+        assert 'intentctl_turned_away_total{reason="per_address"} 2.0' in answer(first).body.decode()
+    assert (got.status, got.document["code"], got.headers["retry-after"]) == (429, "rate_limited", "1")
+    assert (
+        "1 connections are open from 127.0.0.1 (clients.max_connections_per_address)"
+        in got.document["detail"]
+    )
 
 
 CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting",tenant=""}'

@@ -1,5 +1,6 @@
 """What comes in: whole and within limits, or refused in the form of its path, and nothing new once the service stops."""
 
+import asyncio
 import json
 import time
 
@@ -11,7 +12,7 @@ from service.intake import ARRIVED
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
 from tests.service.raw import Answered, asked, connect, request, turned_away
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.service.scripted import DEPLOYMENT, KEYS, ScriptedService
 
 LIMITS = "clients: {max_body_mb: 0.02, body_timeout_s: 0.2}\n"
 INFERENCE, CONTROL = "/openai/v1/completions", "/v1/intents:translate"
@@ -112,6 +113,32 @@ def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
         assert asked(service.url, request("/healthz", method="GET")).status == 200
         got = asked(service.url, request("/v1/topology", "Connection: close", method="GET"))
         assert got.document["model"] == "counting"
+
+
+def test_more_requests_at_once_than_a_key_may_have_are_refused(tmp_path):
+    limits = "clients: {max_requests_per_key: 1}\n"
+    with ScriptedService(tmp_path, KEYS + limits) as service:
+        asking = [f"Authorization: Bearer {service.new_key('viewer', name)}" for name in ("ada", "bob")]
+        with connect(service.url) as listening:
+            listening.sendall(request("/v1/events", asking[0], method="GET"))
+            assert listening.recv(12) == b"HTTP/1.1 200"
+            ask = [request("/v1/models", one, "Connection: close", method="GET") for one in asking]
+            refused, other = (asked(service.url, one) for one in ask)
+        until_over(service)
+        assert asked(service.url, ask[0]).status == 200
+    assert (refused.status, said(refused)[1], refused.headers["retry-after"]) == (429, "rate_limited", "1")
+    assert "1 requests are under way with the key 'ada' (clients.max_requests_per_key)" in said(refused)[0]
+    assert other.status == 200
+
+
+def until_over(service: ScriptedService) -> None:
+    """Return when no request is under way."""
+
+    async def over():
+        while service.server.intake._by_key:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    service.call(over())
 
 
 async def test_a_request_arrives_with_its_first_byte():
