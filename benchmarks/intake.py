@@ -71,11 +71,12 @@ class Seen:
 
 
 @contextmanager
-def service(tree: Path) -> Iterator[str]:
+def service(tree: Path, deployment: Path | None = None) -> Iterator[str]:
     """A service of the packages of ``tree``, and its address with the key for it, if it asks for one, as the user."""
+    deployment = deployment or tree / "examples" / "local-cpu.yaml"
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
-        command += ["--deployment", str(tree / "examples" / "local-cpu.yaml")]
+        command += ["--deployment", str(deployment)]
         with subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
@@ -85,10 +86,10 @@ def service(tree: Path) -> Iterator[str]:
                 process.kill()  # what it started ends with it
 
 
-async def stream(url: str, arrivals_s: list[float], number: int) -> None:
+async def stream(url: str, arrivals_s: list[float], number: int, tokens: int) -> None:
     """One stream after the other, each piece stamped as it comes."""
     body = {"model": "counting", "prompt": f"count by 7 from {23 + number}:", "stream": True}
-    data = json.dumps(body | {"ignore_eos": True, "max_tokens": 15_000, "temperature": 0}).encode()
+    data = json.dumps(body | {"ignore_eos": True, "max_tokens": tokens, "temperature": 0}).encode()
     parts = urlsplit(url)
     while True:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -115,10 +116,12 @@ async def probe(url: str, probes_s: list[tuple[float, float]]) -> None:
 
 
 @asynccontextmanager
-async def watched(url: str, streams: int) -> AsyncIterator[Seen]:
-    """What clients see while the context lasts."""
+async def watched(url: str, streams: int, tokens: int = 15_000) -> AsyncIterator[Seen]:
+    """What clients see while the context lasts; their streams have so many tokens, one after the other."""
     seen = Seen([[] for _ in range(streams)])
-    tasks = [asyncio.create_task(stream(url, one, number)) for number, one in enumerate(seen.arrivals_s)]
+    tasks = [
+        asyncio.create_task(stream(url, one, number, tokens)) for number, one in enumerate(seen.arrivals_s)
+    ]
     tasks.append(asyncio.create_task(probe(url, seen.probes_s)))
     try:
         while not all(len(one) > 100 for one in seen.arrivals_s):  # noqa: ASYNC110 - polled, so that a piece costs no more

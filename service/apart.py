@@ -1,16 +1,17 @@
-"""A process of its own for plans and simulations, which compute for seconds: streams would stand still for them.
+"""A process of its own for what computes for long: streams would stand still for it.
 
-``python -m service.apart FD`` is that process. It has a lower priority, imports no engine, does one piece of work at a
-time and keeps nothing. It ends with the service, or by itself when work takes too long.
+``python -m service.apart FD`` is that process. It has a lower priority, imports no engine and keeps nothing; each piece of
+work has a thread. It ends with the service, however that ends.
 """
 
+import itertools
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -23,11 +24,11 @@ from service.errors import RefusedError, ServiceError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Reply = Future[tuple[object, object]]
+"""An answer, and nothing or what went wrong."""
 
 PATIENCE_S = 300
 """For one piece of work, and for its turn behind that of others."""
-START_S = 30
-"""For the process to start, too."""
 NICENESS = 10
 """Streams go first; on a busy machine it still has a tenth of a core."""
 IN_LINE = 16
@@ -44,11 +45,12 @@ class Apart:
     Any thread may ask, and waits.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, at_once: int = 1, patience_s: float = PATIENCE_S) -> None:
+        """``at_once``: pieces of work that are done beside each other."""
         self._patience_s = patience_s
-        self._working = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection
+        self._places = threading.BoundedSemaphore(at_once)
+        self._starting = threading.Lock()
+        self._process: _Process | None = None
         self._is_closed = False
         self._counting = threading.Lock()
         self._turns: dict[str, tuple[threading.Lock, int]] = {}
@@ -56,9 +58,10 @@ class Apart:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._is_closed = True
-        if self._process is not None:
-            self._end(self._process)
+        with self._starting:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.end()
 
     @contextmanager
     def turn(self, caller: str) -> Iterator[None]:
@@ -93,7 +96,9 @@ class Apart:
         """
         if (known := self._known.get(once)) is not None:
             return cast("T", known)
-        with self._alone():
+        if not self._places.acquire(timeout=self._patience_s):
+            raise RefusedError(Code.OVERLOADED, "other plans take long; ask again later")
+        try:
             if (known := self._known.get(once)) is not None:  # somebody else asked the same meanwhile
                 return cast("T", known)
             answer = self._done(work, arguments)
@@ -101,57 +106,83 @@ class Apart:
                 kept = self._known if len(self._known) < REMEMBERED else {}
                 self._known = {**kept, once: answer}  # others read the one before
             return answer
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._working.acquire(timeout=self._patience_s):
-            raise RefusedError(Code.OVERLOADED, "other plans take long; ask again later")
-        try:
-            yield
         finally:
-            self._working.release()
+            self._places.release()
 
     def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        if self._process is not None and self._process.poll() is not None:
-            self._end(self._process)  # it was lost while it had nothing to do
-        process = self._process or self._start()
+        process, why = self._running(), "was lost"
         try:
-            self._pipe.send((work, arguments, self._patience_s))
-            if not self._pipe.poll(self._patience_s + START_S):
-                raise TimeoutError  # it was stopped, or it had ended by itself
-            answer, error = self._pipe.recv()
-        except (EOFError, OSError) as silence:
-            status = self._end(process)
-            is_late = isinstance(silence, TimeoutError) or status == -signal.SIGALRM
-            why = f"took over {self._patience_s:g} s" if is_late else "was lost"
-            log.warning("%s %s (status %d); the next starts a process anew", work.__name__, why, status)
+            answer, error = process.ask(work, arguments).result(self._patience_s)
+        except (TimeoutError, OSError) as silence:
+            if isinstance(silence, TimeoutError):
+                why = f"took over {self._patience_s:g} s"
+                process.end()
+            log.warning("the process that does %s %s; the next starts anew", work.__name__, why)
             code = Code.STOPPING if self._is_closed else Code.OVERLOADED
-            message = f"the process that plans {why}; ask for less, or again later"
+            message = f"the process that plans and translates {why}; ask for less, or again later"
             raise RefusedError(code, message) from None
         if isinstance(error, Problem):
             raise RefusedError.answered(error)
-        if error is not None:
+        if isinstance(error, Exception):
             raise error
         return cast("T", answer)
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _running(self) -> "_Process":
+        with self._starting:
+            if self._is_closed:
+                raise RefusedError(Code.STOPPING, "the service is stopping and plans nothing new")
+            if self._process is None or self._process.is_lost:
+                self._process = _Process()
+            return self._process
+
+
+class _Process:
+    """One process, and what it was asked."""
+
+    def __init__(self) -> None:
         self._pipe, theirs = Pipe()
         command = [sys.executable, "-m", "service.apart", str(theirs.fileno())]
         self._process = subprocess.Popen(  # in a group of its own: Ctrl-C is for the service
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )
         theirs.close()
-        if self._is_closed:
-            self._process.kill()
-        return self._process
+        self._asking = threading.Lock()
+        self._numbers = itertools.count()
+        self._asked: dict[int, Reply] = {}
+        self.is_lost = False
+        threading.Thread(target=self._hear, name="apart", daemon=True).start()
 
-    def _end(self, process: "subprocess.Popen[bytes]") -> int:
-        """The status with which it ended."""
-        process.kill()  # nothing where it has ended
-        status = process.wait()
-        self._pipe.close()
-        self._process = None
-        return status
+    def ask(self, work: Callable[..., object], arguments: tuple[object, ...]) -> Reply:
+        """What comes of some work.
+
+        Raises:
+            OSError: the process is gone; so does the answer to what it cannot answer any more.
+        """
+        reply, number = Reply(), next(self._numbers)
+        with self._asking:
+            if self.is_lost:
+                raise OSError
+            self._asked[number] = reply
+            self._pipe.send((number, work, arguments))
+        return reply
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self.is_lost = True
+        self._process.kill()
+        self._process.wait()
+
+    def _hear(self) -> None:
+        """Hand on answers until there are no more."""
+        with suppress(EOFError, OSError):
+            while True:
+                number, *answered = self._pipe.recv()
+                self._asked.pop(number).set_result(cast("tuple[object, object]", answered))
+        self.end()
+        with self._asking:  # nothing is asked any more
+            self._pipe.close()
+        for reply in self._asked.values():
+            reply.set_exception(OSError())
 
 
 def _answer(work: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, object]:
@@ -168,18 +199,25 @@ def _answer(work: Callable[..., object], arguments: tuple[object, ...]) -> tuple
 
 
 def main() -> None:
-    """Do what comes over a pipe, piece by piece, until the service is gone."""
+    """Do what comes over a pipe, each in a thread, until the service is gone."""
     os.nice(NICENESS)
     for name in ONE_THREAD:
         os.putenv(name, "1")
-    pipe = Connection(int(sys.argv[1]))
+    pipe, sending = Connection(int(sys.argv[1])), threading.Lock()
+
+    def do(number: int, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        try:
+            answered = _answer(work, arguments)
+            with sending:
+                pipe.send((number, *answered))
+        except BaseException:
+            log.exception("%s", work.__name__)
+            os._exit(1)  # which whoever waits is told
+
     with suppress(EOFError, OSError):
         while True:
-            work, arguments, patience_s = pipe.recv()
-            signal.setitimer(signal.ITIMER_REAL, patience_s)  # which ends this process, whatever it does
-            answered = _answer(work, arguments)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            pipe.send(answered)
+            threading.Thread(target=do, args=pipe.recv(), daemon=True).start()
+    os._exit(0)  # nobody waits for what is still done
 
 
 if __name__ == "__main__":

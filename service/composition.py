@@ -25,6 +25,9 @@ from service.serving import Kept, Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
 
+AT_ONCE = 64
+"""Texts that are read beside each other: most of the time they wait for the LLM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Composition:
@@ -42,6 +45,8 @@ class Composition:
     promises: Promises
     apart: Apart
     """Where people's plans and simulations are made; the controllers have another one."""
+    reading: Apart
+    """Where words are read, by the LLM if there is one."""
     clients: ClientMetrics = field(default_factory=ClientMetrics)
 
 
@@ -76,12 +81,13 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
         apart, controllers = (stack.enter_context(closing(Apart())) for _ in range(2))
+        reading = stack.enter_context(closing(Apart(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
         clients = ClientMetrics()
         clients.on_failure += [watch.turned_away for watch in watches.values()]
         yield Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, apart, clients
+            deployment, servings, store, events, profiles, llm, access, promises, apart, reading, clients
         )
 
 

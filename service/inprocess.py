@@ -53,13 +53,14 @@ class FromFile:
 
     def translate(self, text: str, now: str | None = None) -> Intent:
         """As the protocol says."""
-        return usecases.translate(text, self._deployment, self._llm, self._clock(now))
+        return self._ask(usecases.translate, text, self._deployment, self._llm, self._clock(now))
 
     def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
         """As the protocol says."""
         now = self._clock(follow_up.now)
         previous = self._checked(intent, now)
-        return docs.AmendmentDocument.of(intents.amend(previous, follow_up, self._deployment, now, self._llm))
+        amended = self._ask(intents.amend, previous, follow_up, self._deployment, now, self._llm)
+        return docs.AmendmentDocument.of(amended)
 
     def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
@@ -245,6 +246,10 @@ class FromFile:
 
     def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:
         self._plans[plan.id] = plan
+
+    def _ask(self, work: Callable[..., T], *arguments: object) -> T:
+        """What a function that reads words returns."""
+        return work(*arguments)
 
     def _do(self, work: Callable[..., T], *arguments: object, once: Hashable = None) -> T:
         """What a function that plans returns. ``once`` names work whose answer stays right."""

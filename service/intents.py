@@ -28,9 +28,11 @@ class Kept:
     save: Callable[[VersionDocument], bool]
     """Keeps a next version; False if somebody else has made it."""
     deployment: Deployment
-    llm: LlmSettings | None = None
-    said_by: str | None = None
+    llm: LlmSettings | None
+    said_by: str | None
     """Whose key follows up."""
+    amend: Callable[..., Amendment]
+    """``amend``, wherever it is done."""
 
 
 def amend(
@@ -120,7 +122,7 @@ def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: dateti
     latest = version_of(store, intent_id, None)
     if follow_up.version not in {None, latest.version}:
         raise _stale(intent_id, latest.version, f"version {follow_up.version}")
-    amendment = amend(latest.intent, follow_up, kept.deployment, now, kept.llm)
+    amendment = kept.amend(latest.intent, follow_up, kept.deployment, now, kept.llm)
     version = VersionDocument(
         **dict(AmendmentDocument.of(amendment)),
         id=intent_id,

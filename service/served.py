@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from intent.models import Intent
@@ -58,7 +59,9 @@ class Served(FromFile):
 
     def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
         """As the protocol says."""
-        kept = intents.Kept(self._store, self._save_version, self._deployment, self._llm, self._caller.name)
+        amend = partial(self._ask, intents.amend)
+        whose = self._deployment, self._llm, self._caller.name
+        kept = intents.Kept(self._store, self._save_version, *whose, amend)
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
@@ -307,6 +310,9 @@ class Served(FromFile):
     def _turn(self) -> AbstractContextManager[None]:
         """The caller's turn to have something planned."""
         return self._parts.apart.turn(self._caller.key or self._caller.name)
+
+    def _ask(self, work: Callable[..., T], *arguments: object) -> T:
+        return self._parts.reading.do(work, *arguments)
 
     def _do(self, work: Callable[..., T], *arguments: object, once: Hashable = None) -> T:
         with self._turn:

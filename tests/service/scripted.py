@@ -145,8 +145,8 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
-APART = Apart()
-"""Where every service of the tests plans; it ends with them."""
+APART, READING = Apart(), Apart(at_once=64)
+"""Where every service of the tests plans and reads words; they end with them."""
 
 
 class ScriptedService:
@@ -286,7 +286,9 @@ class ScriptedService:
         access = open_access(store, deployment, self._folder)
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, APART)
         promises = await stack.enter_async_context(keeping)
-        self.parts = Composition(deployment, servings, store, events, profiles, llm, access, promises, APART)
+        self.parts = Composition(
+            deployment, servings, store, events, profiles, llm, access, promises, APART, READING
+        )
         return self.parts
 
 
