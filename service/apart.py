@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import TypeVar, cast
 
 from runtime.errors import RuntimeFault
-from service.documents.problems import Code, Problem
+from service.documents.problems import Code
 from service.errors import RefusedError, ServiceError
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,6 @@ IN_LINE = 16
 """Pieces of work of one caller, the one that is done among them."""
 REMEMBERED = 256
 """Answers."""
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What numpy's libraries read when they are loaded."""
 
 
 class Apart:
@@ -121,8 +119,6 @@ class Apart:
             code = Code.STOPPING if self._is_closed else Code.OVERLOADED
             message = f"the process that plans and translates {why}; ask for less, or again later"
             raise RefusedError(code, message) from None
-        if isinstance(error, Problem):
-            raise RefusedError.answered(error)
         if isinstance(error, Exception):
             raise error
         return cast("T", answer)
@@ -185,34 +181,21 @@ class _Process:
             reply.set_exception(OSError())
 
 
-def _answer(work: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, object]:
-    """What it returns, and nothing or what went wrong."""
-    try:
-        return work(*arguments), None
-    except ServiceError as refusal:
-        return None, refusal.problem
-    except RuntimeFault as fault:
-        return None, fault
-    except Exception as error:
-        log.exception("%s", work.__name__)
-        return None, RuntimeError(f"{work.__name__}: {type(error).__name__}: {error}")
-
-
 def main() -> None:
     """Do what comes over a pipe, each in a thread, until the service is gone."""
     os.nice(NICENESS)
-    for name in ONE_THREAD:
-        os.putenv(name, "1")
     pipe, sending = Connection(int(sys.argv[1])), threading.Lock()
 
     def do(number: int, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
         try:
-            answered = _answer(work, arguments)
-            with sending:
-                pipe.send((number, *answered))
-        except BaseException:
+            answered: tuple[object, object] = work(*arguments), None
+        except (ServiceError, RuntimeFault) as refusal:
+            answered = None, refusal
+        except Exception as error:
             log.exception("%s", work.__name__)
-            os._exit(1)  # which whoever waits is told
+            answered = None, RuntimeError(f"{work.__name__}: {type(error).__name__}: {error}")
+        with sending:
+            pipe.send((number, *answered))
 
     with suppress(EOFError, OSError):
         while True:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from fastapi import HTTPException, Request, Response
@@ -34,27 +35,19 @@ Validate = Callable[[object], tuple[object, list[dict[str, object]]]]
 """What a document is to its route, and what is wrong with it."""
 
 
-class _Threads:
-    """Threads that rest after each piece of work, so that all of it takes no more than a share of the time."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="body")
-        self._resting = threading.local()
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """The result of some work."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._after_rest, work)
-
-    def _after_rest(self, work: Callable[[], T]) -> T:
-        time.sleep(max(0.0, getattr(self._resting, "until_s", 0.0) - time.monotonic()))
-        begun_s = time.thread_time()
-        try:
-            return work()
-        finally:
-            self._resting.until_s = time.monotonic() + REST * (time.thread_time() - begun_s)
+_POOL = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="body")
+_RESTING = threading.local()
+"""Each thread's: until when, as ``time.monotonic``."""
 
 
-_THREADS = _Threads()
+def _after_rest(work: Callable[[], T]) -> T:
+    """The result of some work, done after the rest that the work before it takes."""
+    time.sleep(max(0.0, getattr(_RESTING, "until_s", 0.0) - time.monotonic()))
+    begun_s = time.thread_time()
+    try:
+        return work()
+    finally:
+        _RESTING.until_s = time.monotonic() + REST * (time.thread_time() - begun_s)
 
 
 class _InvalidError(HTTPException):
@@ -77,8 +70,11 @@ class _Bounded(Request):
         """
         if not hasattr(self, "_json"):
             body = await self.body()
-            is_bulky = len(body) > BULKY_BYTES
-            self._json = await _THREADS.run(lambda: _read(body, self.validate)) if is_bulky else _read(body)
+            if len(body) <= BULKY_BYTES:
+                self._json = _read(body)
+            else:
+                loop, read = asyncio.get_running_loop(), partial(_read, body, self.validate)
+                self._json = await loop.run_in_executor(_POOL, _after_rest, read)
         return self._json
 
 
@@ -127,7 +123,7 @@ class BoundedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """FastAPI's, told to look at the caller first and to read JSON through the bounds."""
-        handle, right, validate = super().get_route_handler(), self.right, self._validate
+        handle, right, field = super().get_route_handler(), self.right, self.body_field
 
         async def bounded(request: Request) -> Response:
             if right is None:
@@ -136,7 +132,7 @@ class BoundedRoute(APIRoute):
             REQUEST_ID.set(caller.request_id)
             refuse_without(right, caller)
             whole = _Bounded(request.scope, request.receive)
-            whole.validate = validate
+            whole.validate = partial(field.validate, loc=("body",)) if field else None
             try:
                 response = await handle(whole)
             except _InvalidError as invalid:
@@ -145,12 +141,6 @@ class BoundedRoute(APIRoute):
             return response
 
         return bounded
-
-    @property
-    def _validate(self) -> Validate | None:
-        """FastAPI's own check of a whole body."""
-        field = self.body_field
-        return (lambda document: field.validate(document, loc=("body",))) if field else None
 
 
 def refuse_without(right: Right, caller: Caller) -> None:

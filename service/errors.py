@@ -7,7 +7,7 @@ ServiceError
     RefusedError       a request that was understood and refused
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from intent.models import Finding, Intent
@@ -46,6 +46,9 @@ class ServiceError(Exception):
         error = cls(problem.code, problem.detail)
         error.problem = problem
         return error
+
+    def __reduce__(self) -> tuple[Callable[[Problem], "ServiceError"], tuple[Problem]]:
+        return type(self).answered, (self.problem,)  # in a pickle the problem is all there is
 
     @property
     def code(self) -> Code:

@@ -4,11 +4,11 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
-from service.access.caller import CALLER, Caller
+from service.access.caller import CALLER
 from service.access.gate import Gate
 from service.clients import ClientLimits
 from service.metrics import ClientMetrics
@@ -33,7 +33,7 @@ class Intake:
     def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
         self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
         self._num_acting = 0
-        self._by_key = Counter[str | None]()
+        self._by_key = Counter[str]()
         self._ended = asyncio.Event()
         self._stops_at_s: float | None = None
 
@@ -61,10 +61,10 @@ class Intake:
         cast("dict[str, object]", scope.setdefault("state", {})).setdefault(ARRIVED, time.monotonic())
         acts = scope["method"] not in {"GET", "HEAD"}
         self._num_acting += acts
+        key = None
         try:
-            caller = self._admitted(scope)
-            with self._under_way(caller):
-                await self._app(scope, await self._taken(scope, receive), send)
+            key = self._admitted(scope)
+            await self._app(scope, await self._taken(scope, receive), send)
         except Refusal as refusal:
             self._metrics.turned_away(refusal.reason)
             await _refuse(refusal, scope, receive, send)
@@ -72,10 +72,12 @@ class Intake:
             return
         finally:
             self._num_acting -= acts
+            if key:
+                self._by_key[key] -= 1
             self._ended.set()
 
-    def _admitted(self, scope: Message) -> Caller | None:
-        """Who sends a request.
+    def _admitted(self, scope: Message) -> str | None:
+        """The key with which a request is sent, counted among those that are under way with it; None: without one.
 
         Raises:
             Refusal: it is not taken.
@@ -86,26 +88,14 @@ class Intake:
             raise Refusal("head", 431, f"{len(headers)} headers; send at most {MAX_HEADERS}")
         state = cast("dict[str, object]", scope.setdefault("state", {}))
         state[CALLER] = caller = self._gate.admit(scope)
-        return caller
-
-    @contextmanager
-    def _under_way(self, caller: Caller | None) -> Iterator[None]:
-        """Count a request with a key for as long as it takes.
-
-        Raises:
-            Refusal: there are too many.
-        """
-        most, key = self._limits.max_requests_per_key, caller.key if caller else None
-        if caller and key and self._by_key[key] >= most:
+        if caller is None or not caller.key:
+            return None
+        most = self._limits.max_requests_per_key
+        if self._by_key[caller.key] >= most:
             text = f"{most} requests are under way with the key {caller.name!r} (clients.max_requests_per_key); send it later"
             raise Refusal("per_key", 429, text, retry_after_s=1)
-        self._by_key[key] += 1
-        try:
-            yield
-        finally:
-            self._by_key[key] -= 1
-            if not self._by_key[key]:
-                del self._by_key[key]
+        self._by_key[caller.key] += 1
+        return caller.key
 
     async def _taken(self, scope: Message, receive: Receive) -> Receive:
         """What the app receives from: the whole body at once, then what comes later.

@@ -29,19 +29,8 @@ def _is_sample(line: str) -> bool:
     return not line.startswith("#")
 
 
-TurnedAway = Literal[
-    "connections",
-    "per_address",
-    "per_key",
-    "head",
-    "slow_head",
-    "too_large",
-    "slow_body",
-    "stopping",
-    "unread",
-    "key",
-    "rate",
-]
+Crowded = Literal["connections", "per_address", "per_key", "rate"]
+TurnedAway = Literal[Crowded, "head", "slow_head", "too_large", "slow_body", "stopping", "unread", "key"]
 """Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 
 

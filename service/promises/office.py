@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from selector.models import Profile
+from selector.planning import planned_within
 from service import targets
 from service.access.office import Access
 from service.apart import Apart
@@ -90,9 +92,9 @@ async def keep_promises(
     apart: Apart,
 ) -> AsyncIterator[Promises]:
     """Run a loop for each model that is served, which plans in a process apart."""
+    search = partial(apart.do, planned_within)
     planners = {
-        name: Planner(deployment, serving.model, profiles[name], apart.do)
-        for name, serving in servings.items()
+        name: Planner(deployment, serving.model, profiles[name], search) for name, serving in servings.items()
     }
     runners = dict[str, Runner]()
     async with AsyncExitStack() as stack:

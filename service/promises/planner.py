@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Capabilities
@@ -62,22 +62,6 @@ class Outlook:
         return self.plan is not None and self.plan.target != self.plan.now
 
 
-T = TypeVar("T")
-
-
-class Does(Protocol):
-    """Calls a function: here, or in another process."""
-
-    def __call__(self, work: Callable[..., T], *arguments: object) -> T:
-        """What the function returns."""
-        ...
-
-
-def directly(work: Callable[..., T], *arguments: object) -> T:
-    """Call it here."""
-    return work(*arguments)
-
-
 class Plans(Protocol):
     """Who plans; see ``Planner``."""
 
@@ -125,10 +109,10 @@ class Planner:
         deployment: Deployment,
         model: ServedModel,
         profiles: Mapping[str, Profile],
-        do: Does = directly,
+        search: Callable[..., Plan | Infeasible] = planned_within,
     ) -> None:
-        """``do`` does its searches."""
-        self._deployment, self._model, self._profiles, self._do = deployment, model, profiles, do
+        """``search`` is ``planned_within``, wherever it is done."""
+        self._deployment, self._model, self._profiles, self._search = deployment, model, profiles, search
         self._known: dict[tuple[object, ...], Plan | Infeasible] = {}
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
@@ -287,7 +271,7 @@ class Planner:
             return known
         problem, search = self._problem(workload, now, engine), planned if closely else select
         ticket = Ticket("", "", 0, called(segment))
-        found = self._do(planned_within, goals, problem, dict(self._profiles), ticket, search)
+        found = self._search(goals, problem, dict(self._profiles), ticket, search)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         self._known[*asked, closely] = (

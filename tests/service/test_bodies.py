@@ -119,9 +119,9 @@ async def test_bulky_bodies_are_checked_in_threads_and_beside_each_other(monkeyp
 def test_a_thread_that_checked_a_body_rests_three_times_as_long(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(bodies, "time", clock)
-    threads = bodies._Threads()
+    monkeypatch.setattr(bodies, "_RESTING", threading.local())
     for took_s in (0.5, 0.25, 0.0):
-        threads._after_rest(lambda took_s=took_s: clock.work(took_s))
+        bodies._after_rest(lambda took_s=took_s: clock.work(took_s))
     assert clock.slept_s == [0.0, 1.5, 0.75]
 
 

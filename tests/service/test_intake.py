@@ -135,7 +135,7 @@ def until_over(service: ScriptedService) -> None:
     """Return when no request is under way."""
 
     async def over():
-        while service.server.intake._by_key:  # noqa: ASYNC110
+        while service.server.intake._by_key.total():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     service.call(over())
