@@ -185,13 +185,13 @@ async def stalls(url: str) -> Document:
                 await asyncio.sleep(WINDOW_S)
                 found[name] = seen_in(seen, start_s, time.monotonic())
                 if processes:
+                    found[name]["simulations_go_on"] = processes[2].poll() is None
                     some = [asyncio.to_thread(process.communicate) for process in processes[:2]]
                     answers = [json.loads(out) for out, _ in await asyncio.gather(*some)]
                     found[name] |= {
                         what: {"statuses": one["statuses"], "slowest_s": one["seconds"][-1]}
                         for what, one in zip(("bodies", "texts"), answers, strict=True)
                     }
-                    found[name]["simulations_go_on"] = processes[2].poll() is None
             finally:
                 for process in (*processes, *hogs):
                     process.kill()

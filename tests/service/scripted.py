@@ -180,7 +180,7 @@ class ScriptedService:
         self.url = self._ready.result(timeout=30)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *reason: object) -> None:
         for _ in range(2):  # asked twice it waits for nothing
             self.stop()
         self.ended()
