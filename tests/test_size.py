@@ -24,9 +24,9 @@ MAX_CODE_LINES = {
     "selector": 4_545,
     "runtime": 8_917,
     "service": 9_985,
-    "intentctl": 5_455,
+    "intentctl": 5_560,
 }
-MAX_FILES = 330
+MAX_FILES = 333
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
 MAX_RUN = {"parse": (104, 922), "plan": (136, 1_565)}
