@@ -242,7 +242,7 @@ def control_rows(control: "ControlDocument") -> "list[Row]":
 
 
 def _until(moment: "datetime | None") -> str:
-    return f"{moment:%a %H:%M %Z}" if moment else "`intentctl resume`"
+    return f"{moment:%a %d %b %H:%M %Z}" if moment else "`intentctl resume`"
 
 
 def decision_words(decision: "DecisionDocument") -> str:

@@ -110,9 +110,9 @@ def in_words(kept: docs.PinDocument | docs.OverrideDocument | None) -> str:
 def no_in_words(no: docs.RefusalDocument) -> str:
     """Why a target is left alone."""
     return (
-        f"{no.by} {no.act} {no.about}; it is left alone until {no.until:%a %H:%M %Z}, or `intentctl resume`"
+        f"{no.by} {no.act} {no.about}; it is left alone until {_until(no.until)}, or `intentctl resume`"
     )
 
 
 def _until(moment: datetime | None) -> str:
-    return f"{moment:%a %H:%M %Z}" if moment else "`intentctl resume`"
+    return f"{moment:%a %d %b %H:%M %Z}" if moment else "`intentctl resume`"
