@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
@@ -17,6 +18,12 @@ SWITCH_TIMEOUT_S = 1200.0
 """How long the command line waits for a switch, longer than one may take unless its deployment says so; it goes on."""
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 """Of the units in which spans are typed."""
+
+
+def hours_of(typed: str) -> float:
+    """The hours of a span as 30m, 24h or 7d; 0: it is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", typed.strip())
+    return float(match[1]) * HOURS[match[2]] if match else 0.0
 
 
 class Form(StrEnum):

@@ -49,6 +49,7 @@ for command in (
     promises.report,
     promises.pause,
     promises.resume,
+    promises.pin,
     promises.mode,
 ):
     app.command()(command)

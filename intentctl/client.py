@@ -119,9 +119,10 @@ class Client:
         """As the protocol says."""
         return self._read(docs.OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
 
-    def cancel(self, operation_id: str) -> docs.OperationDocument:
+    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
         """As the protocol says."""
-        return self._read(docs.OperationDocument, "POST", f"/v1/operations/{_quoted(operation_id)}:cancel")
+        path = f"/v1/operations/{_quoted(operation_id)}:cancel"
+        return self._read(docs.OperationDocument, "POST", path, asked)
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:
         """As the protocol says."""

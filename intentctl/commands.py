@@ -275,13 +275,13 @@ def approve(
     _emit_approval(service.approve(plan_id, asked), form)
 
 
-def reject(service: Operator, plan_id: str, form: Form, note: str) -> None:
+def reject(service: Operator, plan_id: str, form: Form, note: str, for_s: float | None) -> None:
     """Say no to a plan.
 
     Raises:
         ServiceError: the service refused.
     """
-    _emit_approval(service.reject(plan_id, docs.RejectRequest(note=note)), form)
+    _emit_approval(service.reject(plan_id, docs.RejectRequest(note=note, for_s=for_s)), form)
 
 
 def _emit_approval(approval: docs.ApprovalDocument, form: Form) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form, spread
-from intentctl.options import NoInput, Output, Timeout, Where, Yes
+from intentctl.options import NoFor, NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentct
 
 
 @spread
-def cancel(where: Where, operation: Operation, output: Output = Form.TABLE) -> None:
+def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Output = Form.TABLE) -> None:
     """Give up a switch that has not committed; what ran goes on, and no stream notices."""
     from intentctl import commands, render
+    from service.documents.operations import CancelRequest
 
     service = commands.service(where)
-    service.cancel(operation)
+    service.cancel(operation, CancelRequest(for_s=for_))
     *_, ended = commands.follow(service, operation, SWITCH_TIMEOUT_S)
     render.emit(ended, output, render.operation_rows(ended))
 
@@ -99,12 +100,13 @@ def reject(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    for_: NoFor = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Say no to a plan, for good."""
+    """Say no to a plan, for good; the controller leaves its target alone for a while."""
     from intentctl import commands
 
-    commands.reject(commands.service(where), plan_id, output, note)
+    commands.reject(commands.service(where), plan_id, output, note, for_)
 
 
 def preflight(service: "Operator", plan_id: str, output: Form) -> None:

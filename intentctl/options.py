@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form
+from intentctl.arguments import Form, hours_of
 from intentctl.credentials import Place
 
 if TYPE_CHECKING:
@@ -22,6 +22,28 @@ Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printe
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
 NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
+
+
+def span(said: str) -> float:
+    """The seconds of a span; one that is none is refused before anybody is asked."""
+    if not 0 < (hours := hours_of(said)) <= 30 * 24:
+        raise typer.BadParameter(f"{said!r} is no time: write 30m, 2h or 1d, 30 days at most")
+    return hours * 3600
+
+
+NoFor = Annotated[
+    float | None,
+    typer.Option(
+        "--for",
+        metavar="SPAN",
+        parser=span,
+        help="How long the controller leaves the target alone, as 30m or 2h. [until the window ends, 4h at most]",
+    ),
+]
+PinFor = Annotated[
+    float | None,
+    typer.Option("--for", metavar="SPAN", parser=span, help="As 30m, 2h or 1d. [until `resume`]"),
+]
 
 
 def moment(said: str | None) -> str | None:

@@ -1,16 +1,17 @@
 """Commands about what is promised and how it is kept: intents, activate, agenda, report, mode, ..."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import HOURS, Form, spread
-from intentctl.options import Deployment, Output, Where, moment
+from intentctl.arguments import Form, hours_of, spread
+from intentctl.options import Deployment, Output, PinFor, Where, moment
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from intentctl.render import Row
     from service.documents.promises import (
         AgendaDocument,
@@ -135,8 +136,7 @@ def report(
 
 
 def _hours(said: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", said.strip())
-    hours = float(match[1]) * HOURS[match[2]] if match else 0.0
+    hours = hours_of(said)
     if not 0 < hours <= 24 * 366:
         raise failure("error", f"--since {said}: write 30m, 24h or 7d, a year at most")
     return hours
@@ -150,8 +150,14 @@ def pause(where: Where, output: Output = Form.TABLE) -> None:
 
 @spread
 def resume(where: Where, output: Output = Form.TABLE) -> None:
-    """Let the controller go on: ends a pause, and overrides."""
+    """Let the controller go on: ends a pause, pins, overrides and no's to targets."""
     _set(where, output, paused=False)
+
+
+@spread
+def pin(where: Where, for_: PinFor = None, output: Output = Form.TABLE) -> None:
+    """Keep what runs: the controller switches nothing until then, or until `resume`."""
+    _set(where, output, pinned=True, pinned_s=for_)
 
 
 @spread
@@ -168,12 +174,12 @@ def mode(
     _set(where, output, mode=name)
 
 
-def _set(where: Where, output: Form, *, mode: str | None = None, paused: bool | None = None) -> None:
+def _set(where: Where, output: Form, **said: object) -> None:
     from intentctl import commands, render
     from service.documents.promises import ControlRequest
 
     service = commands.service(where)
-    asked = ControlRequest.model_validate({"mode": mode, "paused": paused})
+    asked = ControlRequest.model_validate({name: value for name, value in said.items() if value is not None})
     found = service.control() if asked == ControlRequest() else service.set_control(asked)
     render.emit(found, output, control_rows(found))
 
@@ -190,7 +196,8 @@ def promise_rows(promise: "PromiseDocument") -> "list[Row]":
         since = f"{promise.state} at {render.moment(promise.ended_s)}: {promise.why}"
     rows = [(promise.intent_id, f"{since}: {promise.text}")]
     rows += [("", f"{goal.words}, {goal.window}") for goal in promise.goals]
-    return rows + [("not measured", what) for what in promise.left_out]
+    rows += [("not measured", what) for what in promise.left_out]
+    return rows + [("mind", what) for what in promise.against]
 
 
 def agenda_rows(agenda: "AgendaDocument") -> "list[Row]":
@@ -223,12 +230,19 @@ def _segment_rows(segment: "SegmentDocument", *, named: bool) -> "list[Row]":
 def control_rows(control: "ControlDocument") -> "list[Row]":
     """How the controller stands."""
     rows = [("mode", control.mode + (", paused" if control.paused else ""))]
+    if control.pin:
+        rows.append(("pinned", f"by {control.pin.by}; what runs is kept until {_until(control.pin.until)}"))
     for one in control.overrides:
-        until = f"{one.until:%a %H:%M %Z}" if one.until else "`intentctl resume`"
-        rows.append(
-            ("override", f"{one.by} applied {one.topology} ({one.operation}); left alone until {until}")
-        )
+        what = f"{one.by} applied {one.topology} ({one.operation})"
+        rows.append(("override", f"{what}; left alone until {_until(one.until)}"))
+    for no in control.refusals:
+        what = f"{no.target}: {no.by} {no.act} {no.about}"
+        rows.append(("not wanted", f"{what}; left alone until {_until(no.until)}, or `intentctl resume`"))
     return rows + [("now", decision_words(one)) for one in control.decisions]
+
+
+def _until(moment: "datetime | None") -> str:
+    return f"{moment:%a %d %b %H:%M %Z}" if moment else "`intentctl resume`"
 
 
 def decision_words(decision: "DecisionDocument") -> str:

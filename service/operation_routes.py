@@ -3,7 +3,13 @@
 from fastapi import APIRouter, Response
 
 from service.access.rights import Right
-from service.documents.operations import ApplyRequest, OperationDocument, PreflightDocument, UndoDocument
+from service.documents.operations import (
+    ApplyRequest,
+    CancelRequest,
+    OperationDocument,
+    PreflightDocument,
+    UndoDocument,
+)
 from service.documents.plans import PlanAnswer
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
@@ -18,12 +24,15 @@ operation_routes = APIRouter(route_class=RepeatableRoute)
     **call("operations", Right.APPLY, Code.NOT_FOUND, Code.TOO_LATE, Code.ALREADY_ENDED, Code.STORE),
 )
 @CANCELLING
-def cancel(operation_id: str, response: Response, operator: Here) -> OperationDocument:
+def cancel(
+    operation_id: str, response: Response, operator: Here, body: CancelRequest | None = None
+) -> OperationDocument:
     """Give up a switch that has not committed: what it took is given back, and what ran goes on.
 
-    From the cut on it is refused (409 `too_late`). Cancelling twice changes nothing.
+    From the cut on it is refused (409 `too_late`). Cancelling twice changes nothing. The controller leaves the target alone for
+    `for_s` seconds; without it until the window ends, four hours at most.
     """
-    operation = operator.cancel(operation_id)
+    operation = operator.cancel(operation_id, body or CancelRequest())
     response.headers["Location"] = f"/v1/operations/{operation.id}"
     return operation
 

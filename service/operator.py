@@ -64,7 +64,7 @@ class Operator(Protocol):
     def operation(self, operation_id: str) -> docs.OperationDocument:
         """How far a switch has come."""
 
-    def cancel(self, operation_id: str) -> docs.OperationDocument:
+    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
         """Give up a switch that has not committed; answers at once, while what it took is given back."""
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:

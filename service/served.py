@@ -133,12 +133,12 @@ class Served(FromFile):
             raise RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
         return found
 
-    def cancel(self, operation_id: str) -> docs.OperationDocument:
+    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
         """As the protocol says."""
         found = self.operation(operation_id)
         if found.done:
             raise refusal(found)
-        return self._in_loop(self._serving(found.model).cancel(operation_id, self._acts))
+        return self._in_loop(self._serving(found.model).cancel(operation_id, asked, self._acts))
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:
         """As the protocol says."""
@@ -237,7 +237,7 @@ class Served(FromFile):
         active, said = promises.active, asked.model_dump(mode="json", exclude_none=True)
         with active.changing:
             with self._store.transaction():
-                active.book.set_control(active.controlled(mode=asked.mode, paused=asked.paused))
+                active.book.set_control(active.controlled(asked, self._acts.caller.name))
                 self._acts.note("control.set", "controller", after=said)
             active.refresh()
         self._loop.call_soon_threadsafe(promises.wake)

@@ -205,7 +205,9 @@ class Serving:
             self._store.save_operation(operation)
             acts.note("switch.end", operation.id, after=after)
 
-    async def cancel(self, operation_id: str, acts: Acts) -> docs.OperationDocument:
+    async def cancel(
+        self, operation_id: str, asked: docs.CancelRequest, acts: Acts
+    ) -> docs.OperationDocument:
         """Give up a switch that has not cut; answers at once, while what it took is given back. A second time changes nothing.
 
         Raises:
@@ -219,7 +221,9 @@ class Serving:
                 return operation
             if not self._coordinator.give_up():
                 raise refusal(operation)
-            self._operation = cancelled = operation.model_copy(update={"cancelled_by": acts.caller.name})
+            until_s = None if asked.for_s is None else time.time() + asked.for_s
+            said = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
+            self._operation = cancelled = operation.model_copy(update=said)
         self._events.publish("operation", cancelled)
         before: docs.Json = {"phase": operation.phase.value}
         await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)

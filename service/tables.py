@@ -127,6 +127,7 @@ class ApprovalRow(Base):
     until_s: Mapped[float | None]
     acknowledged: Mapped[list[str]] = mapped_column(JSON)
     note: Mapped[str]
+    barred_until_s: Mapped[float | None]
 
     __table_args__ = (Index("ix_approvals_at_s_plan_id", "at_s", "plan_id"),)
 
@@ -192,6 +193,8 @@ class ControlRow(Base):
     paused: Mapped[bool]
     resumed_s: Mapped[float]
     """What was applied by somebody until then is no override any more."""
+    pinned_by: Mapped[str | None]
+    pinned_until_s: Mapped[float | None]
 
 
 class OutcomeRow(Base):

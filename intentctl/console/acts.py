@@ -13,7 +13,7 @@ from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
 from intentctl.keeping import NOT_NOW
-from service.documents.operations import ApproveRequest, RejectRequest
+from service.documents.operations import ApproveRequest, CancelRequest, RejectRequest
 from service.documents.plans import PlanRequest, VersionedFollowUp
 from service.documents.problems import Code
 from service.documents.promises import ActivateRequest, ControlRequest
@@ -168,7 +168,7 @@ async def _retire(upstream: Upstream, intent_id: str, _: Form) -> str:
 
 
 async def _cancel(upstream: Upstream, operation_id: str, _: Form) -> str:
-    await upstream.ask(lambda one: one.cancel(operation_id))
+    await upstream.ask(lambda one: one.cancel(operation_id, CancelRequest()))
     return f"/operations/{operation_id}"
 
 
@@ -178,8 +178,10 @@ async def _undo(upstream: Upstream, operation_id: str, _: Form) -> str:
 
 
 async def _control(upstream: Upstream, _: str, form: Form) -> str:
-    paused = {"yes": True, "no": False}.get(form.one("paused"))
-    asked = ControlRequest.model_validate({"mode": form.one("mode") or None, "paused": paused})
+    yes_no = {"yes": True, "no": False}
+    said = {name: form.one(name) or None for name in ("mode", "pinned_s")}
+    meant = {name: yes_no.get(form.one(name)) for name in ("paused", "pinned")}
+    asked = ControlRequest.model_validate({**said, **meant})
     await upstream.ask(lambda one: one.set_control(asked))
     return "/settings#controller"
 

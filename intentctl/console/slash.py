@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from intentctl.arguments import HOURS
+from intentctl.arguments import hours_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,7 @@ def _to(path: str) -> Callable[[str], str]:
 
 def _hours(path: str, usual: float) -> Callable[[str], str]:
     def leads(rest: str) -> str:
-        unit, number = rest[-1:], rest[:-1]
-        is_said = unit in HOURS and number.replace(".", "", 1).isdigit()
-        hours = float(number) * HOURS[unit] if is_said else usual
-        return f"{path}?hours={max(0.1, min(hours, 24 * 366)):g}"
+        return f"{path}?hours={max(0.1, min(hours_of(rest) or usual, 24 * 366)):g}"
 
     return leads
 
@@ -58,6 +55,7 @@ COMMANDS = (
     Slash("undo", "OPERATION", "The switch, with its buttons.", _thing),
     Slash("pause", "", "The controller, with its buttons.", _to("/settings#controller")),
     Slash("resume", "", "The controller, with its buttons.", _to("/settings#controller")),
+    Slash("pin", "", "The controller, with its buttons.", _to("/settings#controller")),
     Slash("mode", "", "The controller, with its buttons.", _to("/settings#controller")),
     Slash("audit", "", "What was done, by whom.", _to("/audit")),
     Slash("explain", "[TOPIC]", "What can be said, with examples.", _asked),

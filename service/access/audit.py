@@ -70,12 +70,6 @@ class Audit:
             row = session.scalars(wanted.order_by(AuditRow.seq.desc()).limit(1)).first()
             return _entry(row) if row else None
 
-    def moments(self, act: str, since_s: float) -> list[float]:
-        """When an act was done, since a moment; unix seconds."""
-        wanted = select(AuditRow.at_s).where(AuditRow.act == act, AuditRow.at_s >= since_s)
-        with self._store.transaction() as session:
-            return list(session.scalars(wanted))
-
     def head(self) -> Head:
         """The end of the chain, to be kept where nobody who may write the database can change it."""
         with self._store.transaction() as session:

@@ -22,3 +22,7 @@ class Caller:
     origin: str = ""
     """The address it comes from."""
     request_id: str = ""
+
+
+CONTROLLER = Caller("the controller", Role.OPERATOR)
+"""Who acts where nobody does: it may apply, and approves nothing."""

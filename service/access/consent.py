@@ -12,9 +12,12 @@ from service.documents.operations import ApprovalDocument, ApproveRequest, Rejec
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError
+from service.pages import Page
 
 POLICY = "policy"
 HOUR_S, DAY_S = 3600, 86_400
+LATELY = Page(200)
+"""Of a model's switches, the newest, which the policy counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,18 @@ def reject(plan: PlanDocument, asked: RejectRequest, acts: Acts) -> ApprovalDocu
     Raises:
         RefusedError: somebody else said no before.
     """
-    return _keep(_said(plan, acts.caller, "rejected", None, asked.note), "plan.reject", acts)
+    said = _said(plan, acts.caller, "rejected", None, asked.note)
+    until_s = None if asked.for_s is None else said.at_s + asked.for_s
+    return _keep(said.model_copy(update={"barred_until_s": until_s}), "plan.reject", acts)
 
 
 def known_of(plan: PlanDocument, acts: Acts) -> Known:
     """What the store knows of a plan beside itself."""
-    audit, now_s = acts.access.audit, time.time()
-    made = audit.newest("plan.create", plan.id)
-    applied_s = audit.moments("plan.apply", now_s - DAY_S)
+    now_s, made = time.time(), acts.access.audit.newest("plan.create", plan.id)
+    switches = acts.access.store.operations(LATELY, plan.model).items
+    applied_s = [
+        one.phases[0].at for one in switches if one.error is None and one.phases[0].at >= now_s - DAY_S
+    ]
     lately = Applied(sum(at_s >= now_s - HOUR_S for at_s in applied_s), len(applied_s))
     return Known(acts.access.approvals.of(plan.id), made.who if made else None, lately)
 

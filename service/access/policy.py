@@ -16,7 +16,7 @@ class Within:
     most_stop_ms: float | None = None
     """Predicted."""
     per_hour: int | None = None
-    """Plans that are applied."""
+    """Plans of a model that are applied, without those whose switch was given up."""
     per_day: int | None = None
     windows: tuple[str, ...] = ()
     """That plans may be for."""
@@ -38,7 +38,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Plans of a model that were applied lately."""
+    """Plans of a model that were applied lately, without those whose switch was given up."""
 
     last_hour: int
     last_day: int

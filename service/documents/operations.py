@@ -23,10 +23,21 @@ class ApproveRequest(Request):
     note: Note = ""
 
 
+NoFor = Annotated[float | None, Field(gt=0, le=30 * 86_400)]
+"""Seconds for which the controller leaves a target alone; null: until the window ends, four hours at most."""
+
+
 class RejectRequest(Request):
-    """A no to one plan."""
+    """A no to one plan, which the controller takes for its target too."""
 
     note: Note = ""
+    for_s: NoFor = None
+
+
+class CancelRequest(Request):
+    """What goes with a cancellation, which the controller takes for a no to the target."""
+
+    for_s: NoFor = None
 
 
 class StandingDocument(Document):
@@ -52,6 +63,10 @@ class ApprovalDocument(Document):
     until_s: float | None = Field(description="unix seconds; null for a no, which holds")
     acknowledged: tuple[str, ...] = ()
     note: str = ""
+    barred_until_s: float | None = Field(
+        default=None,
+        description="unix seconds until which the controller leaves the target of a rejected plan alone; null: not said",
+    )
 
 
 class ApplyRequest(Request):
@@ -124,6 +139,11 @@ class OperationDocument(Document):
     gaps: GapsDocument | None = Field(default=None, exclude_if=lambda one: one is None)
     cancelled_by: str | None = Field(
         default=None, exclude_if=lambda one: one is None, description="whose key gave the switch up"
+    )
+    barred_until_s: float | None = Field(
+        default=None,
+        exclude_if=lambda one: one is None,
+        description="unix seconds until which the controller leaves the target of a cancelled switch alone",
     )
 
     @classmethod

@@ -1,9 +1,9 @@
 """Promises: what is active, the time ahead, the controller, and what came of it."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, computed_field
+from pydantic import Field, computed_field, model_validator
 
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
 from service.documents.plans import (
@@ -42,6 +42,9 @@ class PromiseDocument(Document):
     state: State
     goals: tuple[GoalDocument, ...]
     left_out: tuple[str, ...] = Field(default=(), description="what nothing here measures or holds, in words")
+    against: tuple[str, ...] = Field(
+        default=(), description="what somebody did before it was activated and it contradicts, in words"
+    )
     activated_by: str
     activated_s: float = Field(description="unix seconds")
     ended_s: float | None = None
@@ -144,6 +147,24 @@ class OverrideDocument(Document):
     until: datetime | None = Field(description="the next window's beginning; null: until `resume`")
 
 
+class PinDocument(Document):
+    """What runs is kept: the controller switches nothing."""
+
+    by: str
+    until: datetime | None = Field(description="null: until `resume`")
+
+
+class RefusalDocument(Document):
+    """A target that somebody said no to; the controller leaves it alone."""
+
+    model: str
+    target: str
+    by: str
+    act: Literal["rejected", "cancelled"]
+    about: str = Field(description="id of the plan or of the operation")
+    until: datetime = Field(description="`resume` ends it before")
+
+
 class DecisionDocument(Document):
     """What the controller decided, and why."""
 
@@ -163,7 +184,9 @@ class ControlDocument(Document):
 
     mode: Mode
     paused: bool
+    pin: PinDocument | None = None
     overrides: tuple[OverrideDocument, ...] = ()
+    refusals: tuple[RefusalDocument, ...] = ()
     decisions: tuple[DecisionDocument, ...] = Field(default=(), description="the last one of each model")
 
 
@@ -171,7 +194,19 @@ class ControlRequest(Request):
     """What is to change of the controller; null: nothing."""
 
     mode: Mode | None = None
-    paused: bool | None = Field(default=None, description="false ends overrides, too")
+    paused: bool | None = Field(default=None, description="false ends pins, overrides and refusals, too")
+    pinned: bool | None = Field(
+        default=None, description="true keeps what runs; false lets it be switched again"
+    )
+    pinned_s: float | None = Field(
+        default=None, gt=0, le=30 * 86_400, description="with `pinned`: null is without end"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.pinned_s is not None and not self.pinned:
+            raise ValueError("`pinned_s` says for how long `pinned: true` holds; send both")
+        return self
 
 
 class LatencyDocument(Document):

@@ -3,15 +3,16 @@
 import threading
 import time
 from collections.abc import Sequence
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime
 
 from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
 from intent.windows import span
 from service.deployment import Deployment
-from service.documents.promises import Mode, PromiseDocument
+from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
 from service.pages import Page
 from service.promises import limits
-from service.promises.admission import of_document
+from service.promises.admission import local, of_document
 from service.promises.agenda import Promised, in_force
 from service.promises.book import Book, Control
 from service.store import Store
@@ -40,13 +41,29 @@ class Active:
         )
         self.version += 1
 
-    def controlled(self, *, mode: Mode | None, paused: bool | None) -> Control:
-        """How the controller is to stand; going on ends overrides. ``refresh`` reads what was written of it."""
-        return Control(
-            mode or self.control.mode,
-            self.control.paused if paused is None else paused,
-            time.time() if paused is False else self.control.resumed_s,
-        )
+    def controlled(self, asked: ControlRequest, who: str) -> Control:
+        """How the controller is to stand; going on ends overrides, refusals and pins. ``refresh`` reads what was written."""
+        made, now_s = self.control, time.time()
+        if asked.mode is not None:
+            made = replace(made, mode=asked.mode)
+        if asked.paused is not None:
+            made = replace(made, paused=asked.paused)
+        if asked.paused is False:
+            made = replace(made, resumed_s=now_s)
+        if asked.pinned is False or asked.paused is False:
+            made = replace(made, pinned_by=None, pinned_until_s=None)
+        if asked.pinned:
+            until_s = None if asked.pinned_s is None else now_s + asked.pinned_s
+            made = replace(made, pinned_by=who, pinned_until_s=until_s)
+        return made
+
+    def pin(self, now: datetime) -> PinDocument | None:
+        """Who wants what runs to be kept, and until when."""
+        by, until_s = self.control.pinned_by, self.control.pinned_until_s
+        if by is None or (until_s is not None and now.timestamp() >= until_s):
+            return None
+        until = None if until_s is None else local(datetime.fromtimestamp(until_s, UTC), self._deployment)
+        return PinDocument(by=by, until=until)
 
     def in_force(self, now: datetime) -> list[Promised]:
         """The goals that hold at a moment."""

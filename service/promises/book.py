@@ -1,7 +1,7 @@
 """What outlives the process: promises, how the controller stands, what came of it. Blocks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import delete, func, select
 
@@ -23,6 +23,10 @@ class Control:
     paused: bool = False
     resumed_s: float = 0.0
     """Unix seconds: what was applied by somebody until then is no override any more."""
+    pinned_by: str | None = None
+    """Who wants what runs to be kept."""
+    pinned_until_s: float | None = None
+    """Unix seconds; None: without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,12 @@ class Book:
             if row is None:
                 return Control(usual)
             mode: docs.Mode = row.mode  # type: ignore[assignment] # as it was written
-            return Control(mode, row.paused, row.resumed_s)
+            return Control(mode, row.paused, row.resumed_s, row.pinned_by, row.pinned_until_s)
 
     def set_control(self, control: Control) -> None:
         """Write how it stands."""
-        row = ControlRow(id=1, mode=control.mode, paused=control.paused, resumed_s=control.resumed_s)
         with self._store.transaction() as session:
-            session.merge(row)
+            session.merge(ControlRow(id=1, **asdict(control)))
 
     def keep_outcome(self, outcome: docs.OutcomeDocument) -> None:
         """Write what is known of a switch."""

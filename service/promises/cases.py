@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from intent.models import Goal, Intent, Objective, Relative
 from runtime.errors import RuntimeFault
@@ -15,7 +16,7 @@ from service.access.office import Acts
 from service.deployment import Deployment
 from service.errors import RefusedError
 from service.models import ServedModel
-from service.promises import admission
+from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import Promised, cut
 from service.promises.attainment import counted
@@ -103,10 +104,16 @@ def activate(
     promised = seen_with(version.id, intent, said, beside, here)
     _refuse_unseen(intent, asked, version.id)
     admission.refuse_contradiction(version.id, intent, others, deployment, now)
+    against = list[str]()
     for model in deployment.models:
-        admission.refuse_unheld(here.outlooks(model, promised, now, AHEAD), deployment, model.name)
+        outlooks = here.outlooks(model, promised, now, AHEAD)
+        admission.refuse_unheld(outlooks, deployment, model.name)
+        asked_for = outlooks[0].plan
+        if asked_for is not None and outlooks[0].changes:
+            who = people.People(store, acts.access.approvals, model.name, ZoneInfo(deployment.timezone))
+            against += people.against(str(asked_for.target), who, active, now)
     mine = tuple(one for one in promised if one.intent_id == version.id)
-    made = _document(version, mine, acts.caller.name)
+    made = _document(version, mine, acts.caller.name, against)
     with store.transaction():
         for name in asked.replace:
             _end(active, name, "superseded", f"{version.id} took its place", acts)
@@ -211,7 +218,9 @@ def _not_active(intent_id: str, active: Active) -> RefusedError:
     return RefusedError(docs.Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
 
 
-def _document(version: docs.VersionDocument, promised: Sequence[Promised], by: str) -> docs.PromiseDocument:
+def _document(
+    version: docs.VersionDocument, promised: Sequence[Promised], by: str, against: Sequence[str]
+) -> docs.PromiseDocument:
     unmeasured = tuple(words(one.goal) for one in promised if _is_unmeasured(one.goal))
     return docs.PromiseDocument(
         intent_id=version.id,
@@ -220,6 +229,7 @@ def _document(version: docs.VersionDocument, promised: Sequence[Promised], by: s
         state="active",
         goals=tuple(map(goal_document, promised)),
         left_out=unmeasured,
+        against=tuple(against),
         activated_by=by,
         activated_s=time.time(),
     )

@@ -98,7 +98,7 @@ class State:
     is_switching: bool = False
     is_paused: bool = False
     override: str = ""
-    """What somebody applied, and until when it is left alone."""
+    """What somebody pinned or applied, and until when it is left alone."""
     barred: str = ""
     """The promised limit on reconfiguration that forbids a switch now."""
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from selector.models import Profile
@@ -51,7 +52,9 @@ class Promises:
         return ControlDocument(
             mode=self.active.control.mode,
             paused=self.active.control.paused,
+            pin=self.active.pin(datetime.now(UTC)),
             overrides=tuple(runner.override for runner in runners if runner.override),
+            refusals=tuple(one for runner in runners for one in runner.refusals),
             decisions=tuple(runner.decision for runner in runners),
         )
 

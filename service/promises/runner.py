@@ -9,6 +9,7 @@ from collections import Counter, deque
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
+from zoneinfo import ZoneInfo
 
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
@@ -17,18 +18,17 @@ from selector.models import Plan, Workload
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
-from service.access.caller import Caller
+from service.access.caller import CONTROLLER
 from service.access.office import Access, Acts
-from service.access.rights import Role
+from service.access.policy import Applied
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
-from service.pages import Page
-from service.promises import cases
+from service.promises import cases, people
 from service.promises.active import Active
 from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
 from service.promises.book import Goalpost
-from service.promises.decide import LEARNED_S, Decision, Past
+from service.promises.decide import Decision, Past
 from service.promises.forms import goal_document
 from service.promises.keeper import Found, Keeper
 from service.promises.loads import tenant_loads
@@ -38,13 +38,8 @@ from service.store import Store
 
 log = logging.getLogger(__name__)
 
-CONTROLLER = Caller("the controller", Role.OPERATOR)
-"""Who acts where nobody does: it may apply, and approves nothing."""
 LOAD_S = 300.0
 """Of which the load is kept together."""
-LATELY = 50
-"""Of people's words and of switches that are looked at, the newest."""
-RESUMES = "`intentctl resume` lets it be tried again"
 BOOKED_S = 60.0
 """Between two times at which counts are written."""
 
@@ -67,6 +62,12 @@ class Parts:
     def model(self) -> str:
         """Its name."""
         return self.serving.model.name
+
+    @property
+    def people(self) -> people.People:
+        """Who act on the model."""
+        zone = ZoneInfo(self.place.deployment.timezone)
+        return people.People(self.store, self.access.approvals, self.model, zone)
 
     @property
     def acts(self) -> Acts:
@@ -103,6 +104,7 @@ class Runner:
         self._waked = asyncio.Event()
         self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
         self.override: docs.OverrideDocument | None = None
+        self.refusals: tuple[docs.RefusalDocument, ...] = ()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -167,7 +169,7 @@ class Runner:
             parts.keeper.promise(parts.active.promised, activated)
         situation = parts.serving.situation()
         assert situation.topology is not None, "a service runs something"
-        self.override = self._overridden(now, now_s)
+        self._heed(now, now_s)
         seen = Seen(
             now=now,
             now_s=now_s,
@@ -177,8 +179,8 @@ class Runner:
             switched_s=parts.active.switched_s(parts.model, now.timestamp()) if parts.active.limited else (),
             is_switching=parts.serving.operation is not None,
             is_paused=parts.active.control.paused,
-            override=_in_words(self.override),
-            refused=self._refused(now, now_s),
+            override=people.in_words(parts.active.pin(now) or self.override),
+            refused={one.target: people.no_in_words(one) for one in self.refusals},
         )
         found = parts.keeper.look(seen)
         self._note(found)
@@ -324,47 +326,21 @@ class Runner:
                 )
                 self._parts.keeper.past.append(past)
 
-    def _overridden(self, now: datetime, now_s: float) -> docs.OverrideDocument | None:
-        """The act that somebody applied in this segment, unless the controller was told to go on since."""
+    def _heed(self, now: datetime, now_s: float) -> None:
+        """Take note of what people did beside what is promised."""
         parts = self._parts
+        self.override, self.refusals = None, ()
         if not parts.active.promised:
-            return None
-        (found,) = parts.store.operations(Page(1), parts.model, done=True).items or (None,)
-        if found is None or found.result is None or found.applied_by == CONTROLLER.name:
-            return None
-        ended_s = found.phases[-1].at
+            return
         segment = parts.keeper.enter(now, now_s)
-        began_s = now.timestamp() - (now_s - parts.keeper.began_s)
-        if ended_s <= max(parts.active.control.resumed_s, began_s) or not self._is_act(found):
-            return None
-        until = None if parts.keeper.is_last(segment) else segment.ends
-        return docs.OverrideDocument(
-            operation=found.id, topology=found.target or "", by=found.applied_by, until=until
+        term = people.Term(
+            now_s=now.timestamp(),
+            began_s=now.timestamp() - (now_s - parts.keeper.began_s),
+            ends_s=None if parts.keeper.is_last(segment) else segment.ends.timestamp(),
+            resumed_s=parts.active.control.resumed_s,
         )
-
-    def _refused(self, now: datetime, now_s: float) -> dict[str, str]:
-        """Targets that somebody said no to, by a plan or in a switch to it: until the segment ends, for four hours at most."""
-        parts = self._parts
-        if not parts.active.promised:
-            return {}
-        parts.keeper.enter(now, now_s)
-        began_s = now.timestamp() - (now_s - parts.keeper.began_s)
-        since_s = max(began_s, parts.active.control.resumed_s, now.timestamp() - LEARNED_S)
-        found = dict[str, str]()
-        for one in parts.access.approvals.page(Page(LATELY)).items:
-            saved = (
-                parts.store.plan(one.plan_id) if one.verdict == "rejected" and one.at_s > since_s else None
-            )
-            if saved and saved[0].model == parts.model:
-                found[saved[0].target.text] = f"{one.by} rejected {one.plan_id}; {RESUMES}"
-        for ended in parts.store.operations(Page(LATELY), parts.model, done=True).items:
-            if ended.cancelled_by and ended.result is None and ended.phases[-1].at > since_s:
-                found[ended.target or ""] = f"{ended.cancelled_by} cancelled {ended.id}; {RESUMES}"
-        return found
-
-    def _is_act(self, operation: docs.OperationDocument) -> bool:
-        saved = self._parts.store.plan(operation.plan_id)
-        return saved is not None and saved[0].kind == "act"
+        self.override = parts.people.override(term)
+        self.refusals = parts.people.refusals(term)
 
     # -- what is done ---------------------------------------------------------------------------------
 
@@ -382,14 +358,14 @@ class Runner:
                 decision, kind="hold", reason=f"{decision.reason}; a person has to: intentctl apply {plan.id}"
             )
         try:
-            consent = await asyncio.to_thread(self._consent, plan)
+            consent = await asyncio.to_thread(self._consent, plan, decision)
             await self._parts.serving.apply(plan.id, consent, self._parts.acts)
         except RefusedError as error:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
         return decision
 
-    def _consent(self, plan: docs.PlanDocument) -> consents.Consent:
-        """The policy's yes.
+    def _consent(self, plan: docs.PlanDocument, decision: Decision) -> consents.Consent:
+        """The policy's yes. A roll-back uses up nothing of what may be applied in an hour or a day.
 
         Raises:
             RefusedError: it has none.
@@ -397,6 +373,8 @@ class Runner:
         rule, acts = self._parts.place.deployment.approval, self._parts.acts
         consents.refuse_nobody(rule)
         known = consents.known_of(plan, acts)
+        if decision.cause == "roll_back":
+            known = replace(known, applied=Applied(0, 0))
         return consents.consent(plan, rule, known, CONTROLLER, [docs.Code.OUTSIDE_WINDOW.value])
 
     def _kept(self, found: Found) -> docs.PlanDocument | None:
@@ -463,10 +441,3 @@ def _load_words(load: Workload | None) -> tuple[str, ...]:
     lengths = f"{load.input_tokens} + {load.output_tokens} tokens"
     said = f"{load.rate_rps:g} requests/s of {lengths}, {load.concurrency} at once"
     return (f"for the load that is measured, not the declared one: {said}",)
-
-
-def _in_words(override: docs.OverrideDocument | None) -> str:
-    if override is None:
-        return ""
-    until = "`intentctl resume`" if override.until is None else f"{override.until:%a %H:%M %Z}"
-    return f"{override.by} applied {override.topology}; it is left alone until {until}"

@@ -2,8 +2,8 @@
 
 Revision ID: 0008
 
-Earlier versions, whatever revision they wrote down, are known by what their tables lack. The next change of the tables is a
-migration of its own, and this one then holds a copy of them instead of ``service.tables``.
+Earlier versions, whatever revision they wrote down, are known by what their tables lack. A later migration adds what a database
+that was made before it lacks: this one makes the newest tables, so each looks first what is there.
 """
 
 import sqlalchemy as sa

@@ -12,6 +12,7 @@ from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
 from service.documents.operations import ApprovalDocument
 from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
+from service.documents.problems import Code, Problem
 from service.errors import RefusedError
 from service.pages import Page
 from service.store import Store
@@ -197,3 +198,9 @@ def test_the_policy_of_a_deployment_is_the_only_other_yes(tmp_path):
         refused = bot.post(f"/v1/plans/{new_plan(bot)['id']}:apply").json()
         assert refused["code"] == "not_approved"
         assert "1 plans were applied in the last hour" in refused["detail"]
+        given_up = service.serving._store.operation(applied.json()["id"]).model_copy(
+            update={"result": None, "error": Problem.of(Code.SWITCH_ABORTED, "it was given up")}
+        )
+        service.serving._store.save_operation(given_up)
+        again = bot.post(f"/v1/plans/{new_plan(bot)['id']}:apply")
+        assert again.status_code == 202, "a switch that was given up uses up nothing"

@@ -1,5 +1,7 @@
 """Promises of a running service: activated, contradicted, kept, overridden, over a restart."""
 
+import time
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -8,6 +10,7 @@ import pytest
 from service.documents.promises import OutcomeDocument
 from service.errors import StoreError
 from service.promises.book import Book
+from service.promises.decide import Decision, Rules, State, decide
 from tests.rows import rows
 from tests.service.asking import until
 from tests.service.scripted import DEPLOYMENT, elsewhen, served
@@ -172,12 +175,19 @@ def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
     with served(tmp_path, ACTS.replace("mode: act", "mode: recommend")) as (_, http):
         promised(http, ONE_DEVICE)
         plan_id = until(lambda: decision(http).get("plan_id"), "the plan")
-        assert http.post(f"/v1/plans/{plan_id}:reject", json={"note": "never"}).status_code in {200, 201}
+        said = {"note": "never", "for_s": 36_000}
+        assert (
+            http.post(f"/v1/plans/{plan_id}:reject", json=said).json()["barred_until_s"]
+            > time.time() + 35_000
+        )
         http.post("/v1/controller", json={"mode": "act"})
         until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no")
         assert decision(http)["kind"] == "hold"
     with served(tmp_path, ACTS) as (_, http):
         until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no after a restart")
+        (no,) = http.get("/v1/controller").json()["refusals"]
+        assert (no["by"], no["act"], no["about"]) == ("anybody", "rejected", plan_id)
+        assert datetime.fromisoformat(no["until"]).timestamp() > time.time() + 35_000
         assert shape(http) == "PP2"
         http.post("/v1/controller", json={"paused": False})
         until(lambda: shape(http) == "1x1", "the switch")
@@ -206,7 +216,10 @@ def test_an_act_from_before_a_promise_does_not_override_it(tmp_path: Path) -> No
         plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
         assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
         until(lambda: shape(http) == "TP2" and not http.get("/v1/topology").json()["operation"], "the act")
-        promised(http, ONE_DEVICE)
+        answer = activate(http, kept(http, ONE_DEVICE))
+        (why,) = answer.json()["against"]
+        assert "anybody applied CPU[0,1]" in why
+        assert "that act does not stand against it" in why
         until(lambda: shape(http) == "1x1", "the switch to one device")
         assert http.get("/v1/controller").json()["overrides"] == []
 
@@ -239,6 +252,40 @@ def test_modes_and_a_pause_survive_a_restart(tmp_path: Path) -> None:
     with served(tmp_path, DEPLOYMENT + MAY) as (_, http):
         found = http.get("/v1/controller").json()
         assert (found["mode"], found["paused"]) == ("act", True)
+
+
+def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path) -> None:
+    with served(tmp_path, ACTS) as (_, http):
+        assert http.post("/v1/controller", json={"pinned_s": 60}).status_code == 422
+        assert http.post("/v1/controller", json={"pinned": True}).json()["pin"] == {
+            "by": "anybody",
+            "until": None,
+        }
+        (why,) = activate(http, kept(http, ONE_DEVICE)).json()["against"]
+        assert why.startswith(
+            "anybody pinned what runs; it is kept until `intentctl resume`, and this asks for"
+        )
+        until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin")
+    with served(tmp_path, ACTS) as (_, http):
+        until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin after a restart")
+        assert shape(http) == "PP2"
+        http.post("/v1/controller", json={"pinned": True, "pinned_s": 1})
+        until(lambda: shape(http) == "1x1", "the switch when the pin has ended")
+        assert http.get("/v1/controller").json()["pin"] is None
+
+
+def test_a_roll_back_uses_up_nothing_of_what_may_be_applied(tmp_path: Path, monkeypatch) -> None:
+    def worse(state: State, rules: Rules) -> Decision:
+        done = [one for one in state.past if one.is_done]
+        if len(done) != 1 or state.is_switching:
+            return decide(state, rules) if not done else Decision("wait", "")
+        return Decision("switch", "it made it worse", done[0].source, "roll_back")
+
+    monkeypatch.setattr("service.promises.keeper.decide", worse)
+    with served(tmp_path, ACTS.replace("per_hour: 20", "per_hour: 1")) as (_, http):
+        promised(http, ONE_DEVICE)
+        until(lambda: len(outcomes(http)) == 2, "the way back")
+        assert [one["cause"] for one in outcomes(http)] == ["window", "roll_back"]
 
 
 def test_a_policy_that_lets_nothing_happen_says_so(tmp_path: Path) -> None:
