@@ -10,6 +10,7 @@ from intentctl.options import Output, Where
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from intentctl.client import Client
     from intentctl.render import Row
     from service.documents.access import EntryDocument, KeyDocument, VerdictDocument
 
@@ -23,24 +24,25 @@ audit = typer.Typer(
 )
 
 
-class RoleName(StrEnum):
-    """What a key may be for; as ``service.access.rights`` has it, which nothing waits for here."""
+RoleName = StrEnum("RoleName", "viewer operator approver admin tenant gateway metrics")
+"""What a key may be for; as ``service.access.rights`` has it, which nothing waits for here."""
 
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    APPROVER = "approver"
-    ADMIN = "admin"
-    TENANT = "tenant"
-    GATEWAY = "gateway"
-    METRICS = "metrics"
+
+def _service(where: Where) -> "Client":
+    from intentctl.commands import service
+
+    return service(where)
 
 
 @keys.command("create")
 @spread
 def create_key(
     where: Where,
-    name: Annotated[str, typer.Argument(help="Who will have it; stands in the audit.")],
+    name: Annotated[str, typer.Argument(help="Name of the key.")],
     role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
+    person: Annotated[
+        str | None, typer.Option("--person", help="Who will have it, as in the audit; by default NAME.")
+    ] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")
     ] = None,
@@ -51,17 +53,16 @@ def create_key(
     from pydantic import ValidationError
 
     from intentctl import render
-    from intentctl.commands import service
     from service.documents.access import KeyRequest
 
-    said = {"name": name, "role": role.value, "tenant": tenant, "days": days}
+    said = {"name": name, "person": person, "role": role.value, "tenant": tenant, "days": days}
     try:
         asked = KeyRequest.model_validate({key: value for key, value in said.items() if value is not None})
     except ValidationError as error:
         raise typer.BadParameter(
             "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
         ) from None
-    made = service(where).create_key(asked)
+    made = _service(where).create_key(asked)
     if output is not Form.TABLE:
         render.emit(made, output, ())
         return
@@ -74,9 +75,8 @@ def create_key(
 def list_keys(where: Where, output: Output = Form.TABLE) -> None:
     """Show all keys: whose, for what, and whether they still open anything."""
     from intentctl import render
-    from intentctl.commands import service
 
-    found = service(where).keys()
+    found = _service(where).keys()
     render.emit(found, output, [(key.prefix, _about(key)) for key in found.keys])
 
 
@@ -89,9 +89,8 @@ def revoke_key(
 ) -> None:
     """Let a key open nothing any more, at once."""
     from intentctl import render
-    from intentctl.commands import service
 
-    gone = service(where).revoke_key(prefix)
+    gone = _service(where).revoke_key(prefix)
     render.emit(gone, output, [(gone.prefix, _about(gone))])
 
 
@@ -99,9 +98,8 @@ def revoke_key(
 def whoami(where: Where, output: Output = Form.TABLE) -> None:
     """Show whose key is sent along, what it may do, and the service's clock and version."""
     from intentctl import render
-    from intentctl.commands import service
 
-    me = service(where).me()
+    me = _service(where).me()
     rows = [
         ("name", f"{me.name}, {me.role}" + (f", key {me.key}" if me.key else ", no keys are asked for")),
         ("may", ", ".join(me.rights)),
@@ -124,10 +122,9 @@ def list_audit(
 ) -> None:
     """Show what was done, newest first."""
     from intentctl import render
-    from intentctl.commands import service
     from service.documents.access import AuditPage
 
-    found = service(where).audit(AuditPage(before=before, limit=limit, act=act))
+    found = _service(where).audit(AuditPage(before=before, limit=limit, act=act))
     render.emit(found, output, [_entry(entry) for entry in found.entries])
     if found.next is not None and output is Form.TABLE:
         render.talk(f"older ones: intentctl audit list --before {found.next}")
@@ -138,9 +135,8 @@ def list_audit(
 def audit_head(where: Where, output: Output = Form.TABLE) -> None:
     """Print the end of the chain: keep it elsewhere, and `audit verify --head` shows that nothing before it was changed."""
     from intentctl import render
-    from intentctl.commands import service
 
-    head = service(where).audit_head()
+    head = _service(where).audit_head()
     if output is not Form.TABLE:
         render.emit(head, output, ())
         return
@@ -156,9 +152,8 @@ def verify_audit(
 ) -> None:
     """Check that no entry was changed, removed, put in or moved; the exit code is 1 where one was."""
     from intentctl import render
-    from intentctl.commands import service
 
-    verdict = service(where).verify_audit(head)
+    verdict = _service(where).verify_audit(head)
     render.emit(verdict, output, _verdict(verdict))
     if not verdict.is_whole:
         raise failure("error", f"the audit is not what it was: {len(verdict.flaws)} flaws")
@@ -168,7 +163,8 @@ def _about(key: "KeyDocument") -> str:
     """Whose a key is, for what, and until when."""
     from intentctl import render
 
-    whose = f"{key.name}, {key.role}" + (f" {key.tenant}" if key.tenant else "")
+    named = key.name if key.name == key.person else f"{key.name} of {key.person}"
+    whose = f"{named}, {key.role}" + (f" {key.tenant}" if key.tenant else "")
     made = f"made {render.moment(key.created_s)} by {key.created_by}"
     if key.revoked_s is not None:
         return f"{whose}; {made}; revoked {render.moment(key.revoked_s)}"

@@ -19,7 +19,7 @@ from intentctl.arguments import (
     spread,
 )
 from intentctl.console.command import console
-from intentctl.options import Deployment, Look, NoInput, Now, Output, Timeout, Where, Yes
+from intentctl.options import Deployment, InSpiteOf, Look, NoInput, Now, Output, Timeout, Where, Yes
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -299,24 +299,6 @@ def profile(
     from intentctl.steps import Design
 
     profiling.run(commands.service(where), output, out, profiling.Asked(model, like), Design(rounds=rounds))
-
-
-@dataclass(frozen=True)
-class InSpiteOf:
-    """Refusals that somebody knows of, and applies a plan all the same."""
-
-    now: Annotated[bool, typer.Option("--now", help="Apply it although its window does not hold now.")] = (
-        False
-    )
-    override: Annotated[
-        bool, typer.Option("--override", help="Apply it although a promise forbids switches now.")
-    ] = False
-
-    @property
-    def codes(self) -> frozenset[str]:
-        """As the service calls them."""
-        said = {"outside_window": self.now, "reconfiguration_limited": self.override}
-        return frozenset(code for code, is_said in said.items() if is_said)
 
 
 @app.command()

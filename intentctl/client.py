@@ -5,7 +5,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -27,15 +27,24 @@ class Client:
     serves = True
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
-        """``key`` goes with every request."""
+        """``key`` goes with every request, to this service alone."""
         if not url.startswith(("http://", "https://")):
             raise failure("error", f"--server {url!r}: is no http:// or https:// address")
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
         self.key = key or "none"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        # no proxy from the environment: the service is nearly always on this machine
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.address: Callable[[], str] = str
+        """Tells for whom it is asked, where that is somebody else: the address of a browser."""
+        # no proxy from the environment: the service is nearly always on this machine; and a key follows no redirection
+        self._opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.HTTPHandler,
+            urllib.request.HTTPSHandler,
+            urllib.request.HTTPErrorProcessor,
+            urllib.request.HTTPDefaultErrorHandler,
+        ):
+            self._opener.add_handler(handler())
 
     def reachable(self) -> bool:
         """Whether a service answers at this address."""
@@ -134,7 +143,7 @@ class Client:
 
     def watch(self) -> Iterator[docs.Event]:
         """As the protocol says."""
-        headers = {**self._headers, "Accept": "text/event-stream"}
+        headers = {**self._sent, "Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
 
@@ -251,6 +260,12 @@ class Client:
             docs.ImportDocument, "POST", "/v1/openslo:import", docs.ImportRequest(documents=list(documents))
         )
 
+    @property
+    def _sent(self) -> dict[str, str]:
+        """Headers of each request."""
+        address = self.address()
+        return self._headers | ({"X-Forwarded-For": address} if address else {})
+
     def _read(self, kind: type[Answer], method: str, path: str, body: BaseModel | None = None) -> Answer:
         """The document that answers a request."""
         try:
@@ -260,7 +275,7 @@ class Client:
 
     def _call(self, method: str, path: str, body: BaseModel | None) -> bytes:
         data = None if body is None else json.dumps(body.model_dump(exclude_unset=True)).encode()
-        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+        headers = self._sent | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - scheme checked above
         with self._open(request, self._timeout_s) as response:
             return response.read()

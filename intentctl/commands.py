@@ -13,7 +13,7 @@ from intent.models import Intent, Outcome
 from intentctl import lists, render
 from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
 from intentctl.client import Client
-from intentctl.credentials import ADMIN_KEY_FILE, Place, key_for
+from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, Place, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
 from intentctl.options import Look
@@ -23,7 +23,6 @@ from service import documents as docs
 from service.errors import ServiceError
 from service.operator import Operator
 
-DEFAULT_SERVER = "http://127.0.0.1:8642"
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
 
@@ -271,7 +270,9 @@ def approve(
         render.talk_rows(render.plan_rows(plan))
     seen = acknowledged(plan, consent)
     _ask(plan, consent, "Approve")
-    asked = docs.ApproveRequest(digest=plan.digest, minutes=minutes, acknowledge=seen, note=note)
+    asked = docs.ApproveRequest(
+        digest=plan.digest, minutes=minutes, acknowledge=[*seen, *sorted(consent.to)], note=note
+    )
     _emit_approval(service.approve(plan_id, asked), form)
 
 

@@ -1,12 +1,15 @@
 """Which key goes with a request: one that was named, that of the environment, or the one that a service here wrote."""
 
 import ipaddress
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from intentctl.status import failure
 
+DEFAULT_SERVER = "http://127.0.0.1:8642"
 ADMIN_KEY_FILE = "admin.key"
 """Where a service writes the key of an administrator, in its data folder."""
 
@@ -23,21 +26,35 @@ class Place:
 def key_for(url: str, key_file: Path | None) -> str | None:
     """The key for the service at an address; None: there is none.
 
+    A file that was named is for the service that is asked, ``INTENTCTL_KEY`` for ``INTENTCTL_SERVER``, and ``admin.key`` for the
+    service that runs over its folder.
+
     Raises:
-        CommandError: the file that was named cannot be read.
+        CommandError: the file that was named cannot be read, or the key of the environment is for another service.
     """
-    if key_file is not None:
-        return _read(key_file)
+    key = _read(key_file) if key_file is not None else _kept(url)
+    if key is not None:
+        say_if_clear(url)
+    return key
+
+
+def _kept(url: str) -> str | None:
+    """The key that the environment or the data folder has for an address."""
+    from service.lock import holder
     from service.settings import read_settings
 
     settings = read_settings()
     if settings.key is not None:
+        theirs = settings.server or DEFAULT_SERVER
+        if url.rstrip("/") != theirs.rstrip("/"):
+            how = "set INTENTCTL_SERVER too, or name the key of this one with --key-file"
+            raise failure("error", f"INTENTCTL_KEY is for {theirs}, and is not sent to {url}; {how}")
         return settings.key.get_secret_value().strip()
-    file = settings.folder / ADMIN_KEY_FILE
-    try:
-        return file.read_text(encoding="utf-8").strip() if _is_here(url) else None
-    except (OSError, ValueError):
-        return None  # somebody else's, or a service without keys: it will say so
+    if not holder(settings.folder).startswith(f"{url.rstrip('/')}/"):
+        return None  # somebody else may listen there, as at ::1 by the name of localhost
+    with suppress(OSError, ValueError):  # somebody else's, or a service without keys: it will say so
+        return (settings.folder / ADMIN_KEY_FILE).read_text(encoding="utf-8").strip()
+    return None
 
 
 def _read(file: Path) -> str:
@@ -51,9 +68,10 @@ def _read(file: Path) -> str:
     return key
 
 
-def _is_here(url: str) -> bool:
-    """Whether an address is of this machine: a key of this machine is not for others to see."""
-    return is_loopback(urlsplit(url).hostname or "")
+def say_if_clear(url: str) -> None:
+    """Say that keys travel in clear text, where they do."""
+    if urlsplit(url).scheme == "http" and not is_loopback(urlsplit(url).hostname or ""):
+        print(f"keys go to {url} in clear text; use https://, or a tunnel to 127.0.0.1", file=sys.stderr)
 
 
 def is_loopback(host: str) -> bool:

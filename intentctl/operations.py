@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form, spread
-from intentctl.options import NoFor, NoInput, Output, Timeout, Where, Yes
+from intentctl.options import InSpiteOf, NoFor, NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def history(
 def approve(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
+    in_spite_of: InSpiteOf,
     minutes: Annotated[float, typer.Option("--minutes", help="For which the yes holds.", min=0.1)] = 60,
     note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
     output: Output = Form.TABLE,
@@ -91,7 +92,7 @@ def approve(
     """Say yes to a plan, so that somebody who may not approve can apply it."""
     from intentctl import commands
 
-    consent = commands.Consent(yes, no_input)
+    consent = commands.Consent(yes, no_input, in_spite_of.codes)
     commands.approve(commands.service(where), plan_id, output, consent, minutes=minutes, note=note)
 
 

@@ -109,3 +109,22 @@ class Look:
 
         said = {"at": self.at, "window": self.window, "now": self.now}
         return When(**{name: value for name, value in said.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class InSpiteOf:
+    """Refusals that somebody who may approve knows of, and means a plan all the same."""
+
+    now: Annotated[
+        bool, typer.Option("--now", help="Although its window does not hold now; by one who may approve.")
+    ] = False
+    override: Annotated[
+        bool,
+        typer.Option("--override", help="Although a promise forbids switches now; by one who may approve."),
+    ] = False
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """As the service calls them."""
+        said = {"outside_window": self.now, "reconfiguration_limited": self.override}
+        return frozenset(code for code, is_said in said.items() if is_said)

@@ -153,7 +153,7 @@ def refuse_without(right: Right, caller: Caller) -> None:
         roles = ", ".join(roles_with(right))
         raise HTTPException(
             403,
-            f"the key {caller.name!r} is a {caller.role}'s and may not {right}; a key of these roles may: {roles}",
+            f"the key of {caller.name!r} is a {caller.role}'s and may not {right}; a key of these roles may: {roles}",
         )
 
 

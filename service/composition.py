@@ -61,13 +61,14 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     deployment.refuse_unless_served()
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
-        stack.enter_context(take_lock(settings.folder))
+        stack.enter_context(take_lock(settings.folder, settings.inference_url))
         password = settings.database_password()
         opened = Store.open(settings.folder, settings.database_url, password)
         store = stack.enter_context(closing(opened))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
+        stack.callback(access.end)
         own_key = access.keys.lend("the translator")
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
         profiles = {

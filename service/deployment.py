@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -64,6 +65,8 @@ class Deployment:
     """They hold for each model."""
     clients: ClientLimits
     auth: Auth
+    proxies: tuple[str, ...]
+    """Networks of those whose ``X-Forwarded-For`` is believed: proxies, and the console."""
     approval: Approval
     mode: Mode
     """Of the controller where nobody has said another."""
@@ -157,6 +160,7 @@ def load(file: Path) -> Deployment:
         limits=_limits(data.get("limits", {})),
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
         auth=read_auth(source),
+        proxies=tuple(_proxies(source)) if "proxies" in data else (),
         approval=(approval := _approval(source)),
         mode=_mode(source, approval),
         rules=Rules(**data.get("promises", {})),
@@ -164,6 +168,15 @@ def load(file: Path) -> Deployment:
         profiles=_profiles(source, cluster),
         timezone=timezone,
     )
+
+
+def _proxies(source: LocatedYaml) -> Iterator[str]:
+    for place, proxy in enumerate(source.data.get("proxies", ())):
+        try:
+            yield str(ip_network(proxy, strict=False))
+        except ValueError:
+            what = f"{proxy!r} is no address and no network; write 10.0.0.7 or 10.1.0.0/16"
+            raise source.error(["proxies", place], what) from None
 
 
 def _mode(source: LocatedYaml, approval: Approval) -> Mode:

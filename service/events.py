@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 AT_A_TIME = 100
 """Events that are read from the store at once."""
+LOOK_S = 1.0
+"""Between two looks at whether a subscriber may still hear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,10 @@ class EventBus:
         self._is_closed = True
         self._wake()
 
-    async def subscribe(self, last_id: int | None = None) -> AsyncIterator[Event]:
-        """Events after number ``last_id``, then new ones as they come; None: new ones alone.
+    async def subscribe(
+        self, last_id: int | None = None, may: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[Event]:
+        """Events after number ``last_id``, then new ones as they come, while it ``may``; None: new ones alone.
 
         Whoever asks for more than is kept gets what is kept; so does one with a number that was never told.
         """
@@ -90,6 +94,8 @@ class EventBus:
                 place = self._num_told
                 try:
                     async for event in self._kept_after(reached):
+                        if not may():
+                            return
                         reached = event.id or reached
                         yield event
                 except StoreError as error:
@@ -98,13 +104,14 @@ class EventBus:
             news = self._news
             for event, newest in self._told_since(place):
                 place += 1
-                if newest > reached or (event.id is None and newest == reached):
+                if may() and (newest > reached or (event.id is None and newest == reached)):
                     reached = newest
                     yield event
-            if self._is_closed:
+            if self._is_closed or not may():
                 return
             if place == self._num_told:
-                await news.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), LOOK_S)
 
     async def _kept_after(self, number: int) -> AsyncIterator[Event]:
         while events := await asyncio.to_thread(self._store.events, number, AT_A_TIME):

@@ -57,7 +57,6 @@ def preflight(plan: docs.PlanDocument, place: targets.Place, standing: Standing)
 def _consent(plan: docs.PlanDocument, standing: Standing) -> consents.Consent | RefusedError:
     """The yes that the plan has, or why it has none."""
     try:
-        consents.refuse_nobody(standing.rule)
         return consents.consent(plan, standing.rule, standing.known, standing.caller, standing.acknowledged)
     except RefusedError as refusal:
         return refusal
@@ -74,9 +73,10 @@ def _refusals(
     if isinstance(consent, RefusedError):
         yield consent
     yield from usecases.staleness(plan, standing.applied_by, place.situation)
-    said = consents.Consent("nobody", frozenset(has_seen)) if isinstance(consent, RefusedError) else consent
+    nobodys = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
+    said = nobodys if isinstance(consent, RefusedError) else consent
     for refuse in (
-        partial(usecases.refuse_unacknowledged, plan, has_seen),
+        partial(usecases.refuse_unseen, plan.to_acknowledge, has_seen, "the plan, then apply"),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
         partial(consents.refuse_barred, plan, standing.barred, said),
     ):

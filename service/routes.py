@@ -16,7 +16,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from intent.models import Intent
 from service import documents as docs
-from service.access.caller import CALLER
+from service.access.caller import CALLER, Caller
 from service.access.chain import Head
 from service.access.rights import Right
 from service.bodies import needs
@@ -324,10 +324,14 @@ def operation(operation_id: str, operator: Here) -> docs.OperationDocument:
     **call("operations", Right.LOOK, docs.Code.INVALID_REQUEST),
 )
 async def events(
-    parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
+    request: Request, parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, or after ``Last-Event-ID``, restarts included: operations, topologies, promises, approvals, …"""
-    async for event in parts.events.subscribe(last_event_id):
+    """What happens from now on, or after ``Last-Event-ID``, restarts included: operations, topologies, promises, approvals, …
+
+    The stream ends when the key opens nothing any more.
+    """
+    caller: Caller = request.scope["state"][CALLER]
+    async for event in parts.events.subscribe(last_event_id, partial(parts.access.may_stay, caller)):
         number = None if event.id is None else str(event.id)
         yield ServerSentEvent(data=event.data, event=event.event, id=number)
 
@@ -366,7 +370,7 @@ def profiles(operator: Here) -> docs.ProfilesDocument:
     "/v1/keys",
     tags=["keys"],
     status_code=201,
-    responses=refusals(*READING),
+    responses=refusals(*READING, docs.Code.CONFLICT),
     openapi_extra=needs_and_tells_a_secret(Right.KEYS),
 )
 def create_key(body: docs.KeyRequest, operator: Here) -> docs.NewKeyDocument:

@@ -76,7 +76,6 @@ class Served(FromFile):
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         """As the protocol says."""
         plan, rule = self.saved_plan(plan_id), self._deployment.approval
-        consents.refuse_nobody(rule)
         known = consents.known_of(plan, self._acts)
         consent = consents.consent(plan, rule, known, self._caller, acknowledge)
         return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import ipaddress
 import logging
 import signal
 import socket
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 
 from runtime.errors import RuntimeFault
+from service.access.gate import THIS_MACHINE
 from service.app import create_app
 from service.composition import Composition, compose
 from service.connection import MAX_HEAD_BYTES, Connection
@@ -46,7 +46,9 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     deployment = load(deployment_file)
     _refuse_open_door(deployment, settings.host)
     with bind(settings.host, settings.port) as listener:
-        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+        settings = settings.model_copy(
+            update=dict(zip(("host", "port"), listener.getsockname(), strict=True))
+        )
         try:
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:
@@ -55,9 +57,12 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
 
 def _refuse_open_door(deployment: Deployment, host: str) -> None:
     """Refuse to listen to other machines without keys, and warn on this one."""
+    is_open = not THIS_MACHINE.fullmatch(host)
     if deployment.auth.has_keys:
+        if is_open:
+            log.warning("keys come to %s in clear text: let others reach it by a proxy with TLS alone", host)
         return
-    if host != "localhost" and not _is_loopback(host):
+    if is_open:
         raise StartError(
             f"{deployment.file} says `auth: none`: whoever reaches {host} could switch the service; listen on 127.0.0.1, "
             "or leave `auth: none` out"
@@ -65,13 +70,6 @@ def _refuse_open_door(deployment: Deployment, host: str) -> None:
     log.warning(
         "%s says `auth: none`: everybody on this machine may do everything, without a key", deployment.file
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _serve(
@@ -96,6 +94,8 @@ class Server(uvicorn.Server):
             log_level=log_level,
             log_config=None,
             access_log=False,
+            proxy_headers=bool(parts.deployment.proxies),
+            forwarded_allow_ips=list(parts.deployment.proxies),
             timeout_graceful_shutdown=CLOSING_S + 1,
         )
         super().__init__(config)

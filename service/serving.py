@@ -29,7 +29,7 @@ from service.models import ServedModel
 from service.promises.active import Active
 from service.promises.watch import percentile
 from service.store import Store
-from service.usecases import Situation, new_id, refuse_stale, refuse_unacknowledged, refuse_untimely
+from service.usecases import Situation, new_id, refuse_stale, refuse_unseen, refuse_untimely
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Serving:
         async with self._applying:
             plan, applied_by = await self._saved(plan_id)
             refuse_stale(plan, applied_by, self.situation())
-            refuse_unacknowledged(plan, consent.acknowledged)
+            refuse_unseen(plan.to_acknowledge, consent.acknowledged, "the plan, then apply")
             refuse_untimely(plan, self._deployment, consent.acknowledged)
             refuse_barred(plan, await asyncio.to_thread(self.barred), consent)
             if self._operation is not None:
@@ -190,7 +190,7 @@ class Serving:
             "topology": plan.target.text,
             "operation": operation.id,
             "approved_by": consent.by,
-            "acknowledged": list[JsonValue](sorted(consent.acknowledged)),
+            "acknowledged": dict[str, JsonValue](sorted(consent.acknowledged.items())),
         }
         with self._store.transaction():
             is_ours = self._store.claim_plan(plan.id, operation)

@@ -27,7 +27,8 @@ class Settings(BaseSettings):
     database_password_file: Path | None = None
     """A file with the password for ``database_url``, as secrets are mounted."""
     key: SecretStr | None = None
-    """What the command line shows a service; a service itself does not read it."""
+    """What the command line shows ``server``, and no other; a service itself does not read it."""
+    server: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     log_format: LogFormat = "text"
 

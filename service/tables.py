@@ -106,6 +106,7 @@ class KeyRow(Base):
     prefix: Mapped[str] = mapped_column(primary_key=True)
     digest: Mapped[str]
     name: Mapped[str]
+    person: Mapped[str]
     role: Mapped[str]
     tenant: Mapped[str | None]
     created_s: Mapped[float]

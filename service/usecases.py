@@ -283,23 +283,20 @@ def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
     return tuple(finding for finding in intent.findings if finding.code == INJECTION)
 
 
-def refuse_unacknowledged(plan: PlanDocument, acknowledged: Collection[str]) -> None:
-    """Refuse a plan whose intent has findings that nobody has said to have seen.
+def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], then: str) -> None:
+    """Refuse what has findings that nobody has said to have seen; ``then``: what to look at, and what to do with it then.
 
     Raises:
         RefusedError: with each of these findings.
     """
-    missing = [finding for finding in plan.to_acknowledge if finding.code not in acknowledged]
+    missing = [finding for finding in findings if finding.code not in acknowledged]
     if not missing:
         return
     codes = sorted({finding.code for finding in missing})
     said = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
-    raise RefusedError(
-        Code.FINDING_NOT_ACKNOWLEDGED,
-        f"{said} Look at the plan, then apply it with acknowledge: {json.dumps(codes)}",
-        [Detail(finding.pointer, finding.message, finding.code) for finding in missing],
-        findings=missing,
-    )
+    message = f"{said} Look at {then} it with acknowledge: {json.dumps(codes)}"
+    details = [Detail(finding.pointer, finding.message, finding.code) for finding in missing]
+    raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, details, findings=missing)
 
 
 def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation) -> None:
@@ -325,7 +322,7 @@ def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Co
     local = now.astimezone(ZoneInfo(deployment.timezone))
     message = (
         f"{plan.id} is for {plan.window}, and at {local:%a %H:%M} ({deployment.timezone}) that does not hold; "
-        f"apply it then, or now all the same: intentctl apply {plan.id} --now "
+        f"apply it then, or, as one who may approve it, now all the same: intentctl apply {plan.id} --now "
         f'(acknowledge: ["{Code.OUTSIDE_WINDOW.value}"])'
     )
     raise RefusedError(Code.OUTSIDE_WINDOW, message)

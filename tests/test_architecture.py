@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "service": ("prompts", "intent", "validator", "selector", "runtime"),
     "intentctl": (
         *("prompts", "intent", "validator", "selector", "runtime"),
-        *modules("service: operator documents errors access.rights"),
+        *modules("service: operator documents errors lock access.rights"),
         *STARTS,
     ),
 }

@@ -14,10 +14,13 @@ from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
 from intentctl.keeping import NOT_NOW
 from service.documents.operations import ApproveRequest, CancelRequest, RejectRequest
-from service.documents.plans import PlanRequest, VersionedFollowUp
+from service.documents.plans import PlanRequest, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code
 from service.documents.promises import ActivateRequest, ControlRequest
 from service.errors import ServiceError
+
+PLAN = "/plan"
+"""The end of a path at which the same form is sent once more: planning says on the conversation's page why it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +56,21 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
         subject, upstream = request.path_params.get("id", ""), here.session.upstream
         try:
             path = await act(upstream, subject, form)
-        except ServiceError as error:
-            if error.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
+        except (ServiceError, ValidationError) as error:
+            refused = error if isinstance(error, ServiceError) else _misspelt(error)
+            if refused.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
                 raise
-            here.notice = error.problem
-            upstream.forget()
-            return await _shown(show, here, subject or form.one("text"), error)
-        except ValidationError as error:
-            refused = ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"])
             here.notice = refused.problem
+            upstream.forget()
             return await _shown(show, here, subject or form.one("text"), refused)
         upstream.forget()
-        return see(path)
+        return see(path, goes_on=path.endswith(PLAN))
 
     return route
+
+
+def _misspelt(error: ValidationError) -> ServiceError:
+    return ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"])
 
 
 async def _shown(show: Show, here: Visit, subject: str, why: ServiceError) -> Response:
@@ -93,28 +97,30 @@ async def _say(upstream: Upstream, _: str, form: Form) -> str:
         return path
     about = form.one("plan")
     if about and answers.is_question(text):
-        return f"/plans/{quote(about, safe='')}?{urlencode({'ask': text})}#answer"
+        return await _ask(upstream, about, form)
     kept = await upstream.ask(lambda one: one.keep(text))
-    return f"/intents/{kept.id}{await _planned(upstream, kept.id, is_ok=kept.intent.outcome.value == 'ok')}"
+    return _next(kept)
 
 
-async def _planned(upstream: Upstream, intent_id: str, *, is_ok: bool) -> str:
-    """Plan for an intent where nothing is to be answered first; where nothing holds it, its page says so."""
-    if not is_ok:
-        return ""
-    try:
-        await upstream.ask(lambda one: one.plan(PlanRequest(intent_id=intent_id)))
-    except ServiceError as error:
-        if error.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
-            raise
-    return "#newest"
+async def _ask(upstream: Upstream, plan_id: str, form: Form) -> str:
+    """A question about a plan; where it takes another plan, that is made."""
+    question = form.one("text").strip()[:500]
+    plan = await upstream.ask(lambda one: one.saved_plan(plan_id))
+    made_id = await answers.planned_instead(upstream, plan, question)
+    said = {"ask": question} | ({"with": made_id} if made_id else {})
+    return f"/plans/{quote(plan_id, safe='')}?{urlencode(said)}#answer"
+
+
+def _next(kept: VersionDocument) -> str:
+    """What follows words that were kept: a plan, where nothing is to be answered first."""
+    return f"/intents/{kept.id}{PLAN if kept.intent.outcome.value == 'ok' else ''}"
 
 
 async def _amend(upstream: Upstream, intent_id: str, form: Form) -> str:
     said = form.one("version")
     asked = VersionedFollowUp(text=form.one("text"), version=int(said) if said.isdecimal() else None)
     kept = await upstream.ask(lambda one: one.amend_kept(intent_id, asked))
-    return f"/intents/{kept.id}{await _planned(upstream, kept.id, is_ok=kept.intent.outcome.value == 'ok')}"
+    return _next(kept)
 
 
 async def _plan(upstream: Upstream, intent_id: str, _: Form) -> str:
@@ -195,6 +201,7 @@ async def _show_settings(here: Visit, _: str, status: int) -> Response:
 
 
 say = acting(_say, _show_talk)
+ask = acting(_ask, pages.show_plan)
 amend = acting(_amend, pages.show_intent)
 plan = acting(_plan, pages.show_intent)
 retire = acting(_retire, pages.show_intent)

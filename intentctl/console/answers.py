@@ -34,6 +34,8 @@ class Answer:
     """Where it comes from."""
     link: str = ""
     """A page with more of it."""
+    is_to_be_planned: bool = False
+    """It takes a plan of its own, which nothing but a button makes."""
 
 
 SUGGESTIONS = (
@@ -46,8 +48,8 @@ SUGGESTIONS = (
 )
 
 
-async def answer(upstream: Upstream, plan: PlanDocument, question: str) -> Answer:
-    """What is known about a plan.
+async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id: str = "") -> Answer:
+    """What is known about a plan; ``made_id`` is the plan that was made to answer the question, if one was.
 
     Raises:
         ServiceError: the service does not answer.
@@ -56,11 +58,13 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str) -> Answe
     if (factor := load_factor(said)) is not None:
         frontiers = await upstream.recent(("frontiers", plan.id), 3600, lambda one: one.frontiers(plan.id))
         return under_load(frontiers, factor)
-    for pattern, known in _FACTS:
-        if re.search(pattern, said):
-            return known(plan)
+    if known := _fact(said):
+        return known(plan)
     if wished := alternative(question):
-        return await _instead(upstream, plan, wished)
+        if not made_id:
+            words = f"To compare, the same goals are planned once more with {wished}; the plan is kept in your name."
+            return Answer((words,), "nothing was planned yet", is_to_be_planned=True)
+        return _compared(plan, await upstream.ask(lambda one: one.saved_plan(made_id)), wished)
     return Answer(
         (
             "That is not known from this plan. What can be answered: "
@@ -69,6 +73,11 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str) -> Answe
         ),
         "the plan has no fact about it",
     )
+
+
+def _fact(said: str) -> Callable[[PlanDocument], Answer] | None:
+    """What answers a question from the plan itself."""
+    return next((known for pattern, known in _FACTS if re.search(pattern, said)), None)
 
 
 def load_factor(said: str) -> float | None:
@@ -113,19 +122,29 @@ def _at(curve: FrontierDocument, rate: float) -> str:
     )
 
 
-async def _instead(upstream: Upstream, plan: PlanDocument, wished: str) -> Answer:
-    """The same goals planned once more with what was asked for."""
+async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str) -> str:
+    """The id of a plan for the same goals with what a question names; empty: it is answered without one.
+
+    Raises:
+        ServiceError: there is none; or the service does not answer.
+    """
+    said, wished = question.lower(), alternative(question)
+    if wished is None or load_factor(said) is not None or _fact(said):
+        return ""
     try:
-        made = await upstream.ask(lambda one: _planned_with(one, plan, wished))
+        return (await upstream.ask(lambda one: _planned_with(one, plan, wished))).id
     except ServiceError as error:
         if error.code in {Code.UNREACHABLE, Code.TIMED_OUT, Code.UNAUTHENTICATED}:
             raise
         infeasible = error.problem.infeasible
-        if infeasible is None:
-            words = f"With {wished} nothing could be planned: {error}"
-            return Answer((words,), f"tried with {in_words(wished)!r}")
-        words = f"With {wished} the goals cannot be held:"
-        return Answer((words, *infeasible.reasons), f"planned again with {in_words(wished)!r}")
+        why = f"nothing could be planned: {error}"
+        if infeasible is not None:
+            why = f"the goals cannot be held: {'; '.join(infeasible.reasons)}"
+        raise ServiceError(error.code, f"With {wished} {why} (tried with {in_words(wished)!r})") from None
+
+
+def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Answer:
+    """What another plan would do beside this one."""
     other = made.prediction
     missed = [one.goal for one in made.margins if one.margin is None or one.margin < 0]
     verdict = f"It would miss {', '.join(missed)}." if missed else "It would hold the goals, too."

@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from intentctl.client import Client
 from intentctl.console import acts, live, pages, view
 from intentctl.console.sessions import Sessions
-from intentctl.console.visit import COOKIE, cookie, form_of, reader_of, refuse_foreign, see
+from intentctl.console.upstream import ADDRESS
+from intentctl.console.visit import COOKIE, cookie, form_of, is_part, reader_of, refuse_foreign, see
 from service.documents.problems import Code, Problem
 from service.errors import ServiceError
 
@@ -63,6 +64,7 @@ ACTS = (
     ("/intents/{id}/amend", acts.amend),
     ("/intents/{id}/plan", acts.plan),
     ("/intents/{id}/retire", acts.retire),
+    ("/plans/{id}/ask", acts.ask),
     ("/plans/{id}/apply", acts.apply),
     ("/plans/{id}/approve", acts.approve),
     ("/plans/{id}/reject", acts.reject),
@@ -104,6 +106,7 @@ def create_app(client: Callable[[str | None], Client], hosts: list[str], *, is_l
         },
     )
     app.state.sessions = Sessions(client)
+    app.state.proxies = []
     app.state.is_local = is_local
     app.state.unlocked = None
     app.state.asks_for_keys = False
@@ -111,13 +114,14 @@ def create_app(client: Callable[[str | None], Client], hosts: list[str], *, is_l
 
 
 class Guarded:
-    """Puts on every answer what browsers are to allow its page."""
+    """Puts on every answer what browsers are to allow its page, and knows the address of the browser meanwhile."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        ADDRESS.set((scope.get("client") or ("",))[0])
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -150,9 +154,10 @@ async def login(request: Request) -> Response:
     except ServiceError as error:
         sessions.forget_old()
         return _login(request, error.problem)
-    response = see(_local(form.one("to")))
+    response, new = see(_local(form.one("to"))), sessions.open(me, upstream)
+    sessions.close(request.cookies.get(COOKIE, ""))
     is_secure = request.url.scheme == "https"
-    cookie(response, COOKIE, sessions.open(me, upstream), is_secret=True, is_secure=is_secure)
+    cookie(response, COOKIE, new, is_secret=True, is_secure=is_secure)
     return response
 
 
@@ -182,10 +187,6 @@ def _login(request: Request, problem: Problem | None) -> Response:
     return HTMLResponse(view.page("login.html", reader_of(request), problem=problem, to=to), status)
 
 
-def _is_part(request: Request) -> bool:
-    return request.url.path.startswith(("/parts/", "/live"))
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     """The service says no, is away, or is of another version."""
     assert isinstance(error, ServiceError)
@@ -193,7 +194,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if problem.code is Code.UNAUTHENTICATED:
         cast("Sessions", request.app.state.sessions).close(request.cookies.get(COOKIE, ""))
         request.app.state.unlocked = None
-        if not _is_part(request):
+        if not is_part(request):
             return _login(request, problem)
     return _told(request, problem.status, problem)
 
@@ -207,7 +208,7 @@ async def _misspelt(request: Request, error: Exception) -> Response:
 async def _no_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 401:
-        if _is_part(request) or request.method != "GET":
+        if is_part(request) or request.method != "GET":
             return _told(request, 401, None)
         path = f"{request.url.path}?{request.url.query}".rstrip("?")
         return HTMLResponse(view.page("login.html", reader_of(request), problem=None, to=_local(path)), 401)
@@ -220,5 +221,5 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 def _told(request: Request, status: int, problem: Problem | None) -> Response:
-    template = "parts/problem.html" if _is_part(request) else "problem.html"
+    template = "parts/problem.html" if is_part(request) else "problem.html"
     return HTMLResponse(view.page(template, reader_of(request), status=status, problem=problem), status)

@@ -1,5 +1,6 @@
 """`intentctl console`: serves the console until it is told to stop."""
 
+from ipaddress import ip_network
 from typing import Annotated
 
 import typer
@@ -9,6 +10,10 @@ from intentctl.status import failure
 
 USUAL = "http://127.0.0.1:8642"
 PORT = 8643
+
+
+def _network(said: str) -> str:
+    return str(ip_network(said, strict=False))
 
 
 def console(
@@ -24,6 +29,12 @@ def console(
             help="A name by which browsers call it, where --host is not loopback; repeatable.",
         ),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy", help="Network of a proxy whose X-Forwarded-* count; repeatable.", parser=_network
+        ),
+    ] = None,
 ) -> None:
     """Serve the ops console to browsers; prints the address once it answers. People sign in with their own keys."""
     import socket
@@ -31,12 +42,17 @@ def console(
     from intentctl.client import Client
     from intentctl.console.app import create_app
     from intentctl.console.server import Server
+    from intentctl.credentials import say_if_clear
 
     is_local = is_loopback(host)
     Client(server)  # an address that is none is refused here
+    say_if_clear(server)
     app = create_app(
-        lambda key: Client(server, key), _names(public_host, is_local=is_local), is_local=is_local
+        lambda key: Client(server, key),
+        _names(public_host, is_local=is_local),
+        is_local=is_local,
     )
+    app.state.proxies = proxy or []
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from intentctl.console.upstream import Heard, Upstream
-from intentctl.console.visit import visit
+from intentctl.console.visit import signed_in, visit
 from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import OutcomeDocument, PromiseDocument
 from service.documents.state import Event
@@ -22,10 +22,18 @@ async def live(request: Request) -> Response:
     """What changes, as server-sent events."""
     here = await visit(request)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_told(here.session.upstream), media_type="text/event-stream", headers=headers)
+
+    def is_over() -> bool:
+        """Whether the browser is signed out, or the time of its session is over."""
+        mine = request.app.state.unlocked or signed_in(request, is_click=False)
+        return mine is not here.session
+
+    return StreamingResponse(
+        _told(here.session.upstream, is_over), media_type="text/event-stream", headers=headers
+    )
 
 
-async def _told(upstream: Upstream) -> AsyncIterator[str]:
+async def _told(upstream: Upstream, is_over: Callable[[], bool]) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     async with aclosing(upstream.events()) as events:
         news = asyncio.ensure_future(anext(events))
@@ -34,7 +42,7 @@ async def _told(upstream: Upstream) -> AsyncIterator[str]:
         try:
             while True:
                 done, _ = await asyncio.wait({news}, timeout=max(0.0, look_s - loop.time()))
-                if done and isinstance(news.exception(), StopAsyncIteration):
+                if is_over() or (done and isinstance(news.exception(), StopAsyncIteration)):
                     return
                 if done:
                     yield _message(*subjects(news.result()))

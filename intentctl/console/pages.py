@@ -93,7 +93,9 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     upstream = here.session.upstream
     card = await facts.plan_view(upstream, plan_id)
     question = here.given("ask")[:500]
-    found: Answer | None = await answers.answer(upstream, card.plan, question) if question else None
+    found: Answer | None = None
+    if question:
+        found = await answers.answer(upstream, card.plan, question, here.given("with"))
     return await here.page(
         "plan.html",
         status,

@@ -25,6 +25,8 @@ class Server(uvicorn.Server):
             log_level=log_level,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(app.state.proxies),
+            forwarded_allow_ips=app.state.proxies,
             timeout_keep_alive=60,  # longer than between two looks
             timeout_graceful_shutdown=2,
         )

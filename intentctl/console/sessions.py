@@ -12,6 +12,9 @@ from intentctl.console.upstream import Upstream
 from service.documents.access import MeDocument
 
 IDLE_S = 12 * 3600.0
+"""Without a click; what pages ask for by themselves is none."""
+LASTS_S = 24 * 3600.0
+"""From signing in."""
 MOST = 1000
 """Browsers that are signed in at once; the one that was away the longest is signed out for another."""
 
@@ -22,7 +25,9 @@ class Session:
 
     me: MeDocument
     upstream: Upstream
+    began_s: float
     seen_s: float
+    """The last click."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """What its forms send along: another site does not know it."""
 
@@ -56,17 +61,23 @@ class Sessions:
     def open(self, me: MeDocument, upstream: Upstream) -> str:
         """Sign a browser in; its cookie."""
         cookie = secrets.token_urlsafe(32)
-        self._sessions[_hashed(cookie)] = Session(me, upstream, self._clock())
+        now_s = self._clock()
+        self._sessions[_hashed(cookie)] = Session(me, upstream, now_s, now_s)
         self.forget_old()
         return cookie
 
-    def of(self, cookie: str) -> Session | None:
+    def of(self, cookie: str, *, is_click: bool = True) -> Session | None:
         """Who is signed in with a cookie; None: nobody, or too long ago."""
         session = self._sessions.get(_hashed(cookie))
-        if session is None or self._clock() - session.seen_s > IDLE_S:
+        if session is None or self._is_over(session):
             return None
-        session.seen_s = self._clock()
+        if is_click:
+            session.seen_s = self._clock()
         return session
+
+    def _is_over(self, session: Session) -> bool:
+        now_s = self._clock()
+        return now_s - session.seen_s > IDLE_S or now_s - session.began_s > LASTS_S
 
     def close(self, cookie: str) -> None:
         """Sign a browser out."""
@@ -75,9 +86,8 @@ class Sessions:
 
     def forget_old(self) -> None:
         """Forget who was away for too long, and the keys that nobody is signed in with."""
-        since_s = self._clock() - IDLE_S
         kept = sorted(self._sessions.items(), key=lambda one: one[1].seen_s)[-MOST:]
-        self._sessions = {name: one for name, one in kept if one.seen_s > since_s}
+        self._sessions = {name: one for name, one in kept if not self._is_over(one)}
         used = {id(one.upstream) for one in self._sessions.values()}
         self._upstreams = {name: one for name, one in self._upstreams.items() if id(one) in used}
 

@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 Name = tuple[str | float | int, ...]
 """Of an answer: what it is of, then of which."""
 
+ADDRESS: ContextVar[str] = ContextVar("address", default="")
+"""Of the browser whose request is answered: the service hears it, and believes it of proxies that its deployment names."""
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between two tries to hear the service again; the last one from then on."""
 KEPT = 200
@@ -59,7 +62,7 @@ class Upstream:
     """One key at one service. Everything here is called in the event loop."""
 
     def __init__(self, client: Client) -> None:
-        self.client = client
+        self.client, client.address = client, ADDRESS.get
         self.is_away = False
         self._answers: dict[Name, _Answer[object]] = {}
         self._listeners: set[asyncio.Queue[Heard | None]] = set()
@@ -151,10 +154,13 @@ class Upstream:
         self._tell(loop, self._ended, loop if is_open else None)
 
     def _ended(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Nobody listened any more; somebody may have come since."""
+        """Nobody listened any more, and somebody may have come since; or the key opens nothing any more (None)."""
         self._is_listening = False
         if loop is not None:
             self._listen_on(loop)
+        else:
+            self._answers.clear()
+            self.end()
 
     @staticmethod
     def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[T], None], about: T) -> None:

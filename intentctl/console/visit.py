@@ -86,12 +86,22 @@ async def visit(request: Request) -> Visit:
         HTTPException: 401, nobody is signed in.
         ServiceError: the key opens nothing any more, or the service does not answer.
     """
-    sessions = cast("Sessions", request.app.state.sessions)
-    session = sessions.of(request.cookies.get(COOKIE, "")) or await _unlocked(request)
+    session = signed_in(request, is_click=not is_part(request)) or await _unlocked(request)
     if session is None:
         raise HTTPException(401)
     session.me, clock_ahead_s = await session.upstream.recent(("me",), 30, _me)
     return Visit(request, session, clock_ahead_s=clock_ahead_s)
+
+
+def signed_in(request: Request, *, is_click: bool) -> Session | None:
+    """Who is signed in with the browser."""
+    sessions = cast("Sessions", request.app.state.sessions)
+    return sessions.of(request.cookies.get(COOKIE, ""), is_click=is_click)
+
+
+def is_part(request: Request) -> bool:
+    """Whether a page asks for this by itself, without a click."""
+    return request.url.path.startswith(("/parts/", "/live"))
 
 
 def _me(service: Client) -> tuple[MeDocument, float]:
@@ -118,7 +128,7 @@ async def _unlocked(request: Request) -> Session | None:
     if not state.is_local:
         detail = "the service asks for no keys, and this console can be reached from elsewhere: give it keys, or --host 127.0.0.1"
         raise ServiceError(Code.FORBIDDEN, detail)
-    state.unlocked = Session(me, upstream, 0.0)
+    state.unlocked = Session(me, upstream, 0.0, 0.0)
     return cast("Session", state.unlocked)
 
 
@@ -152,9 +162,9 @@ def refuse_foreign(request: Request) -> None:
         raise HTTPException(403)
 
 
-def see(path: str) -> Response:
-    """Go to another page."""
-    return RedirectResponse(path, 303)
+def see(path: str, *, goes_on: bool = False) -> Response:
+    """Go to another page; ``goes_on``: send the form there, too."""
+    return RedirectResponse(path, 307 if goes_on else 303)
 
 
 def cookie(response: Response, name: str, value: str, *, is_secret: bool, is_secure: bool) -> None:

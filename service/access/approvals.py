@@ -1,6 +1,7 @@
 """What people said to plans: one yes or no for each, for a while, and for what the plan said then."""
 
 import time
+from collections.abc import Callable
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
@@ -15,17 +16,31 @@ from service.tables import ApprovalRow
 class Approvals:
     """Approvals in the database."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, could_approve: Callable[[str, float, float], bool]) -> None:
+        """``could_approve``: whether a person has been one who may approve from a moment to another."""
+        self._store, self._could_approve = store, could_approve
 
     def of(self, plan_id: str, now_s: float | None = None) -> ApprovalDocument | None:
         """What holds for a plan now; None: nobody has said anything, or it is over."""
+        said = self.last(plan_id)
+        return None if said is None or self.ended(said, now_s) else said
+
+    def last(self, plan_id: str) -> ApprovalDocument | None:
+        """The last word to a plan, over or not."""
         with self._store.transaction() as session:
             row = session.get(ApprovalRow, plan_id)
-            found = ApprovalDocument.model_validate(row) if row else None
+            return ApprovalDocument.model_validate(row) if row else None
+
+    def ended(self, said: ApprovalDocument, now_s: float | None = None) -> str:
+        """Why a yes does not hold any more, in words; empty: it does, as a no always does."""
         moment_s = time.time() if now_s is None else now_s
-        is_over = found is not None and found.until_s is not None and moment_s >= found.until_s
-        return None if is_over else found
+        if said.verdict == "rejected":
+            return ""
+        if said.until_s is not None and moment_s >= said.until_s:
+            return f"{said.by} approved it for {(said.until_s - said.at_s) / 60:.3g} minutes, which are over"
+        if self._could_approve(said.by, said.at_s, moment_s):
+            return ""
+        return f"{said.by} approved it, and has no key any more that may (revoked or expired)"
 
     def page(self, page: Page) -> Listed[ApprovalDocument]:
         """The last word to each plan, those that are over too, newest first."""
@@ -36,10 +51,11 @@ class Approvals:
 
     def keep(self, approval: ApprovalDocument) -> bool:
         """Keep what somebody said; False where somebody else's yes or no holds. A no may follow a yes."""
+        before = self.last(approval.plan_id)
+        over_s = before.at_s if before and self.ended(before, approval.at_s) else None
         replaced = delete(ApprovalRow).where(ApprovalRow.plan_id == approval.plan_id)
         if approval.verdict == "approved":
-            is_over = ApprovalRow.until_s.is_not(None) & (ApprovalRow.until_s <= approval.at_s)
-            replaced = replaced.where(is_over)
+            replaced = replaced.where(ApprovalRow.at_s == over_s)
         else:
             replaced = replaced.where(ApprovalRow.verdict == "approved")
         said = approval.model_dump(mode="json")

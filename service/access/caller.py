@@ -13,7 +13,7 @@ class Caller:
     """Who sends a request."""
 
     name: str
-    """Of the key."""
+    """The person whose key it is."""
     role: Role
     key: str = ""
     """The key's prefix; empty where there are no keys."""

@@ -8,6 +8,7 @@ from service import documents as docs
 from service.access.caller import Caller
 from service.access.chain import Head
 from service.access.office import Access
+from service.access.people import RESERVED, folded
 from service.access.rights import RIGHTS, Right, Role
 from service.errors import RefusedError
 
@@ -33,26 +34,35 @@ def create_key(
     """Make a key, and keep in the audit who had it made.
 
     Raises:
-        RefusedError: there is no such tenant, or the role is another than a tenant's.
+        RefusedError: there is no such tenant, the role is another than a tenant's, a key of that name opens something,
+            or a name is the service's own.
     """
     if (asked.tenant is not None) is not (asked.role is Role.TENANT):
-        message = "a tenant is named for the role tenant, and for no other"
-        raise RefusedError(
-            docs.Code.INVALID_REQUEST, message, [docs.Detail("/tenant", message, "tenant_without_role")]
-        )
+        raise _refused("tenant", "tenant_without_role", "a tenant is named for the role tenant alone")
     if asked.tenant is not None and asked.tenant not in tenants:
         known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
-        message = f"there is no tenant {asked.tenant!r} here; there are {known}"
-        raise RefusedError(
-            docs.Code.INVALID_REQUEST, message, [docs.Detail("/tenant", message, "unknown_tenant")]
-        )
-    expires_s = None if asked.days is None else time.time() + asked.days * DAY_S
+        raise _refused("tenant", "unknown_tenant", f"no tenant {asked.tenant!r} here; there are {known}")
+    now_s, person = time.time(), asked.person or asked.name
+    for what, name in (("name", asked.name), ("person", person)):
+        if folded(name) in RESERVED:
+            raise _refused(what, "reserved_name", f"{name!r} is a name of the service's own; choose another")
+    expires_s = None if asked.days is None else now_s + asked.days * DAY_S
     with access.keys.change():
-        whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s)
+        for kept in access.keys.kept():
+            if folded(kept.name) == folded(asked.name) and not kept.wrong(now_s):
+                how = f"name this one otherwise, with person {kept.person!r} if it is theirs, or revoke that one first"
+                message = f"the key {kept.prefix} has the name {kept.name!r}; {how}"
+                raise _refused("name", "repeated_name", message, docs.Code.CONFLICT)
+            person = kept.person if folded(kept.person) == folded(person) else person
+        whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s, person)
         made = docs.KeyDocument.of(key)
-        said = made.model_dump(mode="json", include={"name", "role", "tenant", "expires_s"})
+        said = made.model_dump(mode="json", include={"name", "person", "role", "tenant", "expires_s"})
         access.audit.add(caller, "key.create", key.prefix, after=said)
     return docs.NewKeyDocument(key=whole, **dict(made))
+
+
+def _refused(key: str, why: str, message: str, code: docs.Code = docs.Code.INVALID_REQUEST) -> RefusedError:
+    return RefusedError(code, message, [docs.Detail(f"/{key}", message, why)])
 
 
 def keys(access: Access) -> docs.KeysDocument:
@@ -73,7 +83,8 @@ def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
         if not access.keys.has_admin():
             message = f"{prefix} is the last key of an administrator; make another first, or nobody could"
             raise RefusedError(docs.Code.CONFLICT, message)
-        access.audit.add(caller, "key.revoke", prefix, after={"name": key.name, "role": key.role.value})
+        said: docs.Json = {"name": key.name, "person": key.person, "role": key.role.value}
+        access.audit.add(caller, "key.revoke", prefix, after=said)
     return docs.KeyDocument.of(key)
 
 
@@ -91,17 +102,7 @@ def audit_head(access: Access) -> docs.HeadDocument:
 
 
 def verify_audit(access: Access, head: str | None) -> docs.VerdictDocument:
-    """Whether the chain is what it was.
-
-    Raises:
-        RefusedError: the head is none.
-    """
-    try:
-        known = None if head is None else Head.parse(head)
-    except ValueError as error:
-        raise RefusedError(
-            docs.Code.INVALID_REQUEST, str(error), [docs.Detail("/head", str(error))]
-        ) from None
-    flaws = access.audit.verify(known)
+    """Whether the chain is what it was."""
+    flaws = access.audit.verify(None if head is None else Head.parse(head))
     found = tuple(docs.FlawDocument.model_validate(flaw) for flaw in flaws)
     return docs.VerdictDocument(is_whole=not found, entries=access.audit.head().seq, flaws=found)

@@ -1,11 +1,14 @@
 """Whether somebody has said yes to a plan: an approval that holds, the one who applies it, or the deployment's policy."""
 
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
 
-from service.access.caller import Caller
+from service.access.caller import CONTROLLER, Caller
+from service.access.chain import Entry
 from service.access.office import Access, Acts
+from service.access.people import Acted, Words, lacks_another
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
@@ -13,6 +16,9 @@ from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError
 from service.pages import Page
+from service.promises.book import Book
+from service.store import Store
+from service.usecases import refuse_unseen
 
 POLICY = "policy"
 HOUR_S, DAY_S = 3600, 86_400
@@ -26,8 +32,8 @@ class Consent:
 
     by: str
     """Who said it; ``policy``: the deployment's ``approval.within``."""
-    acknowledged: frozenset[str]
-    """Codes of the findings that were seen."""
+    acknowledged: Mapping[str, str]
+    """Code of a finding to who said to have seen it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +42,11 @@ class Known:
 
     said: ApprovalDocument | None
     """The yes or no that holds."""
-    maker: str | None
-    """Who had the plan made."""
+    acted: Acted
+    """Who did what for it, but for that yes."""
     applied: Applied
+    ended: str = ""
+    """Why the last yes does not hold any more."""
 
 
 def consent(
@@ -47,21 +55,27 @@ def consent(
     """The yes that a plan has when somebody applies it. Pure.
 
     Raises:
-        RefusedError: it has none, or a no.
+        RefusedError: it has none, or a no, or the policy lets nobody.
     """
-    said = known.said
+    refuse_nobody(rule)
+    said, may = known.said, Right.APPROVE in RIGHTS[caller.role]
     if said is not None and said.verdict == "rejected":
         why = f": {said.note}" if said.note else ""
         raise _not_approved(f"{plan.id} was rejected by {said.by}{why}; make a new plan")
-    if said is not None and said.digest == plan.digest:
-        return Consent(said.by, frozenset({*said.acknowledged, *acknowledged}))
-    is_own = rule.by == "another" and known.maker == caller.name
-    if Right.APPROVE in RIGHTS[caller.role] and not is_own:
-        return Consent(caller.name, frozenset(acknowledged))
+    approved = said if said is not None and said.digest == plan.digest else None
     reasons = beyond(plan, rule.within, known.applied) if rule.within else ()
-    if rule.within is not None and not reasons:
-        return Consent(POLICY, frozenset(acknowledged))
-    raise _not_approved(_missing(plan, caller, reasons, is_own=is_own))
+    is_within = rule.within is not None and not reasons
+    acted = replace(known.acted, approved_by=approved.by if approved else None, applied_by=caller.name)
+    why = lacks_another(rule.by, acted, is_within=is_within)
+    if approved is None and not may and not is_within:
+        beside = f", and the policy says no: {'; '.join(reasons)}" if reasons else ""
+        why = f"{known.ended and f'{known.ended}; '}{caller.name} may not approve it{beside}; an approver has to"
+    if why:
+        raise _not_approved(f"{plan.id} was not applied: {why} (intentctl approve {plan.id})")
+    seen = dict.fromkeys(acknowledged, caller.name) if may else {}
+    if approved is None:
+        return Consent(caller.name if may else POLICY, seen)
+    return Consent(approved.by, seen | dict.fromkeys(approved.acknowledged, approved.by))
 
 
 def approve(
@@ -73,22 +87,16 @@ def approve(
         RefusedError: nobody may, they read another plan, findings were not seen, or somebody else's word holds.
     """
     refuse_nobody(rule)
-    if rule.by == "another" and known.maker == acts.caller.name:
-        message = (
-            f"{acts.caller.name} had {plan.id} made; another person has to approve it (approval.by: another)"
-        )
-        raise _not_approved(message)
+    acted = replace(known.acted, approved_by=acts.caller.name)
+    if alone := lacks_another(rule.by, acted, is_within=False):
+        raise _not_approved(f"{plan.id} was not approved: {alone}")
     if asked.digest != plan.digest:
         message = f"{plan.id} has another digest than was sent; read the plan, and approve what you read"
         raise RefusedError(Code.STALE_PLAN, message)
-    unseen = {finding.code for finding in plan.to_acknowledge} - set(asked.acknowledge)
-    if unseen:
-        message = f"{plan.id} has findings to acknowledge: {', '.join(sorted(unseen))}"
-        raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, findings=plan.to_acknowledge)
-    now_s = time.time()
-    until_s = now_s + asked.minutes * 60
-    said = _said(plan, acts.caller, "approved", until_s, asked.note)
-    return _keep(said.model_copy(update={"acknowledged": tuple(asked.acknowledge)}), "plan.approve", acts)
+    refuse_unseen(plan.to_acknowledge, asked.acknowledge, "the plan, then approve")
+    until_s = time.time() + asked.minutes * 60
+    facts = {"until_s": until_s, "note": asked.note, "acknowledged": tuple(asked.acknowledge)}
+    return _keep(_said(plan, acts.caller, verdict="approved", **facts), "plan.approve", acts)
 
 
 def reject(plan: PlanDocument, asked: RejectRequest, acts: Acts) -> ApprovalDocument:
@@ -97,20 +105,41 @@ def reject(plan: PlanDocument, asked: RejectRequest, acts: Acts) -> ApprovalDocu
     Raises:
         RefusedError: somebody else said no before.
     """
-    said = _said(plan, acts.caller, "rejected", None, asked.note)
+    said = _said(plan, acts.caller, verdict="rejected", until_s=None, note=asked.note)
     until_s = None if asked.for_s is None else said.at_s + asked.for_s
     return _keep(said.model_copy(update={"barred_until_s": until_s}), "plan.reject", acts)
 
 
 def known_of(plan: PlanDocument, acts: Acts) -> Known:
     """What the store knows of a plan beside itself."""
-    now_s, made = time.time(), acts.access.audit.newest("plan.create", plan.id)
+    approvals, now_s = acts.access.approvals, time.time()
+    made = acts.access.audit.newest("plan.create", plan.id)
     switches = acts.access.store.operations(LATELY, plan.model).items
     applied_s = [
         one.phases[0].at for one in switches if one.error is None and one.phases[0].at >= now_s - DAY_S
     ]
     lately = Applied(sum(at_s >= now_s - HOUR_S for at_s in applied_s), len(applied_s))
-    return Known(acts.access.approvals.of(plan.id), made.who if made else None, lately)
+    last = approvals.last(plan.id)
+    ended = approvals.ended(last, now_s) if last else ""
+    return Known(None if ended else last, _acted(plan, made, acts.access.store), lately, ended)
+
+
+def _acted(plan: PlanDocument, made: Entry | None, store: Store) -> Acted:
+    """Who said and activated what a plan is for, and who had it made: of the controller's plans nobody."""
+    if made is None or made.who != CONTROLLER.name or made.key:
+        words = _words(store, plan.intent_id, plan.intent_version)
+        return Acted((words,), made.who if made else None)
+    intents = cast("list[str]", made.after.get("intents")) or [plan.intent_id]
+    return Acted([_words(store, intent_id) for intent_id in intents])
+
+
+def _words(store: Store, intent_id: str, number: int | None = None) -> Words:
+    """Who is behind a version of an intent, the one that is active without a number."""
+    promise = Book(store).promise(intent_id)
+    if promise and (promise.state != "active" or number not in {None, promise.version}):
+        promise = None
+    version = store.intent(intent_id, promise.version if promise else number)
+    return Words(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
 
 
 def standing(plan_id: str, applied_by: str | None, generation: int, access: Access) -> StandingDocument:
@@ -143,7 +172,7 @@ def refuse_barred(plan: PlanDocument, barred: str, consent: Consent) -> None:
         RefusedError: nobody has said so, or only one who may not.
     """
     code = Code.RECONFIGURATION_LIMITED
-    if not barred or (code.value in consent.acknowledged and consent.by != POLICY):
+    if not barred or code.value in consent.acknowledged:
         return
     message = (
         f"{plan.id} was not applied: {barred}; wait, retire that intent, or override it, which stands in the audit: "
@@ -165,29 +194,9 @@ def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     raise RefusedError(Code.ALREADY_DECIDED, f"{approval.plan_id} was {said}; nothing was changed")
 
 
-def _said(
-    plan: PlanDocument, caller: Caller, verdict: str, until_s: float | None, note: str
-) -> ApprovalDocument:
-    return ApprovalDocument.model_validate(
-        {
-            "plan_id": plan.id,
-            "digest": plan.digest,
-            "verdict": verdict,
-            "by": caller.name,
-            "role": caller.role.value,
-            "at_s": time.time(),
-            "until_s": until_s,
-            "note": note,
-        }
-    )
-
-
-def _missing(plan: PlanDocument, caller: Caller, reasons: Sequence[str], *, is_own: bool) -> str:
-    """Why there is no yes, and how to come by one."""
-    who = "another person than the one who had it made" if is_own else "an approver"
-    beside = f", and the policy says no: {'; '.join(reasons)}" if reasons else ""
-    how = f"intentctl approve {plan.id}"
-    return f"{plan.id} was not applied: {caller.name} may not approve it{beside}; {who} has to ({how})"
+def _said(plan: PlanDocument, caller: Caller, **facts: object) -> ApprovalDocument:
+    by = {"by": caller.name, "role": caller.role.value, "at_s": time.time()}
+    return ApprovalDocument.model_validate({"plan_id": plan.id, "digest": plan.digest} | by | facts)
 
 
 def _not_approved(message: str) -> RefusedError:

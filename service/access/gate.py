@@ -20,6 +20,7 @@ OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
 """What anybody may ask."""
 TENANT_HEADER = b"x-intentctl-tenant"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")
+THIS_MACHINE = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?")
 _ELSEWHERE = (b"x-api-key", b"api-key", b"intentctl-key")
 
 HOW = "send one as `Authorization: Bearer KEY`; the administrator's is in admin.key in the service's data folder"
@@ -37,10 +38,12 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Lets everybody in as an administrator: ``auth: none``."""
+    """Lets everybody on this machine in as an administrator, but pages that a browser shows: ``auth: none``."""
 
     def admit(self, scope: Message) -> Caller | None:
         """As the protocol says."""
+        if scope["path"] not in OPEN:
+            _refuse_foreign({name: value.decode("latin-1") for name, value in _headers(scope).items()})
         return Caller("anybody", Role.ADMIN, origin=_origin(scope), request_id=_request_id(_headers(scope)))
 
 
@@ -72,7 +75,7 @@ class KeyGate:
         key = self._known(headers, origin)
         self._refuse_if_often(key, self._inference if path.startswith(INFERENCE) else self._control)
         return Caller(
-            key.name, key.role, key.prefix, self._tenant(key, headers), origin, _request_id(headers)
+            key.person, key.role, key.prefix, self._tenant(key, headers), origin, _request_id(headers)
         )
 
     def _known(self, headers: dict[bytes, bytes], origin: str) -> Key:
@@ -113,6 +116,22 @@ class KeyGate:
             return named
         known = ", ".join(self._tenants) or "none (tenants of the deployment)"
         text = f"the key of a gateway needs {header} with the tenant; known are {known}"
+        raise Refusal("key", 403, text)
+
+
+def _refuse_foreign(headers: dict[bytes, str]) -> None:
+    """Refuse what a browser sends for a page of another site, and what comes by another name than this machine's.
+
+    Raises:
+        Refusal: it is such a request.
+    """
+    host, origin = headers.get(b"host", "localhost"), headers.get(b"origin")
+    site = headers.get(b"sec-fetch-site", "none")
+    if not THIS_MACHINE.fullmatch(host):
+        text = f"the service asks for no keys (auth: none) and is called {host!r}; call it by 127.0.0.1 or localhost"
+        raise Refusal("key", 403, text)
+    if site not in {"same-origin", "none"} or (origin is not None and origin != f"http://{host}"):
+        text = f"the service asks for no keys (auth: none), and a page of {origin or site!r} sent this; pages may send nothing"
         raise Refusal("key", 403, text)
 
 

@@ -1,6 +1,7 @@
 """Keys as the store keeps them, and the one that a service makes for itself on its first start."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,30 +23,44 @@ MACHINE = "this machine"
 
 
 class KeyStore:
-    """The keys in the database, and the ring that requests are looked up in, which always says the same."""
+    """The keys in the database, and the ring that requests are looked up in, which never opens more than the database says."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.ring = store, Keyring()
-        self._lent: list[Key] = []
-        self._read()
+        self._changing = threading.RLock()
+        self._changed: list[Key] | None = None
+        """Keys as the change under way leaves them; None: there is none."""
+        self.ring.put(self.kept())
 
     def create(
-        self, name: str, role: Role, tenant: str | None, created_by: str, expires_s: float | None = None
+        self,
+        name: str,
+        role: Role,
+        tenant: str | None,
+        created_by: str,
+        expires_s: float | None = None,
+        person: str | None = None,
     ) -> tuple[str, Key]:
-        """Make a key; the whole of it is never to be had again."""
+        """Make a key, of somebody of its name unless said; the whole of it is never to be had again."""
         whole, prefix = new_secret()
-        key = Key(prefix, digest_of(whole), name, role, tenant, time.time(), created_by, expires_s)
-        with self.change() as session:
+        key = Key(
+            prefix, digest_of(whole), name, person or name, role, tenant, time.time(), created_by, expires_s
+        )
+        with self.change() as (session, changed):
             session.add(KeyRow(**asdict(key)))
+            changed.append(key)
         return whole, key
 
     def revoke(self, prefix: str) -> Key | None:
         """Let a key open nothing any more; None where there is none. One that was revoked stays as it is."""
         once = update(KeyRow).where(KeyRow.prefix == prefix, KeyRow.revoked_s.is_(None))
-        with self.change() as session:
+        with self.change() as (session, changed):
             session.execute(once.values(revoked_s=time.time()))
             row = session.get(KeyRow, prefix)
-            return _key(row) if row else None
+            if row is None:
+                return None
+            changed.append(key := _key(row))
+            return key
 
     def has_admin(self) -> bool:
         """Whether some key of an administrator opens something now."""
@@ -55,19 +70,31 @@ class KeyStore:
             return any(not _key(row).wrong(now_s) for row in admins)
 
     @contextmanager
-    def change(self) -> Iterator[Session]:
-        """A transaction; the ring says what the database does when it is committed, and as before when it is not."""
-        try:
-            with self._store.transaction() as session:
-                yield session
-        finally:
-            self._read()
+    def change(self) -> Iterator[tuple[Session, list[Key]]]:
+        """A transaction, and the keys that it changes: when the outermost is committed the ring has them, too.
+
+        One at a time, so that the ring is changed in the order of commits. Of a commit that fails nobody knows whether it
+        was one: what it was to revoke opens nothing until the next start.
+        """
+        with self._changing:
+            if self._changed is not None:
+                with self._store.transaction() as session:
+                    yield session, self._changed
+                return
+            self._changed, decided, is_committed = [], list[Key](), False
+            try:
+                with self._store.transaction() as session:
+                    yield session, self._changed
+                    decided = self._changed
+                is_committed = True
+            finally:
+                self.ring.put(key for key in decided if is_committed or key.revoked_s is not None)
+                self._changed = None
 
     def lend(self, name: str) -> str:
         """A key for a part of the service itself, to generate with; it ends with the process."""
         whole, prefix = new_secret()
-        self._lent.append(Key(prefix, digest_of(whole), name, Role.TENANT, None, time.time(), MACHINE))
-        self._read()
+        self.ring.put([Key(prefix, digest_of(whole), name, name, Role.TENANT, None, time.time(), MACHINE)])
         return whole
 
     def kept(self) -> list[Key]:
@@ -75,9 +102,6 @@ class KeyStore:
         with self._store.transaction() as session:
             rows = session.scalars(select(KeyRow).order_by(KeyRow.created_s, KeyRow.prefix))
             return [_key(row) for row in rows]
-
-    def _read(self) -> None:
-        self.ring.become([*self.kept(), *self._lent])
 
 
 def make_admin_key(keys: KeyStore, folder: Path) -> tuple[Path, Key] | None:

@@ -2,13 +2,14 @@
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from service.access.rights import Role
+from service.access.rights import RIGHTS, Right, Role
 
 PREFIX_CHARACTERS, SECRET_CHARACTERS = 8, 43
 _KEY = re.compile(r"ictl_(?P<prefix>[a-z0-9]{8})_(?P<secret>[A-Za-z0-9_-]{43})")
@@ -32,7 +33,9 @@ class Key:
     digest: str
     """SHA-256 of the whole key, in hex. The secret has 256 random bits: a slow hash would protect nothing more."""
     name: str
-    """Who has it, in the audit and in metrics."""
+    """Of the key; no two that open something have the same."""
+    person: str
+    """Whose it is: who acts, in the audit and where two people are needed."""
     role: Role
     tenant: str | None
     """Whose requests it makes; of the role ``tenant`` alone."""
@@ -68,11 +71,26 @@ class Keyring:
     """The keys that are kept, for looking up what a client sent."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
-        self.become(keys)
+        self._by_prefix = dict[str, Key]()
+        self.put(keys)
 
-    def become(self, keys: Iterable[Key]) -> None:
-        """Hold these keys and no others."""
-        self._by_prefix = {key.prefix: key for key in keys}
+    def put(self, keys: Iterable[Key]) -> None:
+        """Hold these keys, too, in place of what was known of them."""
+        self._by_prefix = {**self._by_prefix, **{key.prefix: key for key in keys}}
+
+    def opens(self, prefix: str, now_s: float) -> bool:
+        """Whether the key with a prefix opens something now."""
+        key = self._by_prefix.get(prefix)
+        return key is not None and key.wrong(now_s) is None
+
+    def could_approve(self, person: str, since_s: float, now_s: float) -> bool:
+        """Whether a person had at every moment since then a key that may approve, and has one now."""
+        until_s = since_s
+        for key in sorted(self._by_prefix.values(), key=lambda one: one.created_s):
+            if key.person == person and Right.APPROVE in RIGHTS[key.role] and key.created_s <= until_s:
+                ends_s = (one for one in (key.expires_s, key.revoked_s) if one is not None)
+                until_s = max(until_s, min(ends_s, default=math.inf))
+        return until_s > now_s
 
     def find(self, whole: str, now_s: float) -> Key | Wrong:
         """The key that a client sent, or why it is none. Takes as long for a wrong secret as for an unknown prefix."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 60.0
 """Between two entries of the audit about wrong keys of one kind from one address."""
-MOST_ORIGINS = 1000
-"""Addresses that are told apart in that time."""
+MOST_ORIGINS = 16
+"""Kinds and addresses that are told apart in that time: so many entries a minute stay at most, and one more of each kind."""
 DOOR = Caller("the door", Role.VIEWER)
 """Who says in the audit that a key was wrong."""
 
@@ -43,6 +42,12 @@ class Access:
     audit: "Audit"
     approvals: "Approvals"
     gate: "Gate"
+    end: Callable[[], None] = lambda: None
+    """Writes what is to be in the audit and is not yet. Blocks."""
+
+    def may_stay(self, caller: Caller) -> bool:
+        """Whether somebody who was let in still may hear what happens: their key opens something."""
+        return not caller.key or self.keys.ring.opens(caller.key, time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +77,10 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
     from service.access.gate import KeyGate, OpenGate
     from service.access.key_store import KeyStore, make_admin_key
 
-    keys, audit, approvals = KeyStore(store), Audit(store), Approvals(store)
+    keys, audit = KeyStore(store), Audit(store)
     if not deployment.auth.has_keys:
-        return Access(store, keys, audit, approvals, OpenGate())
+        return Access(store, keys, audit, Approvals(store, lambda *_: True), OpenGate())
+    approvals = Approvals(store, keys.ring.could_approve)
     with keys.change():
         made = make_admin_key(keys, folder)
         if made is not None:
@@ -83,37 +89,52 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
             audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=said)
     if made is not None:
         log.info("the key of an administrator is in %s", file)
-    watch = Doorbell(audit)
-    gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), watch.rang)
-    return Access(store, keys, audit, approvals, gate)
+    doorbell = Doorbell(audit)
+    gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang)
+    return Access(store, keys, audit, approvals, gate, doorbell.end)
 
 
 class Doorbell:
-    """Keeps wrong keys in the audit: the first of a kind from an address, and how many there were a minute later."""
+    """Keeps wrong keys in the audit: the first of a kind from an address, and each minute how many there were since.
 
-    def __init__(self, audit: "Audit", clock: Callable[[], float] = time.monotonic) -> None:
-        self._audit, self._clock = audit, clock
-        self._said_s: dict[tuple[Wrong, str], float] = {}
-        self._since: Counter[tuple[Wrong, str]] = Counter()
+    Requests without any key are counted in the metrics alone: they cost nothing, and entries stay for good.
+    """
+
+    def __init__(self, audit: "Audit", quiet_s: float = QUIET_S) -> None:
+        self._audit, self._quiet_s = audit, quiet_s
+        self._unwritten: dict[tuple[Wrong, str], int] = {}
+        """How many there were since the last entry, of each kind that had one within the minute."""
         self._writing = set[asyncio.Future[None]]()
 
     def rang(self, wrong: Wrong, origin: str) -> None:
         """A key was refused; called in the event loop, which waits for nothing."""
-        now_s = self._clock()
-        kind = (
-            wrong,
-            origin if len(self._said_s) < MOST_ORIGINS or (wrong, origin) in self._said_s else "others",
-        )
-        self._since[kind] += 1
-        if now_s - self._said_s.get(kind, -QUIET_S) < QUIET_S:
+        if wrong is Wrong.MISSING:
             return
-        for old in [one for one, said_s in self._said_s.items() if now_s - said_s >= 2 * QUIET_S]:
-            del self._said_s[old]
-        self._said_s[kind] = now_s
-        count = self._since.pop(kind)
-        future = asyncio.get_running_loop().run_in_executor(None, self._write, kind, count)
+        is_known = (wrong, origin) in self._unwritten or len(self._unwritten) < MOST_ORIGINS
+        kind = (wrong, origin if is_known else "others")
+        is_first = kind not in self._unwritten
+        self._unwritten[kind] = self._unwritten.get(kind, 0) + 1
+        if is_first:
+            self._tell(kind)
+
+    def _tell(self, kind: tuple[Wrong, str]) -> None:
+        """Write what there was, and look again in a minute; a kind that was silent for one is forgotten."""
+        count = self._unwritten.pop(kind, 0)
+        if not count:
+            return
+        self._unwritten[kind] = 0
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._quiet_s, self._tell, kind)
+        future = loop.run_in_executor(None, self._write, kind, count)
         self._writing.add(future)
         future.add_done_callback(self._writing.discard)
+
+    def end(self) -> None:
+        """Write what there was in the last minute. Blocks."""
+        for kind, count in self._unwritten.items():
+            if count:
+                self._write(kind, count)
+        self._unwritten.clear()
 
     def _write(self, kind: tuple[Wrong, str], count: int) -> None:
         wrong, origin = kind

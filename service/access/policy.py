@@ -73,9 +73,11 @@ def read_approval(source: LocatedYaml) -> Approval:
     """What the file says under ``approval``.
 
     Raises:
-        DeploymentError: a window is none of this deployment's.
+        DeploymentError: a window is none of this deployment's, or two people are asked for where nobody is known.
     """
     said: Section = source.get(("approval",)) or {"by": "person"}
+    if said["by"] == "another" and source.get(("auth",)) == "none":
+        raise source.error(["approval", "by"], "without keys (`auth: none`) no person is told from another")
     rules: Section | None = said.get("within")
     if rules is None:
         return Approval(said["by"])

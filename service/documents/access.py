@@ -1,22 +1,42 @@
 """Keys and the audit as the API shows them; a secret stands in one answer only, to whoever had the key made."""
 
+import re
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from service.access.keys import Key
 from service.access.rights import Right, Role
 from service.documents.forms import Document, Json, Request
 
+FORM = r"^[\w.@+-]([\w.@+ -]*[\w.@+-])?$"
+
+
+def _named(name: str) -> str:
+    """A name of a key or a person.
+
+    Raises:
+        PydanticCustomError: it is none.
+    """
+    if re.fullmatch(FORM, name):
+        return name
+    what = "is no name: it has letters, digits and . _ @ + -, with spaces inside only; write one such as ada"
+    raise PydanticCustomError("no_name", "{words}", {"words": f"{name!r} {what}"})
+
+
 Name = Annotated[
-    str, Field(min_length=1, max_length=64, pattern=r"^[\w.@+ -]+$", examples=["ci", "ada@example.org"])
+    str,
+    Field(max_length=64, json_schema_extra={"pattern": FORM}, examples=["ci", "ada@example.org"]),
+    AfterValidator(_named),
 ]
 
 
 class KeyRequest(Request):
     """A key that is to be made."""
 
-    name: Name = Field(description="who will have it; stands in the audit")
+    name: Name = Field(description="of the key; no two that open something have the same")
+    person: Name | None = Field(default=None, description="whose it is, as in the audit; null: as its name")
     role: Role
     tenant: str | None = Field(
         default=None, description="whose requests it makes: with the role `tenant`, and only then"
@@ -29,6 +49,7 @@ class KeyDocument(Document):
 
     prefix: str = Field(examples=["k3v90ab2"])
     name: str
+    person: str
     role: Role
     tenant: str | None
     created_s: float
@@ -57,7 +78,7 @@ class KeysDocument(Document):
 class MeDocument(Document):
     """Who asks, what they may do, and by which clock the service goes."""
 
-    name: str
+    name: str = Field(description="the person whose key it is")
     role: Role
     key: str = Field(description="the prefix of the key; empty where keys are not asked for")
     rights: tuple[Right, ...]

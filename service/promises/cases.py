@@ -13,6 +13,7 @@ from service import documents as docs
 from service import intents, usecases
 from service.access import consent as consents
 from service.access.office import Acts
+from service.access.people import Acted, Words, lacks_another
 from service.deployment import Deployment
 from service.errors import RefusedError
 from service.models import ServedModel
@@ -96,13 +97,15 @@ def activate(
     """
     now, deployment = datetime.now(UTC), here.deployment
     consents.refuse_nobody(deployment.approval)
-    _refuse_own(version.id, deployment, acts)
+    words = Words(version.id, version.said_by, acts.caller.name)
+    if alone := lacks_another(deployment.approval.by, Acted([words]), is_within=True):
+        raise RefusedError(docs.Code.NOT_APPROVED, f"{version.id} was not activated: {alone}")
     intent = usecases.check(version.intent, deployment, now)
     others = _others(version.id, asked.replace, active)
     beside = [goal for promise in others.values() for goal in admission.of_document(promise)]
     said = intents.first_said(store, version.id, intent.goals)
     promised = seen_with(version.id, intent, said, beside, here)
-    _refuse_unseen(intent, asked, version.id)
+    usecases.refuse_unseen(usecases.to_acknowledge(intent), asked.acknowledge, f"{version.id}, then activate")
     admission.refuse_contradiction(version.id, intent, others, deployment, now)
     against = list[str]()
     for model in deployment.models:
@@ -118,9 +121,12 @@ def activate(
         for name in asked.replace:
             _end(active, name, "superseded", f"{version.id} took its place", acts)
         active.book.keep(made)
-        acts.note(
-            "intent.activate", version.id, after={"version": version.version, "replaces": list(asked.replace)}
-        )
+        after: docs.Json = {
+            "version": version.version,
+            "replaces": list(asked.replace),
+            "acknowledged": list(asked.acknowledge),
+        }
+        acts.note("intent.activate", version.id, after=after)
     active.refresh()
     return made
 
@@ -240,21 +246,3 @@ def _is_unmeasured(goal: Goal) -> bool:
     if not isinstance(goal, Objective) or goal.value is None or goal.metric == "reconfig_pause":
         return False
     return counted(goal) is None
-
-
-def _refuse_unseen(intent: Intent, asked: docs.ActivateRequest, intent_id: str) -> None:
-    missing = [one for one in usecases.to_acknowledge(intent) if one.code not in asked.acknowledge]
-    if missing:
-        said = " ".join(f"{one.message} ({one.evidence!r})" for one in missing)
-        message = f"{said} Look at {intent_id}, then activate it with acknowledge: {sorted({one.code for one in missing})}"
-        raise RefusedError(docs.Code.FINDING_NOT_ACKNOWLEDGED, message, findings=missing)
-
-
-def _refuse_own(intent_id: str, deployment: Deployment, acts: Acts) -> None:
-    """Where another person has to approve, whoever said an intent does not activate it."""
-    said = acts.access.audit.newest("intent.create", intent_id)
-    if deployment.approval.by == "another" and said is not None and said.who == acts.caller.name:
-        message = (
-            f"{acts.caller.name} said {intent_id}; another person has to activate it (approval.by: another)"
-        )
-        raise RefusedError(docs.Code.NOT_APPROVED, message)

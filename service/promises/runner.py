@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Self
 from zoneinfo import ZoneInfo
 
+from pydantic import JsonValue
+
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Topology
@@ -371,11 +373,12 @@ class Runner:
             RefusedError: it has none.
         """
         rule, acts = self._parts.place.deployment.approval, self._parts.acts
-        consents.refuse_nobody(rule)
         known = consents.known_of(plan, acts)
         if decision.cause == "roll_back":
             known = replace(known, applied=Applied(0, 0))
-        return consents.consent(plan, rule, known, CONTROLLER, [docs.Code.OUTSIDE_WINDOW.value])
+        given = consents.consent(plan, rule, known, CONTROLLER, ())
+        seen = {**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name}
+        return replace(given, acknowledged=seen)
 
     def _kept(self, found: Found) -> docs.PlanDocument | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""
@@ -391,9 +394,9 @@ class Runner:
         intent, plan = made
         with self._parts.store.transaction():
             self._parts.store.save_plan(intent, plan, CONTROLLER.name)
-            self._parts.acts.note(
-                "plan.create", plan.id, after={"topology": plan.target.text, "cause": decision.cause}
-            )
+            intents = list[JsonValue](dict.fromkeys(one.intent_id for one in found.segment.promised))
+            said: docs.Json = {"topology": plan.target.text, "cause": decision.cause, "intents": intents}
+            self._parts.acts.note("plan.create", plan.id, after=said)
         self._begun.append(_Begun(decision, found.segment, plan.id))
         return plan
 

@@ -1,5 +1,6 @@
 """`intentctl keys`, `audit`, `approve` and `reject` against a service that asks for keys."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,11 @@ import pytest
 
 from intentctl.credentials import key_for
 from intentctl.status import CommandError
+from service.lock import take_lock
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +43,9 @@ def key(ask, admin, tmp_path):
     """Makes a key of a role, in a file."""
 
     def made(role: str, *more: str) -> Path:
-        code, out, _ = ask(admin, "keys", "create", f"the {role}", "--role", role, *more)
-        assert code == 0
+        who = ("--person", f"the {role}", "--role", role)
+        code, out, err = ask(admin, "keys", "create", f"{role}-{next(NUMBERS)}", *who, *more)
+        assert code == 0, err
         file = tmp_path / role
         file.write_text(out)
         return file
@@ -55,7 +60,7 @@ def test_keys_are_made_listed_and_revoked(ask, admin, key):
     code, out, _ = ask(admin, "keys", "list")
     assert (
         code,
-        f"{prefix}  the viewer, viewer; made" in out,
+        " of the viewer, viewer; made" in out and prefix in out,
         "by this machine; until" in " ".join(out.split()),
     ) == (0, True, True)
     assert ask(admin, "keys", "revoke", prefix)[0] == 0
@@ -85,7 +90,7 @@ def test_whoever_asks_is_told_who_they_are_and_without_a_right_who_may(ask, key,
     ("arguments", "said"),
     [
         (("keys", "create", "x", "--role", "king"), "king"),
-        (("keys", "create", "x/y", "--role", "viewer"), "should match"),
+        (("keys", "create", "x/y", "--role", "viewer"), "is no name"),
         (("audit", "list", "--limit", "0"), "limit"),
     ],
 )
@@ -138,18 +143,40 @@ def test_a_plan_that_was_rejected_stays_so(ask, key):
     assert (code, "rejected by the approver: not today" in err) == (6, True)
 
 
-def test_the_key_of_this_machine_is_shown_to_this_machine_alone(tmp_path, monkeypatch):
+def test_the_key_of_this_machine_goes_to_the_service_over_its_folder_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("INTENTCTL_DATA_DIR", str(tmp_path))
-    assert key_for("http://127.0.0.1:1", None) is None
+    here = "http://127.0.0.1:8642"
+    assert key_for(here, None) is None
     (tmp_path / "admin.key").write_text("ictl_mine\n")
-    assert {key_for(f"http://{host}:1", None) for host in ("127.0.0.1", "localhost", "[::1]")} == {
-        "ictl_mine"
-    }
-    assert key_for("http://example.org:1", None) is None
-    monkeypatch.setenv("INTENTCTL_KEY", "ictl_other")
-    assert key_for("http://example.org:1", None) == "ictl_other"
+    assert key_for(here, None) is None, "nobody serves here: whoever listens is somebody else"
+    with take_lock(tmp_path, f"{here}/openai/v1"):
+        assert key_for(here, None) == key_for(f"{here}/", None) == "ictl_mine"
+        wrong = (
+            "http://127.0.0.1:1",
+            "http://127.0.0.1:864",
+            "http://localhost:8642",
+            "http://[::1]:8642",
+            "http://a.b",
+        )
+        assert {key_for(url, None) for url in wrong} == {None}
+    assert key_for(here, None) is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_key_goes_to_the_server_that_it_is_for_and_in_clear_text_not_without_a_word(
+    tmp_path, monkeypatch, capsys
+):
     (tmp_path / "file").write_text("ictl_file")
     assert key_for("http://example.org:1", tmp_path / "file") == "ictl_file"
+    assert "keys go to http://example.org:1 in clear text; use https://" in capsys.readouterr().err
+    monkeypatch.setenv("INTENTCTL_KEY", "ictl_other")
+    with pytest.raises(
+        CommandError, match=r"INTENTCTL_KEY is for http://127.0.0.1:8642, and is not sent to https://a\.b"
+    ):
+        key_for("https://a.b", None)
+    monkeypatch.setenv("INTENTCTL_SERVER", "https://a.b/")
+    assert key_for("https://a.b", None) == "ictl_other"
+    assert capsys.readouterr().err == ""
 
 
 @rows(("text", "said"), [("", "has no key"), ("a b", "more than one")])

@@ -226,6 +226,7 @@ def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_meas
     with started_service(tmp_path / "deployment.yaml") as client:
         subject = find_subject(client, Asked())
         monkeypatch.setenv("INTENTCTL_KEY", client.key)
+        monkeypatch.setenv("INTENTCTL_SERVER", client.url)
         code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)
     assert code == 0, err
 

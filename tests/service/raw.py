@@ -38,7 +38,7 @@ def connect(url: str, receive_bytes: int | None = None, source: str = "127.0.0.1
 
 def request(path: str, *headers: str, method: str = "POST", body: bytes = b"") -> bytes:
     """A request's bytes; its length is said where there is a body."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: here", "Content-Type: application/json", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     if body:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -284,6 +284,7 @@ class ScriptedService:
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
         access = open_access(store, deployment, self._folder)
+        stack.callback(access.end)
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, APART)
         promises = await stack.enter_async_context(keeping)
         self.parts = Composition(

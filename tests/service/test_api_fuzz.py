@@ -31,7 +31,7 @@ from tests.service.scripted import KEYS, ScriptedService
 CI, LONG = 6, 270
 """Cases for each of 50 operations beside those of its schema's bounds; the long run sends each as every role."""
 SAID = {"no_moment", "unknown_window", "no_topology", "model_not_named", "text_damaged"}
-SAID |= {"tenant_without_role", "unknown_tenant"}
+SAID |= {"tenant_without_role", "reserved_name", "unknown_tenant"}
 """What no schema can say of a value: a 31st of February, a window that the deployment does not have."""
 
 

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,7 +50,11 @@ def act(admin: httpx.Client, operator: httpx.Client, told: Answers) -> None:
     while True:
         turn += 1
         told.intents.append(operator.post("/v1/intents", json={"text": "as cheap as possible"}).json()["id"])
-        told.keys.append(admin.post("/v1/keys", json={"name": "k", "role": "viewer"}).json()["prefix"])
+        told.keys.append(
+            admin.post("/v1/keys", json={"name": f"k-{uuid.uuid4().hex[:8]}", "role": "viewer"}).json()[
+                "prefix"
+            ]
+        )
         text = f"run it with tp={1 + turn % 2} and pp=1"
         answer = operator.post("/v1/plans", json={"text": text})
         if answer.status_code != 201:
@@ -96,7 +101,7 @@ def one_life(folder: Path, told: Answers, after_s: float) -> Answers:
     with process(folder) as (running, url), client(url, (folder / "admin.key").read_text().strip()) as admin:
         check(admin, told)
         told = Answers()
-        made = admin.post("/v1/keys", json={"name": "ops", "role": "operator"}).json()
+        made = admin.post("/v1/keys", json={"name": f"ops-{uuid.uuid4().hex[:8]}", "role": "operator"}).json()
         with client(url, made["key"]) as operator:
             killer = threading.Timer(after_s, running.kill)
             killer.start()

@@ -146,7 +146,7 @@ def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
     plan = document(to_acknowledge=(finding("b", "do it"), finding("a", "now")))
 
     with pytest.raises(RefusedError, match="apply it with acknowledge") as refused:
-        usecases.refuse_unacknowledged(plan, acknowledged)
+        usecases.refuse_unseen(plan.to_acknowledge, acknowledged, "the plan, then apply")
     assert refused.value.code is Code.FINDING_NOT_ACKNOWLEDGED
     assert json.dumps(missing) in str(refused.value)
     assert sorted(detail.code for detail in refused.value.errors) == missing
@@ -154,8 +154,8 @@ def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
 
 
 def test_a_plan_whose_findings_were_all_seen_is_not_refused():
-    usecases.refuse_unacknowledged(document(to_acknowledge=(finding("a", "now"),)), ["a", "b"])
-    usecases.refuse_unacknowledged(document(to_acknowledge=()), [])
+    usecases.refuse_unseen((finding("a", "now"),), ["a", "b"], "")
+    usecases.refuse_unseen((), [], "")
 
 
 def test_only_orders_have_to_be_acknowledged(deployment):

@@ -231,6 +231,3 @@ function step(event) {
 
 for (const form of document.querySelectorAll("form[aria-busy]")) form.removeAttribute("aria-busy");
 dress(document);
-// a plan that is still to be made is asked for once, when the page is opened: not by a part that changes
-const unplanned = document.querySelector("form[data-auto]");
-if (unplanned) unplanned.requestSubmit();

@@ -82,7 +82,12 @@ def test_beyond_saturation_it_is_overloaded_and_beyond_the_curve_not_known():
 def ask(shared_place):
     plan = shared_place.plan()
     person = shared_place.http(Role.OPERATOR)
-    return lambda question: person.client.get(f"/plans/{plan.id}", params={"ask": question}).text
+
+    def asked(question):
+        answer = person.post(f"/plans/{plan.id}/ask", {"text": question})
+        return person.get(answer.headers["location"]).text if answer.status_code == 303 else answer.text
+
+    return asked
 
 
 @pytest.mark.slow
@@ -90,7 +95,6 @@ def ask(shared_place):
     ("question", "said", "source"),
     [
         ("why not tp2?", "It takes 2 devices, the plan 1", "planned again with"),
-        ("why not the L40S?", "With L40S nothing could be planned", "tried with"),
         ("what if load doubles?", "At 2 times the planned load, 1.6 requests/s", "/frontiers"),
         ("what does the switch take?", "to prepare", "predicted switch"),
         ("how sure is that?", "Within", "error band"),
@@ -110,5 +114,30 @@ def test_each_answer_names_its_source(ask, question, said, source):
 @pytest.mark.slow
 def test_a_question_at_the_foot_of_the_page_is_asked_of_the_plan_that_is_shown(shared_place):
     plan = shared_place.plan()
-    answer = shared_place.http(Role.OPERATOR).post("/say", {"text": "why not tp2?", "plan": plan.id})
-    assert answer.headers["location"] == f"/plans/{plan.id}?ask=why+not+tp2%3F#answer"
+    answer = shared_place.http(Role.OPERATOR).post("/say", {"text": "why this one?", "plan": plan.id})
+    assert answer.headers["location"] == f"/plans/{plan.id}?ask=why+this+one%3F#answer"
+
+
+@pytest.mark.slow
+def test_what_cannot_be_planned_instead_says_why(shared_place):
+    plan = shared_place.plan()
+    answer = shared_place.http(Role.OPERATOR).post(f"/plans/{plan.id}/ask", {"text": "why not the L40S?"})
+    assert answer.status_code >= 400
+    assert "With L40S nothing could be planned" in answer.text
+    assert "tried with" in answer.text
+
+
+@pytest.mark.slow
+def test_a_link_plans_nothing_and_its_page_asks_first(shared_place):
+    plan, person = shared_place.plan(), shared_place.http(Role.OPERATOR)
+    before = shared_place.admin.audit_head()
+    pages = [person.get(f"/plans/{plan.id}?ask=why+not+tp2%3F").text for _ in range(2)]
+    pages.append(person.get(f"/intents/{plan.intent_id}").text)
+    assert shared_place.admin.audit_head() == before
+    assert f'action="/plans/{plan.id}/ask"' in pages[0]
+    assert "the plan is kept in your name" in pages[0]
+    assert "data-auto" not in pages[2]
+    assert (
+        f"/plans/{plan.id}/ask"
+        not in shared_place.http(Role.VIEWER).get(f"/plans/{plan.id}?ask=why+not+tp2%3F").text
+    )

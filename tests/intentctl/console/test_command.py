@@ -21,6 +21,11 @@ def test_an_address_that_is_none_is_refused(run, server):
     assert "is no http:// or https:// address" in err
 
 
+def test_a_proxy_that_is_none_is_refused(run):
+    code, _, err = run("console", "--proxy", "gateway")
+    assert (code, "--proxy" in err, "gateway" in err) == (2, True, True)
+
+
 def test_by_which_names_it_may_be_called():
     assert _names(None, is_local=True) == ["localhost", "127.0.0.1", "[::1]"]
     assert _names(["ops.example"], is_local=False)[0] == "ops.example"

@@ -1,10 +1,11 @@
 """Who is signed in."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
-from intentctl.console.sessions import IDLE_S, MOST, Sessions
+from intentctl.console.sessions import IDLE_S, LASTS_S, MOST, Sessions
 from service.access.rights import RIGHTS, Role
 from service.documents.access import MeDocument
 
@@ -34,7 +35,7 @@ def clock():
 
 @pytest.fixture
 def sessions(clock):
-    return Sessions(lambda key: key, clock)
+    return Sessions(lambda key: SimpleNamespace(key=key), clock)
 
 
 def signed_in(sessions, key="key"):
@@ -69,10 +70,20 @@ def test_a_session_ends_by_signing_out_or_when_nobody_was_there_for_long(session
     cookie = signed_in(sessions)
     clock.now_s += IDLE_S - 1
     assert sessions.of(cookie)
-    clock.now_s += IDLE_S - 1
+    clock.now_s += LASTS_S - IDLE_S - 1
     assert sessions.of(cookie)
     clock.now_s += IDLE_S + 1
     assert sessions.of(cookie) is None
+    cookie = signed_in(sessions)
+    for _ in range(13):
+        clock.now_s += 3600
+        seen = sessions.of(cookie, is_click=False)
+    assert seen is None, "what a page asks for by itself is no click"
+    cookie = signed_in(sessions)
+    for _ in range(24):
+        assert sessions.of(cookie)
+        clock.now_s += 3601
+    assert sessions.of(cookie) is None, "a day after signing in it ends, clicks or not"
     cookie = signed_in(sessions)
     sessions.close(cookie)
     assert sessions.of(cookie) is None

@@ -1,11 +1,13 @@
 """Keys, roles and the audit over HTTP: who may do what, and what is left behind."""
 
+import itertools
 import json
 import random
 import sqlite3
 import stat
 import string
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -32,8 +34,11 @@ ROUTES, INFERENCE = routes(control_api()), routes(openai_app({}))
 CHAT = {"model": "counting", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 
+NUMBERS = itertools.count()
+
+
 def new_key(admin: httpx.Client, **asked: object) -> dict[str, str]:
-    made = admin.post("/v1/keys", json={"name": "somebody", **asked})
+    made = admin.post("/v1/keys", json={"name": f"key-{next(NUMBERS)}", **asked})
     assert made.status_code == 201, made.text
     found: dict[str, str] = made.json()
     return found
@@ -148,7 +153,7 @@ def test_a_key_is_shown_once_and_nothing_has_its_secret(keyed, admin):
     said = [admin.get(path).text for path in ("/v1/keys", "/v1/audit?limit=500", "/metrics")]
     assert not any(secret in text for text in said)
     listed = next(one for one in json.loads(said[0])["keys"] if one["name"] == "told once")
-    shown = "prefix name role tenant created_s created_by expires_s revoked_s"
+    shown = "prefix name person role tenant created_s created_by expires_s revoked_s"
     assert set(listed) == set(shown.split())
 
 
@@ -164,7 +169,10 @@ def test_the_administrators_key_is_for_this_user_alone(keyed):
         ({"name": "x", "role": "viewer", "tenant": "gold"}, "a tenant is named"),
         ({"name": "x", "role": "tenant", "tenant": "lead"}, "no tenant 'lead' here; there are gold, free"),
         ({"name": "x", "role": "king"}, "viewer"),
-        ({"name": "", "role": "viewer"}, "at least 1"),
+        ({"name": "", "role": "viewer"}, "'' is no name"),
+        ({"name": "x", "role": "viewer", "person": " "}, "/person: ' ' is no name: it has letters"),
+        ({"name": "The  Controller", "role": "viewer"}, "is a name of the service's own"),
+        ({"name": "x", "role": "viewer", "person": "ＰＯＬＩＣＹ"}, "is a name of the service's own"),
         ({"name": "x", "role": "viewer", "days": 0}, "greater than 0"),
     ],
 )
@@ -310,8 +318,9 @@ def bearer(key: str) -> dict[str, str]:
 
 def expire(keyed: ScriptedService, prefix: str) -> None:
     keys = keyed.parts.access.keys
-    with keys.change() as session:
+    with keys.change() as (session, changed):
         session.execute(update(KeyRow).where(KeyRow.prefix == prefix).values(expires_s=1.0))
+        changed += [replace(one, expires_s=1.0) for one in keys.kept() if one.prefix == prefix]
 
 
 def turned_away(admin: httpx.Client) -> str:

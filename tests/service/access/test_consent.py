@@ -8,6 +8,7 @@ from selector.models import Switch
 from service.access.approvals import Approvals
 from service.access.caller import Caller
 from service.access.consent import Known, consent
+from service.access.people import Acted, Words
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
 from service.documents.operations import ApprovalDocument
@@ -41,7 +42,8 @@ def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
     return ApprovalDocument.model_validate(document | facts)
 
 
-NOBODY_SAID = Known(None, "ada", Applied(0, 0))
+ADAS = Acted((Words("intent-1", "ada"),), "ada")
+NOBODY_SAID = Known(None, ADAS, Applied(0, 0))
 ADA, GRACE = Caller("ada", Role.OPERATOR), Caller("grace", Role.APPROVER)
 ROOMY = Within(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
 
@@ -73,14 +75,14 @@ def test_an_operator_needs_somebodys_yes_and_an_approver_does_not():
         RefusedError, match=r"ada may not approve it; an approver has to \(intentctl approve plan-1\)"
     ):
         consent(plan(), Approval(), NOBODY_SAID, ADA, ())
-    assert consent(plan(), Approval(), NOBODY_SAID, GRACE, ["x"]).acknowledged == {"x"}
+    assert consent(plan(), Approval(), NOBODY_SAID, GRACE, ["x"]).acknowledged == {"x": "grace"}
 
 
 def test_a_yes_is_for_what_was_read():
     made = plan()
     known = replace(NOBODY_SAID, said=said("approved", made, acknowledged=("seen",)))
     found = consent(made, Approval(), known, ADA, ())
-    assert (found.by, found.acknowledged) == ("grace", {"seen"})
+    assert (found.by, found.acknowledged) == ("grace", {"seen": "grace"})
     with pytest.raises(RefusedError, match="an approver has to"):
         consent(plan(generation=2), Approval(), known, ADA, ())
 
@@ -93,9 +95,21 @@ def test_a_no_holds_for_everybody():
             consent(made, Approval(within=ROOMY), known, caller, ())
 
 
+def test_only_who_may_approve_acknowledges_and_it_is_known_who_did():
+    made = plan()
+    known = replace(NOBODY_SAID, said=said("approved", made, acknowledged=("seen",)))
+    assert consent(made, Approval(), known, ADA, ["seen", "freeze"]).acknowledged == {"seen": "grace"}
+    found = consent(made, Approval(), known, Caller("alan", Role.APPROVER), ["seen", "freeze"])
+    assert (found.by, found.acknowledged) == ("grace", {"seen": "grace", "freeze": "alan"})
+    assert consent(made, Approval(within=ROOMY), NOBODY_SAID, ADA, ["freeze"]).acknowledged == {}
+
+
 def test_another_person_is_another_person():
-    with pytest.raises(RefusedError, match="another person than the one who had it made"):
-        consent(plan(), Approval("another"), replace(NOBODY_SAID, maker="grace"), GRACE, ())
+    graces = Acted((Words("intent-1", "grace"),), "grace")
+    alone = r"only grace would have acted \(said intent-1, had it planned, applied the plan\); another person has to"
+    for rule in (Approval("another"), Approval("another", within=ROOMY)):
+        with pytest.raises(RefusedError, match=alone):
+            consent(plan(), rule, replace(NOBODY_SAID, acted=graces), GRACE, ())
     assert consent(plan(), Approval("another"), NOBODY_SAID, GRACE, ()).by == "grace"
 
 
@@ -122,7 +136,7 @@ def test_a_stop_without_end_is_read_as_it_was_written():
 
 def test_what_was_said_to_plans_is_listed_newest_first(tmp_path):
     store = Store.open(tmp_path)
-    approvals = Approvals(store)
+    approvals = Approvals(store, lambda *_: True)
     words = [("plan-b", 3.0), ("plan-a", 3.0), ("plan-c", 1.0)]
     for name, at_s in words:
         approvals.keep(said("approved", plan(id=name), at_s=at_s))

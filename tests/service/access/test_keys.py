@@ -9,7 +9,9 @@ from tests.rows import rows
 
 def made(**facts: object) -> tuple[str, Key]:
     whole, prefix = new_secret()
-    return whole, replace(Key(prefix, digest_of(whole), "ada", Role.VIEWER, None, 1.0, "test"), **facts)
+    return whole, replace(
+        Key(prefix, digest_of(whole), "ada", "ada", Role.VIEWER, None, 1.0, "test"), **facts
+    )
 
 
 def test_a_key_is_found_by_the_whole_of_it_alone():
@@ -28,8 +30,10 @@ def test_a_key_is_found_by_the_whole_of_it_alone():
         made()[0],
     ]
     assert {ring.find(one, 2.0) for one in wrong} == {Wrong.UNKNOWN}
-    ring.become([])
-    assert ring.find(whole, 2.0) is Wrong.UNKNOWN
+    assert (ring.opens(key.prefix, 2.0), ring.opens("nobody-s", 2.0)) == (True, False)
+    ring.put([replace(key, revoked_s=2.0)])
+    assert ring.find(whole, 2.0) is Wrong.REVOKED
+    assert not ring.opens(key.prefix, 2.0)
 
 
 @rows(

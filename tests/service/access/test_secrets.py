@@ -54,13 +54,13 @@ def test_no_secret_is_anywhere(tmp_path, form):
         with httpx.Client(
             base_url=url, timeout=60, trust_env=False, headers={"Authorization": f"Bearer {admin_key}"}
         ) as admin:
-            made = [admin.post("/v1/keys", json={"name": "x", "role": "viewer"}).json() for _ in range(2)]
+            made = [admin.post("/v1/keys", json={"name": name, "role": "viewer"}).json() for name in "xy"]
             admin.post(f"/v1/keys/{made[1]['prefix']}:revoke")
             keys = [admin_key, *(one["key"] for one in made)]
             found = asked(url, keys)
             found += [admin.get(path).text for path in ("/v1/keys", "/v1/audit?limit=500", "/metrics")]
         command = [sys.executable, "-m", "intentctl", "get", "--watch", "--server", url]
-        environment = {**os.environ, "INTENTCTL_KEY": keys[1]}
+        environment = {**os.environ, "INTENTCTL_KEY": keys[1], "INTENTCTL_SERVER": url}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
             found += processes()
             watching.kill()

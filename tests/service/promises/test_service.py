@@ -134,7 +134,7 @@ def test_a_freeze_binds_whoever_applies_until_an_approver_overrides_it(http: htt
     meant = {"acknowledge": ["reconfiguration_limited"]}
     assert http.post(f"/v1/plans/{plan['id']}:apply", json=meant).status_code == 202
     applied = next(one for one in http.get("/v1/audit").json()["entries"] if one["act"] == "plan.apply")
-    assert applied["after"]["acknowledged"] == ["reconfiguration_limited"]
+    assert applied["after"]["acknowledged"] == {"reconfiguration_limited": "anybody"}
 
 
 def test_one_switch_an_hour_is_one_switch_an_hour(http: httpx.Client) -> None:
