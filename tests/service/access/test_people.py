@@ -13,6 +13,7 @@ import pytest
 import selector.planning
 from service.access.people import Acted, Words, folded, lacks_another
 from service.access.rights import RIGHTS, Right, Role
+from service.apart import Apart
 from tests.rows import rows
 from tests.service.asking import end_of
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -140,6 +141,7 @@ def planned_once(monkeypatch):
         return replace(plan, id=ticket.plan_id, intent_id=ticket.intent_id, generation=ticket.generation)
 
     monkeypatch.setattr(selector.planning, "planned_within", planned)
+    monkeypatch.setattr(Apart, "do", lambda _, work, *arguments, **__: work(*arguments))
 
 
 @contextmanager

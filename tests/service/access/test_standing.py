@@ -35,7 +35,7 @@ def test_everybody_who_may_look_learns_who_they_are(keyed, ada):
     me = ada.get("/v1/me").json()
     assert (me["name"], me["role"], me["timezone"]) == ("ada", "operator", keyed.parts.deployment.timezone)
     assert ada.headers["Authorization"].split("_")[1] == me["key"]
-    assert me["rights"] == ["look", "say", "apply", "infer"]
+    assert me["rights"] == ["look", "metrics", "say", "apply", "infer"]
     assert (abs(me["now_s"] - time.time()) < 60, me["version"]) == (True, version("intentctl"))
 
 
