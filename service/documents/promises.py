@@ -1,9 +1,9 @@
 """Promises: what is active, the time ahead, the controller, and what came of it."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import Field, computed_field
 
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
 from service.documents.plans import (
@@ -199,14 +199,8 @@ class ControlRequest(Request):
         default=None, description="true keeps what runs; false lets it be switched again"
     )
     pinned_s: float | None = Field(
-        default=None, gt=0, le=30 * 86_400, description="with `pinned`: null is without end"
+        default=None, gt=0, le=30 * 86_400, description="keep it for so long; null with `pinned`: without end"
     )
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        if self.pinned_s is not None and not self.pinned:
-            raise ValueError("`pinned_s` says for how long `pinned: true` holds; send both")
-        return self
 
 
 class LatencyDocument(Document):

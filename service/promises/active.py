@@ -52,7 +52,7 @@ class Active:
             made = replace(made, resumed_s=now_s)
         if asked.pinned is False or asked.paused is False:
             made = replace(made, pinned_by=None, pinned_until_s=None)
-        if asked.pinned:
+        if asked.pinned or (asked.pinned_s and asked.pinned is None):
             until_s = None if asked.pinned_s is None else now_s + asked.pinned_s
             made = replace(made, pinned_by=who, pinned_until_s=until_s)
         return made
