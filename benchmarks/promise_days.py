@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.service.promises.bad_days import DAY_S, FluidWorld, bad_days, uncontrolled
-from tests.service.promises.queue_world import QueueWorld, step
+from tests.service.promises.queue_world import BASE_S, PER_DEVICE_RPS, STOP_S, WARMING, QueueWorld, step
 from tests.service.promises.world import SIZES, TTFT, UTIL, always, topology
 
 Document = dict[str, Any]
@@ -30,7 +30,15 @@ def bad(seeds: int, days: int, weeks: int) -> Document:
     found["overload"] = [_overload(seed) for seed in range(min(seeds, 5))]
     found["days"] = _days(days, 1, QueueWorld, CALM_S["days"])
     found["weeks_with_a_queue"] = _days(weeks, 7, FluidWorld, CALM_S["weeks"])
-    found["looks_s_when_calm"] = CALM_S
+    found["parameters"] = {
+        "goal": TTFT.evidence,
+        "requests_s_of_a_device": PER_DEVICE_RPS,
+        "first_token_s": BASE_S,
+        "stop_s": STOP_S,
+        "served_while_preparing": WARMING,
+        "overload_rps": OVER_RPS,
+        "looks_s_when_calm": CALM_S,
+    }
     found["bad_cpu_s"] = time.process_time() - began_s
     found["bad_broken"] = [why for one in found["steps"] + found["overload"] for why in one["broken"]]
     found["bad_broken"] += found["days"]["broken"] + found["weeks_with_a_queue"]["broken"]
