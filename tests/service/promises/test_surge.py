@@ -71,7 +71,7 @@ def test_a_no_just_after_a_window_began_holds_in_it_though_the_next_look_is_late
 def test_three_bad_days(seed):
     """Surges, faults and people who say no: nothing is begun that must not be, and it is worth it."""
     world = bad_days(seed)
-    world.run(DAY_S, 30)
+    world.run(DAY_S, 60)
     assert world.broken == []
     idle = uncontrolled(world, 1, foreseeing=False)
     idle.run(DAY_S, 60)
