@@ -126,7 +126,11 @@ class _Wish:
 
 def decide(state: State, rules: Rules) -> Decision:
     """The one thing to do now; ``wait``: nothing is wished, ``hold``: something stands against it."""
-    return _stopped(state, rules) or _weighed(_wish(state, rules), state, rules)
+    if stopped := _stopped(state, rules):
+        return stopped
+    weighed = [_weighed(wish, state, rules) for wish in _wishes(state, rules)]
+    weighed = weighed or [_content(state)]
+    return next((one for one in weighed if one.kind == "switch"), weighed[0])
 
 
 def _stopped(state: State, rules: Rules) -> Decision | None:
@@ -147,13 +151,19 @@ def _stopped(state: State, rules: Rules) -> Decision | None:
 # -- what is wished --------------------------------------------------------------------------------
 
 
-def _wish(state: State, rules: Rules) -> _Wish | None:
-    """The first of: back from what is worse, ready for what comes, out of what is missed, as planned."""
-    if back := _back(state):
-        return back
-    ahead = state.ahead
+def _wishes(state: State, rules: Rules) -> list[_Wish]:
+    """Back from what is worse, ready for what comes, and out of what is missed or else as planned: one that has to wait keeps
+    none after it waiting."""
+    found, ahead = [_back(state)], state.ahead
     if ahead and ahead.is_early and ahead.begins_in_s <= ahead.takes_s * rules.margin:
-        return _to(ahead.target, "window", f"the next window begins in {ahead.begins_in_s:.0f} s", state)
+        said = f"the next window begins in {ahead.begins_in_s:.0f} s"
+        found.append(_to(ahead.target, "window", said, state))
+    if not found[1:] or found[1]:  # what is ready for the next window stays until then
+        found.append(_missed_or_planned(state, rules))
+    return [one for one in found if one]
+
+
+def _missed_or_planned(state: State, rules: Rules) -> _Wish | None:
     if state.missed and state.missed_s >= (rules.calm_s if state.wastes else rules.patience_s):
         cause: Cause = "saving" if state.wastes else "rescue"
         missed = f"{state.missed} is missed for {state.missed_s:.0f} s"
@@ -196,9 +206,7 @@ Rule = Callable[[_Wish, State, Rules], str]
 """Why a wish has to wait; empty: this rule does not mind."""
 
 
-def _weighed(wish: _Wish | None, state: State, rules: Rules) -> Decision:
-    if wish is None:
-        return _content(state)
+def _weighed(wish: _Wish, state: State, rules: Rules) -> Decision:
     for rule in _RULES:
         if why := rule(wish, state, rules):
             return Decision("hold", f"{wish.reason}, but {why}", wish.target, wish.cause)
@@ -233,13 +241,13 @@ def _waits_for_calm(wish: _Wish, state: State, rules: Rules) -> str:
 
 
 def _rescues_seldom(wish: _Wish, state: State, rules: Rules) -> str:
-    """One way back from a rescue, or one saving, in a dwell time; one rescue until it has its verdict."""
+    """One way back from a rescue, or one saving, in a dwell time; one rescue until it has its verdict or was given up."""
     unplanned = {"rescue", "return", "saving"}
     if wish.cause not in unplanned:
         return ""
     lately = [one for one in state.past if one.cause in unplanned and _age_s(one, state) < rules.dwell_s]
     if wish.cause == "rescue":
-        lately = [one for one in lately if one.cause != "rescue" or one.verdict is None]
+        lately = [one for one in lately if one.cause != "rescue" or (one.is_done and one.verdict is None)]
     return f"the last {lately[-1].cause} was {_age_s(lately[-1], state):.0f} s ago" if lately else ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Window
+from intent.models import LATENCIES, Objective, ReconfigRule, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
@@ -17,15 +17,15 @@ from service.documents.promises import Cause
 from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
 from service.promises.attainment import Look, Sample, Tally, counted_by, look_meets, needed, saves, tally
-from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
-from service.promises.planner import Outlook, Plans, predicted_of, tokens_s
+from service.promises.decide import Decision, Past, Rules, State, decide
+from service.promises.planner import Outlook, Plans, felt, off_by, predicted_of, tightened, tokens_s
 from service.promises.verdict import Judgement, Reading, judge
 from service.promises.watch import Seen, mean, statistic
 
 HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
-MOST_OFF = 4.0
-"""By how much a measurement may correct a prediction."""
 MOST_PAST = 64
+QUEUE = 5
+"""Requests that wait at each look from which on a queue stands."""
 PLANNED_S = 60.0
 """For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
 
@@ -65,6 +65,8 @@ class _Probation:
     segment: Segment
     before: dict[Promised, Tally]
     left: Topology
+    slower: float
+    """How many times fewer requests than predicted what was left had answered."""
     off: dict[Promised, float]
     """How many times slower than predicted what was left had been measured."""
     load: Workload
@@ -154,7 +156,7 @@ class Keeper:
         """A switch for a segment ended; ``before`` is the last look at the topology that was ``left``."""
         goals = counted_by(segment, "requests")
         load = self._measured(segment, before)
-        off = {one: self._off_by(goal, load, before) for one, goal in goals}
+        slower, off = self._off_by([one for one, _ in goals], load, before)
         self.past = [*self.past[-MOST_PAST:], past]
         self._missed_since.clear()
         self._uneasy_s = past.ended_s
@@ -162,12 +164,11 @@ class Keeper:
             return
         samples = before.observed.since(before.now_s - self.rules.lookback_s)
         kept = {one: tally(goal, segment, samples) for one, goal in goals}
-        wait_s = max(
-            0.0, (segment.begins - before.now.astimezone(UTC)).total_seconds() - past.ended_s + before.now_s
-        )
+        until_s = (segment.begins - before.now.astimezone(UTC)).total_seconds() + before.now_s
+        earliest_s = max(past.ended_s, until_s)
         is_rescue = load is not None and past.cause == "rescue"
         made_for = load if load and is_rescue else self.planner.workload(segment)
-        self._probation = _Probation(past.ended_s + wait_s, past.cause, segment, kept, left, off, made_for)
+        self._probation = _Probation(earliest_s, past.cause, segment, kept, left, slower, off, made_for)
 
     # -- the time -----------------------------------------------------------------------------------
 
@@ -181,7 +182,8 @@ class Keeper:
         if old is None:
             self.began_s = max(self.began_s, self._since(now, now_s))
         elif (old.windows, old.promised) != (new.windows, new.promised):
-            self.began_s = now_s
+            late_s = (now - old.ends).total_seconds()
+            self.began_s = now_s - (late_s if 0 <= late_s <= now_s - self._counted_s else 0.0)
             self._missed_since.clear()
         return new
 
@@ -276,10 +278,11 @@ class Keeper:
 
     def _waiting_too(self, goal: Objective, segment: Segment, samples: Sequence[Sample], seen: Seen) -> Tally:
         """Requests that wait longer than they may have missed a goal already."""
+        most_s, waits_s = seen.now_s - self._fresh_s(seen), seen.observed.waits_s
         waiting = [
             Sample("ttft", tenant, seen.now_s, age_s)
-            for tenant, age_s in seen.observed.waits_s
-            if goal.metric == "ttft" and (goal.value or 0.0) < age_s <= seen.now_s - self._fresh_s(seen)
+            for tenant, age_s in (waits_s if goal.metric == "ttft" else ())
+            if (goal.value or 0.0) < age_s <= most_s
         ]
         return tally(goal, segment, [*samples, *waiting])
 
@@ -300,11 +303,11 @@ class Keeper:
         state = State(
             now_s=seen.now_s,
             runs=str(seen.runs),
-            target=_target(here),
+            target=here.target,
             began_s=self.began_s,
-            ahead=_ahead(after, seen.now) if after else None,
-            rescue=_target(rescue) if rescue else None,
-            best_effort=_nearly(rescue) if rescue else "",
+            ahead=after.ahead(seen.now) if after else None,
+            rescue=rescue.target if rescue else None,
+            best_effort=rescue.nearly if rescue else "",
             missed=", ".join(goal_words(one.goal) + " (soon)" * (one in self._soon) for one in missed),
             missed_s=seen.now_s - since_s,
             wastes=bool(missed) and not served,
@@ -322,17 +325,19 @@ class Keeper:
     def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
         """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
+        load = load and seen.observed.surging(load, max(self.rules.patience_s, self.rules.tick_s))
         if self._rescued and self._rescued.is_for(missed, load, seen, self.rules.tolerance):
             return self._rescued.outlook
-        off = {one: self._off_by(one.goal, load, seen) for one in missed}
+        slower, off = self._off_by(missed, load, seen)
         promised = tuple(
-            replace(one, goal=_tightened(one.goal, off.get(one, 1.0))) for one in segment.promised
+            replace(one, goal=tightened(one.goal, off.get(one, 1.0))) for one in segment.promised
         )
         harder = replace(segment, promised=promised)
-        found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load)
+        found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load and felt(load, slower))
         if found.plan is None and load is not None:
             found = self._nearest(segment, load, seen)
-        self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, replace(found, segment=segment))
+        found = replace(found, segment=segment, workload=load or found.workload)
+        self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, found)
         return self._rescued.outlook
 
     def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:
@@ -359,16 +364,27 @@ class Keeper:
             return load
         return replace(load, output_tokens=self.planner.workload(segment).output_tokens)
 
-    def _off_by(self, goal: Goal, load: Workload | None, seen: Seen) -> float:
-        """How many times slower what runs is than predicted; 1 where that is not known."""
-        if not isinstance(goal, Objective) or goal.metric not in LATENCIES or load is None:
+    def _off_by(
+        self, goals: Sequence[Promised], load: Workload | None, seen: Seen
+    ) -> tuple[float, dict[Promised, float]]:
+        """How many times slower what runs is than predicted: by its throughput, and by the latency of each goal."""
+        slower, samples = self._slower(load, seen), seen.observed.since(self._fresh_s(seen))
+        found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
+        bounds = [(one, one.goal) for one in goals if isinstance(one.goal, Objective)]
+        pairs = [(one, statistic(goal, samples), predicted_of(goal, found)) for one, goal in bounds]
+        least = self.rules.tolerance
+        return slower, {one: max(slower, off_by(took, said, least)) for one, took, said in pairs}
+
+    def _slower(self, load: Workload | None, seen: Seen) -> float:
+        """By its throughput, where a queue stood for a patience: so many are sustained as were begun in it."""
+        since_s = seen.now_s - max(self.rules.patience_s, self.rules.tick_s)
+        found = load and self.planner.prediction(seen.runs, load, seen.engine)
+        begun = sum(one.kind == "ttft" for one in seen.observed.since(since_s))
+        queues = [waiting for at_s, waiting in self._queues if at_s >= since_s]
+        if not load or not found or self._fresh_s(seen) > since_s or min(begun, *queues, QUEUE) < QUEUE:
             return 1.0
-        measured = statistic(goal, seen.observed.since(self._fresh_s(seen)))
-        predicted = predicted_of(goal, self.planner.prediction(seen.runs, load, seen.engine))
-        if measured is None or not predicted:
-            return 1.0
-        ratio = measured / predicted
-        return round(min(ratio, MOST_OFF), 1) if ratio > 1 + self.rules.tolerance else 1.0
+        predicted_s = max(1, load.output_tokens) / found.throughput_tok_s
+        return off_by((seen.now_s - since_s) / begun, predicted_s, self.rules.tolerance)
 
     def _load_by(self, planned: Workload, segment: Segment, seen: Seen) -> float:
         """Tokens asked for by those of another load."""
@@ -416,20 +432,21 @@ class Keeper:
         if probation is None or probation.began_s is not None or seen.now_s < probation.earliest_s:
             return
         if probation.latest_s is None:
-            drain_s = min(self._drain_s(probation.segment, seen), self.rules.probation_s)
+            drain_s = min(self._drain_s(probation, seen), self.rules.probation_s)
             probation.latest_s = probation.earliest_s + drain_s
         if len(seen.observed.waits_s) <= self._steady_queue(probation.segment, seen):
             probation.began_s = seen.now_s
         elif seen.now_s >= probation.latest_s:
             probation.began_s = probation.latest_s
 
-    def _drain_s(self, segment: Segment, seen: Seen) -> float:
+    def _drain_s(self, probation: _Probation, seen: Seen) -> float:
         """How long those who wait now are predicted to take, beside those who come."""
-        load = self._measured(segment, seen)
+        load = self._measured(probation.segment, seen)
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
         if load is None or predicted is None:
             return 0.0
-        spare_rps = predicted.throughput_tok_s / max(1, load.output_tokens) - load.rate_rps
+        sustained_rps = predicted.throughput_tok_s / max(1, load.output_tokens) / probation.slower
+        spare_rps = sustained_rps - load.rate_rps
         return len(seen.observed.waits_s) / spare_rps if spare_rps > 0 else math.inf
 
     def _steady_queue(self, segment: Segment, seen: Seen) -> float:
@@ -447,7 +464,7 @@ class Keeper:
     def _reading(
         self, one: Promised, goal: Objective, probation: _Probation, samples: Sequence[Sample], seen: Seen
     ) -> Reading:
-        load = probation.load
+        load = felt(probation.load, probation.slower)
         left = predicted_of(goal, self.planner.prediction(probation.left, load, seen.engine))
         return Reading(
             words=goal_words(goal),
@@ -459,38 +476,10 @@ class Keeper:
         )
 
 
-def _tightened(goal: Goal, times: float) -> Goal:
-    """A bound as it has to be asked of predictions that are too low by so many times."""
-    if times == 1.0 or not isinstance(goal, Objective) or goal.value is None:
-        return goal
-    return replace(goal, value=goal.value / times)
-
-
-def _target(outlook: Outlook) -> str | None:
-    return str(outlook.plan.target) if outlook.plan else None
-
-
-def _nearly(outlook: Outlook) -> str:
-    if outlook.plan is None or outlook.share >= 1:
-        return ""
-    stays = "" if outlook.changes else ", which runs,"
-    return f"nothing holds this load; {outlook.plan.target.shape}{stays} serves {outlook.share:.0%} of it"
-
-
-def _ahead(outlook: Outlook, now: datetime) -> Ahead | None:
-    """What comes next, where a switch leads to it."""
-    if outlook.plan is None or not outlook.changes:
-        return None
-    change = outlook.plan.switch
-    takes_s = change.prepare_s + change.stop_s if change else 0.0
-    begins_in_s = (outlook.segment.begins - now.astimezone(UTC)).total_seconds()
-    return Ahead(begins_in_s, str(outlook.plan.target), takes_s, outlook.is_early)
-
-
 def _chosen(decision: Decision, outlooks: Sequence[Outlook], rescue: Outlook | None) -> Outlook | None:
     """What a decision's target comes from."""
     if decision.cause in {"rescue", "saving"}:
         return rescue
     if decision.target is None:
         return None
-    return next((one for one in outlooks if _target(one) == decision.target and one.changes), None)
+    return next((one for one in outlooks if one.target == decision.target and one.changes), None)

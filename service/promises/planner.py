@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Protocol
 
 from intent.models import LATENCIES, Goal, Objective
@@ -29,10 +30,13 @@ from service.deployment import Deployment
 from service.models import ServedModel
 from service.promises.agenda import Promised, Segment
 from service.promises.attainment import saves
+from service.promises.decide import Ahead
 from service.promises.watch import rounded
 
 LEAST_SHARE = 1 / 32
 """Of a load, to which best effort tells shares apart."""
+MOST_OFF = 4.0
+"""By how much a measurement may correct a prediction."""
 REMEMBERED = 256
 """Answers: many times those of a week."""
 
@@ -60,6 +64,28 @@ class Outlook:
     def changes(self) -> bool:
         """Whether a switch leads into it."""
         return self.plan is not None and self.plan.target != self.plan.now
+
+    @property
+    def target(self) -> str | None:
+        """The plan's topology as a text."""
+        return str(self.plan.target) if self.plan else None
+
+    def ahead(self, now: datetime) -> Ahead | None:
+        """The switch into it, as decisions take it, where one leads into it."""
+        if self.plan is None or not self.changes:
+            return None
+        change = self.plan.switch
+        takes_s = change.prepare_s + change.stop_s if change else 0.0
+        begins_in_s = (self.segment.begins - now.astimezone(UTC)).total_seconds()
+        return Ahead(begins_in_s, str(self.plan.target), takes_s, self.is_early)
+
+    @property
+    def nearly(self) -> str:
+        """How near it comes, in words; empty where it holds the load."""
+        if self.plan is None or self.share >= 1:
+            return ""
+        stays = "" if self.changes else ", which runs,"
+        return f"nothing holds this load; {self.plan.target.shape}{stays} serves {self.share:.0%} of it"
 
 
 class Plans(Protocol):
@@ -286,6 +312,24 @@ def predicted_of(goal: Objective, prediction: Prediction | None) -> float | None
         return None
     readings: Mapping[str, float] = getattr(prediction, f"{goal.metric}_s")
     return readings.get(goal.stat or "mean")
+
+
+def off_by(measured: float | None, predicted: float | None, tolerance: float) -> float:
+    """How many times longer something takes than predicted; 1 where that is not known, or is within the tolerance."""
+    ratio = measured / predicted if measured and predicted else 1.0
+    return round(min(ratio, MOST_OFF), 1) if ratio > 1 + tolerance else 1.0
+
+
+def felt(load: Workload, slower: float) -> Workload:
+    """The load under which a prediction that is so many times too fast tells of the one that is given."""
+    return replace(load, rate_rps=rounded(load.rate_rps * slower))
+
+
+def tightened(goal: Goal, times: float) -> Goal:
+    """A bound as it has to be asked of predictions that are too low by so many times."""
+    if times == 1.0 or not isinstance(goal, Objective) or goal.value is None:
+        return goal
+    return replace(goal, value=goal.value / times)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

@@ -5,7 +5,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -20,6 +20,8 @@ from selector.models import Workload
 from service.promises.attainment import Kind, Sample, counted, needed
 
 KEPT_S = 900.0
+SURPRISING = 3.0
+"""Standard deviations by which more requests came than before, from which on a load has grown."""
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""
 Timed = TypeVar("Timed", "Asked", "Answered", "Look", Sample)
@@ -77,6 +79,16 @@ class Observation:
     def arrived_since(self, at_s: float) -> Sequence[Sample]:
         """Samples of requests that came from a moment on."""
         return [one for one in self.since(at_s) if one.arrived_s is None or one.arrived_s >= at_s]
+
+    def surging(self, load: Workload, span_s: float) -> Workload:
+        """A load at the rate of the last seconds, where that is more than chance explains: a mean lags behind a step."""
+        since_s = self.at_s - span_s
+        came = sum(one.kind == "ttft" and one.arrived_s is not None for one in self.arrived_since(since_s))
+        came += sum(age_s <= span_s for _, age_s in self.waits_s)
+        usual = load.rate_rps * span_s
+        if came <= usual + SURPRISING * math.sqrt(usual):
+            return load
+        return replace(load, rate_rps=rounded(came / span_s))
 
 
 def _at_s(sample: Sample) -> float:
