@@ -322,7 +322,8 @@ class Keeper:
     def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
         """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
-        if self._rescued and self._rescued.is_for(missed, load, seen, self.rules.tolerance):
+        question = (*missed, *self._soon)  # what was only foreseen is asked again once it is measured
+        if self._rescued and self._rescued.is_for(question, load, seen, self.rules.tolerance):
             return self._rescued.outlook
         off = {one: self._off_by(one.goal, load, seen) for one in missed}
         promised = tuple(
@@ -330,9 +331,11 @@ class Keeper:
         )
         harder = replace(segment, promised=promised)
         found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load)
-        if found.plan is None and load is not None:
+        # what runs misses what it is predicted to hold: something is off that is not known
+        is_refuted = not found.changes and not all(one in self._soon or saves(one.goal) for one in missed)
+        if load is not None and (found.plan is None or is_refuted):
             found = self._nearest(segment, load, seen)
-        self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, replace(found, segment=segment))
+        self._rescued = _Rescue(question, load, seen.runs, seen.now_s, replace(found, segment=segment))
         return self._rescued.outlook
 
     def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:
