@@ -372,10 +372,14 @@ def demo(
     statics: Annotated[
         bool, typer.Option("--statics", help="With --day: the same day on each topology alone, too.")
     ] = False,
+    surge: Annotated[
+        bool,
+        typer.Option("--surge", help="Live a surge twice: with the controller off, then on."),
+    ] = False,
 ) -> None:
     """Watch a live service switch its topology under streams, measured at the client."""
-    if day or statics:
-        _day(output, statics=statics, others=[deployment, engine], is_day=day)
+    if day or statics or surge:
+        _day(output, statics=statics, others=[deployment, engine], is_day=day, is_surge=surge)
         return
     from intentctl.demo import example, run
 
@@ -384,14 +388,17 @@ def demo(
     run(output, deployment or example(engine or EngineName.TORCH))
 
 
-def _day(output: Form, *, statics: bool, others: list[object], is_day: bool) -> None:
-    if not is_day or any(other is not None for other in others):
+def _day(output: Form, *, statics: bool, others: list[object], is_day: bool, is_surge: bool) -> None:
+    if is_day == is_surge or (statics and is_surge) or any(other is not None for other in others):
         raise typer.BadParameter(
-            "--day is a demo of its own, and --statics goes with it; leave the others out"
+            "--day and --surge are demos of their own, and --statics goes with --day; leave the others out"
         )
-    from intentctl.day import run
+    from intentctl.day import run, run_surge
 
-    run(output, statics=statics)
+    if is_surge:
+        run_surge(output)
+    else:
+        run(output, statics=statics)
 
 
 @app.command()

@@ -8,8 +8,8 @@ import asyncio
 import gc
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,18 +32,15 @@ from service.errors import ServiceError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-TEXTS = (
-    "keep P95 TTFT < 1 s at peak",
-    "use at most 1 GPU overnight and off-peak",
-    "keep P95 TTFT < 3 s during business hours",
-)
 STATICS = ("1x1", "pp2")
+SMALLEST, BURSTS_MEASURED, READY_S = STATICS[0], 3, 2.0
 PROMPT_TOKENS, ANSWER_TOKENS, PROMPTS = 200, 100, 8
-LEAST_NIGHT_S, SURPRISE_S = 25.0, 30.0
-PEAK_BURST, PEAK_EVERY_S = 7, 4.0
-SURPRISE_BURST, SURPRISE_EVERY_S = 7, 3.0
-CALM_EVERY_S = 2.0
+LEAST_NIGHT_S = 25.0
 MINUTE = timedelta(minutes=1)
+LEAD_S, SURGE_S, AFTER_S, CALM_EVERY_S = 10.0, 24.0, 10.0, 5.0
+"""Of a surge: before it, it, after it, and between two requests before and after."""
+SURGE_BURST, SURGE_SHARE = 5, 0.8
+"""Requests that come at once, as many as two devices hold; and the share of the time that these take on two."""
 
 DEPLOYMENT = """\
 apiVersion: intentctl/v1
@@ -54,71 +51,131 @@ cluster:
   nodes:
     - name: local
       link: {{kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}}
-      gpus: [{{kind: CPU, count: 2, memory_gb: 0.017}}]
+      gpus: [{{kind: CPU, count: 2, memory_gb: {memory_gb}}}]
 models:
   - {{name: counting, path: {checkpoint}, precision: fp32, start: pp2}}
-windows:
-  overnight: {{start: "{night}", end: "{peak}"}}
-  peak: {{start: "{peak}", end: "{off_peak}"}}
-  off_peak: {{start: "{off_peak}", end: "{business}"}}
-  business_hours: {{start: "{business}", end: "{end}"}}
-workload:
-  always: {{rate_rps: 0.5, input_tokens: 200, output_tokens: 100, concurrency: 1}}
-  peak: {{rate_rps: 1.75, input_tokens: 200, output_tokens: 100, concurrency: 7}}
+{times}
 limits: {{allowed_tp: [1], allowed_pp: [1, 2], allowed_precisions: [fp32]}}
 approval: {{by: person, within: {{most_stop_ms: 200, per_hour: 20}}}}
 mode: act
 promises: {{tick_s: 1, dwell_s: 8, calm_s: 20, patience_s: 1, lookback_s: 8, probation_s: 15, probation_requests: 12,
   retry_s: 3, data_s: 8}}
 engine: torch
-torch: {{kv_blocks: 84, prefix_caching: false}}
+torch: {{kv_blocks: {kv_blocks}, prefix_caching: false}}
 """
+DAY_TIMES = """\
+windows:
+  overnight: {{start: "{overnight}", end: "{peak}"}}
+  peak: {{start: "{peak}", end: "{off_peak}"}}
+  off_peak: {{start: "{off_peak}", end: "{business_hours}"}}
+  business_hours: {{start: "{business_hours}", end: "{end}"}}
+workload:
+  always: {{rate_rps: 0.5, input_tokens: 200, output_tokens: 100, concurrency: 1}}
+  peak: {{rate_rps: 1.75, input_tokens: 200, output_tokens: 100, concurrency: 7}}"""
+SURGE_TIMES = "workload: {always: {rate_rps: 0.2, input_tokens: 200, output_tokens: 100, concurrency: 1}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is promised, and how its clients see it."""
+
+    text: str
+    windows: tuple[str, ...]
+    ttft_s: float | None = None
+    """The bound of a request in these windows; None: at most one device is in use in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A time of the day with one load, until the next one begins."""
+
+    begins_s: float
+    """Unix seconds."""
+    window: str
+    burst: int = 1
+    """Requests that come at once."""
+    every_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """When each part of it begins."""
+    """What is promised, and what is asked when."""
 
-    peak: datetime
-
-    @property
-    def off_peak(self) -> datetime:
-        """The first moment after peak."""
-        return self.peak + MINUTE
+    goals: tuple[Goal, ...]
+    parts: tuple[Part, ...]
+    end_s: float
+    """When nothing more is asked, in unix seconds."""
 
     @property
-    def business(self) -> datetime:
-        """When the surprise comes."""
-        return self.peak + 2 * MINUTE
+    def peak_s(self) -> float:
+        """When the peak begins, in unix seconds."""
+        return next(part.begins_s for part in self.parts if part.window == "peak")
 
-    @property
-    def end_s(self) -> float:
-        """When nothing more is asked, in unix seconds."""
-        return self.business.timestamp() + SURPRISE_S
+    def part_at(self, at_s: float) -> Part:
+        """The part in which something was asked."""
+        return next((part for part in reversed(self.parts) if at_s >= part.begins_s), self.parts[0])
 
-    @property
-    def deployment(self) -> str:
-        """The deployment file."""
-        moments = {
-            "night": self.peak - 5 * MINUTE,
-            "peak": self.peak,
-            "off_peak": self.off_peak,
-            "business": self.business,
-            "end": self.business + 5 * MINUTE,
-        }
-        clocks = {name: f"{at:%H:%M}" for name, at in moments.items()}
-        return DEPLOYMENT.format(checkpoint=EXAMPLES[EngineName.TORCH].parent / "counting", **clocks)
+    def arrivals(self, from_s: float) -> Iterator[tuple[float, int]]:
+        """When requests come, in unix seconds, and how many at once."""
+        at_s = max(from_s, self.parts[0].begins_s)
+        while at_s < self.end_s:
+            part = self.part_at(at_s)
+            yield at_s, part.burst
+            at_s = min([at_s + part.every_s, *(one.begins_s for one in self.parts if one.begins_s > at_s)])
 
-    @classmethod
-    def soon(cls, now: datetime) -> "Day":
-        """With a night that is long enough before its peak."""
-        peak = (now + timedelta(seconds=LEAST_NIGHT_S + 60)).replace(second=0, microsecond=0)
-        return cls(peak)
 
-    def window_of(self, at_s: float) -> str:
-        """The window in which something was asked."""
-        begins = (("business_hours", self.business), ("off_peak", self.off_peak), ("peak", self.peak))
-        return next((name for name, begin in begins if at_s >= begin.timestamp()), "overnight")
+def usual(now: datetime) -> Day:
+    """A night that is long enough, a peak, a calm minute, a surprise."""
+    peak = (now + timedelta(seconds=LEAST_NIGHT_S + 60)).replace(second=0, microsecond=0)
+    night_s, peak_s, off_peak_s, surprise_s = (
+        (peak + minutes * MINUTE).timestamp() for minutes in (-5, 0, 1, 2)
+    )
+    return Day(
+        (
+            Goal("keep P95 TTFT < 1 s at peak", ("peak",), 1.0),
+            Goal("use at most 1 GPU overnight and off-peak", ("overnight", "off_peak")),
+            Goal("keep P95 TTFT < 3 s during business hours", ("business_hours",), 3.0),
+        ),
+        (
+            Part(night_s, "overnight"),
+            Part(peak_s, "peak", 7, 4.0),
+            Part(off_peak_s, "off_peak"),
+            Part(surprise_s, "business_hours"),
+            Part(surprise_s + 3, "business_hours", 7, 3.0),
+        ),
+        surprise_s + 30,
+    )
+
+
+def usual_deployment(day: Day) -> str:
+    """The deployment file of a usual day: a slot holds the KV of half of a burst at peak."""
+    begins = {part.window: datetime.fromtimestamp(part.begins_s, UTC) for part in reversed(day.parts)}
+    begins["end"] = begins["business_hours"] + 5 * MINUTE
+    return _deployment(0.017, 84, DAY_TIMES.format(**{name: f"{at:%H:%M}" for name, at in begins.items()}))
+
+
+def surging(begins_s: float, burst_s: float) -> Day:
+    """A calm, a surge, a calm; ``burst_s`` is how long the requests that come at once take on two devices."""
+    peak_s = begins_s + LEAD_S
+    return Day(
+        (Goal("keep P95 TTFT < 1.5 s, as cheap as possible", ("calm", "peak"), 1.5),),
+        (
+            Part(begins_s, "calm", every_s=CALM_EVERY_S),
+            Part(peak_s, "peak", SURGE_BURST, burst_s / SURGE_SHARE),
+            Part(peak_s + SURGE_S, "calm", every_s=CALM_EVERY_S),
+        ),
+        peak_s + SURGE_S + AFTER_S,
+    )
+
+
+def surge_deployment() -> str:
+    """The deployment file of a surge: a slot holds the KV of one request, two hold that of a burst."""
+    return _deployment(0.012, 54, SURGE_TIMES)
+
+
+def _deployment(memory_gb: float, kv_blocks: int, times: str) -> str:
+    checkpoint = EXAMPLES[EngineName.TORCH].parent / "counting"
+    return DEPLOYMENT.format(checkpoint=checkpoint, memory_gb=memory_gb, kv_blocks=kv_blocks, times=times)
 
 
 @dataclass(slots=True)
@@ -134,32 +191,38 @@ class Lived:
     references: list[Recording] = field(default_factory=list)
 
     def attainment(self) -> dict[str, float]:
-        """The share of requests, or of time, that met each goal in its window."""
-        return {
-            TEXTS[0]: self._requests("peak", 1.0),
-            TEXTS[1]: self._time(("overnight", "off_peak")),
-            TEXTS[2]: self._requests("business_hours", 3.0),
-        }
+        """The share of requests, or of time, that met each goal in its windows."""
+        return {goal.text: round(self._share(goal), 4) for goal in self.day.goals}
 
-    def _requests(self, window: str, bound_s: float) -> float:
-        asked = [one for one in self.recordings if self.day.window_of(one.asked_s) == window]
-        met = sum(bool(one.arrivals_s) and one.arrivals_s[0] - one.asked_s <= bound_s for one in asked)
-        return round(met / len(asked), 4) if asked else 0.0
+    def over_bound(self) -> int:
+        """How many requests waited longer for their first token than was promised, or had none."""
+        return sum(not met for goal in self.day.goals if goal.ttft_s for met in self._met(goal, goal.ttft_s))
+
+    def _share(self, goal: Goal) -> float:
+        if goal.ttft_s is None:
+            return self._time(goal.windows)
+        met = self._met(goal, goal.ttft_s)
+        return sum(met) / len(met) if met else 0.0
+
+    def _met(self, goal: Goal, bound_s: float) -> list[bool]:
+        asked = [one for one in self.recordings if self.day.part_at(one.asked_s).window in goal.windows]
+        return [bool(one.arrivals_s) and one.arrivals_s[0] - one.asked_s <= bound_s for one in asked]
 
     def _time(self, windows: Sequence[str]) -> float:
+        ends_s = [*(part.begins_s for part in self.day.parts[1:]), self.day.end_s]
         spans = [
-            (self.begins_s, self.day.peak.timestamp()),
-            (self.day.off_peak.timestamp(), self.day.business.timestamp()),
+            (max(part.begins_s, self.begins_s), end_s)
+            for part, end_s in zip(self.day.parts, ends_s, strict=True)
+            if part.window in windows
         ]
-        assert len(spans) == len(windows)
-        ends = [at_s for at_s, _ in self.ran[1:]] + [self.day.end_s]
+        until_s = [at_s for at_s, _ in self.ran[1:]] + [self.day.end_s]
         small = sum(
             max(0.0, min(end_s, last) - max(at_s, first))
-            for (at_s, devices), end_s in zip(self.ran, ends, strict=True)
+            for (at_s, devices), end_s in zip(self.ran, until_s, strict=True)
             for first, last in spans
             if devices <= 1
         )
-        return round(small / sum(last - first for first, last in spans), 4)
+        return small / sum(last - first for first, last in spans)
 
 
 def run(form: Form, *, statics: bool) -> None:
@@ -168,39 +231,74 @@ def run(form: Form, *, statics: bool) -> None:
     Raises:
         CommandError: the service did not start, or a stream differs.
     """
-    lived = _live(None)
+
+    def live(static: str | None) -> Lived:
+        day = usual(datetime.now(UTC))
+        with _service(usual_deployment(day)) as client:
+            render.talk(f"peak begins at {datetime.fromtimestamp(day.peak_s, UTC):%H:%M} UTC")
+            return _lived(client, lambda: day, static, is_kept=static is None)
+
+    lived, alone = live(None), dict[str, Lived]()
+    for topology in STATICS if statics else ():
+        render.talk(f"the same day on {topology} alone")
+        alone[topology] = live(topology)
+    _tell(form, lived, alone)
+
+
+def run_surge(form: Form) -> None:
+    """Live a surge with the controller off, then the same requests with it, and report.
+
+    Raises:
+        CommandError: the service did not start, or a stream differs.
+    """
+    with _service(surge_deployment()) as client:
+        burst_s = asyncio.run(_burst_s(client))
+        render.talk(f"two devices answer {SURGE_BURST} requests in {burst_s:.1f} s; the controller is off")
+        alone = _lived(client, lambda: surging(time.time() + READY_S, burst_s), SMALLEST, is_kept=False)
+    with _service(surge_deployment()) as client:
+        render.talk("the same requests with the controller")
+        lived = _lived(client, lambda: surging(time.time() + READY_S, burst_s), SMALLEST, is_kept=True)
+    _tell(form, lived, {SMALLEST: alone})
+
+
+def _tell(form: Form, lived: Lived, alone: Mapping[str, Lived]) -> None:
+    """Report a day, and the same one on each topology alone."""
     document = report(lived)
-    if statics:
-        document["static"] = {}
-        for topology in STATICS:
-            render.talk(f"the same day on {topology} alone")
-            document["static"][topology] = _live(topology).attainment()
+    if alone:
+        document["static"] = {topology: one.attainment() for topology, one in alone.items()}
+        document["static_over_bound"] = {topology: one.over_bound() for topology, one in alone.items()}
     render.emit(document, form, report_rows(document))
     if document["streams_equal"] != document["streams"] or document["tokens_lost"]:
         raise failure("error", "a stream differs from the same request on a service that nobody switches")
 
 
-def _live(static: str | None) -> Lived:
-    """A day under the controller, or on one topology."""
-    day = Day.soon(datetime.now(UTC))
+@contextmanager
+def _service(deployment: str) -> Iterator[Client]:
+    """A service of its own for the time of one day."""
     with tempfile.TemporaryDirectory(prefix="intentctl-day-") as folder:
         file = Path(folder) / "day.yaml"
-        file.write_text(day.deployment)
+        file.write_text(deployment)
         with started_service(file) as client:
-            render.talk(f"a service runs at {client.url}; peak begins at {day.peak:%H:%M} UTC")
-            _prepare(client, static)
-            return asyncio.run(_session(client, Lived(day, time.time()), compared=static is None))
+            render.talk(f"a service runs at {client.url}")
+            yield client
 
 
-def _prepare(client: Client, static: str | None) -> None:
-    """Promise what the day is about; or switch to one topology, and have nobody change that."""
-    if static is None:
-        for text in TEXTS:
-            promise = client.activate(client.keep(text).id, ActivateRequest())
-            render.talk(f"promised: {promise.text}")
-        return
-    client.set_control(ControlRequest(paused=True))
-    plan = client.plan(PlanRequest(target=static)).plan
+def _lived(client: Client, begin: Callable[[], Day], topology: str | None, *, is_kept: bool) -> Lived:
+    """A day that begins on a topology (None: on the one that runs): kept by the controller, or with the controller off."""
+    if topology:
+        _switch_to(client, topology)
+    if not is_kept:
+        client.set_control(ControlRequest(paused=True))
+    lived = Lived(begin(), time.time())
+    for goal in lived.day.goals if is_kept else ():
+        promise = client.activate(client.keep(goal.text).id, ActivateRequest())
+        render.talk(f"promised: {promise.text}")
+    return asyncio.run(_session(client, lived, compared=is_kept))
+
+
+def _switch_to(client: Client, topology: str) -> None:
+    """Have one topology run."""
+    plan = client.plan(PlanRequest(target=topology)).plan
     assert plan is not None, "a topology that is named has one plan"
     if plan.changes:
         *_, operation = follow(client, client.apply(plan.id).id, SWITCH_TIMEOUT_S)
@@ -208,14 +306,27 @@ def _prepare(client: Client, static: str | None) -> None:
             raise ServiceError.answered(operation.error)
 
 
-async def _session(client: Client, lived: Lived, *, compared: bool) -> Lived:
-    """Ask what the day asks, then the same requests once more while nothing happens."""
+async def _burst_s(client: Client) -> float:
+    """How long the requests of a surge that come at once take on what runs, on average."""
+    async with _openai(client) as openai:
+        began_s = time.time()
+        for _ in range(BURSTS_MEASURED):
+            recordings = await Load(openai, "counting", prompts()[:SURGE_BURST], ANSWER_TOKENS).finish()
+            if errors := [one.error for one in recordings if one.error]:
+                raise failure("error", f"the service did not answer: {errors[0]}")
+        return (time.time() - began_s) / BURSTS_MEASURED
+
+
+def _openai(client: Client) -> "AsyncOpenAI":
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http
-    ) as openai:
+    return AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http)
+
+
+async def _session(client: Client, lived: Lived, *, compared: bool) -> Lived:
+    """Ask what the day asks, then the same requests once more while nothing happens."""
+    async with _openai(client) as openai:
         gc.freeze()
         watching = asyncio.create_task(_watch(client, lived))
         await _ask(openai, lived)
@@ -240,29 +351,13 @@ def prompts() -> list[list[int]]:
 async def _ask(openai: "AsyncOpenAI", lived: Lived) -> None:
     """Requests as the day has them, until all have ended."""
     loads, known, asked = list[Load](), prompts(), 0
-    while (now_s := time.time()) < lived.day.end_s:
-        burst, every_s = _rate(lived.day, now_s)
+    for at_s, burst in lived.day.arrivals(time.time()):
+        await asyncio.sleep(max(0.0, at_s - time.time()))
         chosen = [known[(asked + number) % PROMPTS] for number in range(burst)]
         asked += burst
         loads.append(Load(openai, "counting", chosen, ANSWER_TOKENS))
-        await asyncio.sleep(max(0.0, now_s + every_s - time.time()))
     for load in loads:
         lived.recordings += await load.finish()
-
-
-def _rate(day: Day, now_s: float) -> tuple[int, float]:
-    """How many requests come at once, and how long until the next."""
-    window = day.window_of(now_s)
-    if window == "peak":
-        return PEAK_BURST, PEAK_EVERY_S
-    if window == "business_hours" and now_s > day.business.timestamp() + 3:
-        return SURPRISE_BURST, SURPRISE_EVERY_S
-    begins_s = (
-        min(at.timestamp() for at in (day.peak, day.off_peak, day.business) if at.timestamp() > now_s)
-        if window != "business_hours"
-        else now_s + CALM_EVERY_S
-    )
-    return 1, max(0.05, min(CALM_EVERY_S, begins_s - now_s))
 
 
 async def _watch(client: Client, lived: Lived) -> None:
@@ -288,14 +383,15 @@ def report(lived: Lived) -> Document:
         "streams_equal": sum(equal),
         "tokens_lost": sum(one.lost for one in differences),
         "tokens_duplicated": sum(one.duplicated for one in differences),
-        "switches": [_switch(one, lived.day) for one in lived.outcomes],
+        "switches": [_switch(one, lived.day) for one in lived.outcomes if one.at_s >= lived.begins_s],
         "attainment": lived.attainment(),
+        "over_bound": lived.over_bound(),
         "errors": [one.error for one in lived.recordings if one.error],
     }
 
 
 def _switch(outcome: OutcomeDocument, day: Day) -> Document:
-    since_peak_s = outcome.at_s - day.peak.timestamp()
+    since_peak_s = outcome.at_s - day.peak_s
     return {
         "cause": outcome.cause,
         "from": outcome.source,
@@ -316,11 +412,17 @@ def report_rows(document: Document) -> list[render.Row]:
         stop = "" if one["stop_ms"] is None else f"; stood still {one['stop_ms']} ms"
         when = f"{one['after_peak_begins_s']:+.1f} s of peak"
         rows.append(
-            (f"{one['cause']}", f"{when}: {one['from']} to {one['to']}{stop}; {one['verdict']}: {one['why']}")
+            (
+                f"{one['cause']}",
+                f"{when}: {one['from']} to {one['to']}{stop}; {one['verdict'] or 'no verdict'}: {one['why']}",
+            )
         )
     rows += [("attainment", f"{goal}: {share:.1%}") for goal, share in document["attainment"].items()]
     for topology, shares in document.get("static", {}).items():
         rows += [(f"{topology} alone", f"{goal}: {share:.1%}") for goal, share in shares.items()]
+    others = [f"; {n} on {topology} alone" for topology, n in document.get("static_over_bound", {}).items()]
+    waited = f"{document['over_bound']} of {document['streams']} requests waited longer than promised"
+    rows.append(("over bound", waited + "".join(others)))
     lost = f"{document['tokens_lost']} tokens lost, {document['tokens_duplicated']} duplicated"
     equal = f"{document['streams_equal']} of {document['streams']} equal the same requests without a switch"
     return [*rows, ("streams", f"{equal}; {lost}"), *(("error", one) for one in document["errors"])]

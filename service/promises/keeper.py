@@ -326,7 +326,8 @@ class Keeper:
         """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
         load = load and seen.observed.surging(load, max(self.rules.patience_s, self.rules.tick_s))
-        if self._rescued and self._rescued.is_for(missed, load, seen, self.rules.tolerance):
+        question = (*missed, *self._soon)  # what was only foreseen is asked again once it is measured
+        if self._rescued and self._rescued.is_for(question, load, seen, self.rules.tolerance):
             return self._rescued.outlook
         slower, off = self._off_by(missed, load, seen)
         promised = tuple(
@@ -334,10 +335,12 @@ class Keeper:
         )
         harder = replace(segment, promised=promised)
         found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load and felt(load, slower))
-        if found.plan is None and load is not None:
+        # what runs misses what it is predicted to hold: something is off that is not known
+        is_refuted = not found.changes and not all(one in self._soon or saves(one.goal) for one in missed)
+        if load is not None and (found.plan is None or is_refuted):
             found = self._nearest(segment, load, seen)
         found = replace(found, segment=segment, workload=load or found.workload)
-        self._rescued = _Rescue(tuple(missed), load, seen.runs, seen.now_s, found)
+        self._rescued = _Rescue(question, load, seen.runs, seen.now_s, found)
         return self._rescued.outlook
 
     def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:

@@ -168,8 +168,11 @@ class Planner:
         load = workload or self.workload(segment)
         answer = self._planned(segment, load, now, engine, closely=closely)
         outlook = Outlook(segment, load, answer, closely)
-        is_unknown = outlook.plan is not None and outlook.plan.switch is None
-        return self._reached(outlook, _calm(load), engine) if is_unknown else outlook
+        change = outlook.plan.switch if outlook.plan else None
+        is_known = change is not None and math.isfinite(
+            change.stop_s
+        )  # no stop is known of what is overloaded
+        return outlook if is_known else self._reached(outlook, _calm(load), engine)
 
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload

@@ -5,12 +5,26 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
+from selector.models import Workload
 from service.promises.agenda import Promised
 from service.promises.decide import Past, Rules
+from service.promises.planner import Outlook
 from tests.rows import rows
-from tests.service.promises.world import DECLARED, MONDAY, TTFT, UTIL, WINDOWS, World, always, topology
+from tests.service.promises.world import (
+    DECLARED,
+    MONDAY,
+    TTFT,
+    UTIL,
+    WINDOWS,
+    Capacities,
+    World,
+    always,
+    load,
+    topology,
+)
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
 GOALS = [always(TTFT), always(UTIL)]
@@ -81,6 +95,32 @@ def test_requests_that_wait_for_longer_than_they_may_have_missed_already() -> No
     assert "p99 TTFT <= 2 s is missed" in world.tick(1).decision.reason
     world.waits_s = [("", 1.5)] * 6
     assert "missed" not in world.tick(1).decision.reason
+
+
+def test_what_runs_is_left_where_it_misses_what_it_is_predicted_to_hold() -> None:
+    """Requests come in bursts, say: no prediction knows, and nothing that was answered was late."""
+    world = World(lambda _now: 0.5, GOALS[:1])
+    world.run(60)
+    world.waits_s = [("", 2.5)] * 4
+    world.run(30)
+    assert [switch[1:] for switch in world.switches] == [("rescue", FOUR)]
+    assert "p99 TTFT <= 2 s is missed" in world.reasons[0]
+
+
+def test_what_was_planned_against_a_miss_to_come_is_planned_again_when_it_has_come() -> None:
+    """The closer look of a plan sees no miss where the quick one that foresees does."""
+
+    class Closer(Capacities):
+        def outlook(self, *where: Any, workload: Workload | None = None, closely: bool = True) -> Outlook:
+            return super().outlook(*where, workload=workload and load(1.0), closely=closely)
+
+    world = World(lambda _now: 2.3, GOALS[:1], speed={1: 3.0})
+    world.keeper.planner = Closer()
+    world.run(45)
+    assert "(soon) is missed, and nothing better is known" in world.tick(5).decision.reason
+    world.waits_s = [("", 2.5)] * 6
+    world.run(30)
+    assert [switch[1:] for switch in world.switches] == [("rescue", FOUR)]
 
 
 def test_where_nothing_is_promised_nothing_is_done() -> None:

@@ -1,5 +1,6 @@
 """What is planned for a segment, by the planner that serves."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -56,3 +57,18 @@ def test_what_runs_is_held_against_what_comes_nearest_by_the_share_that_it_serve
     small = planner.outlook(segment(goal), None, None, workload=Workload(0.2, 2000, 500, 4)).plan
     assert small is not None
     assert planner.held(small.target, segment(goal), None, asked) < nearly
+
+
+def test_a_switch_out_of_what_holds_far_less_than_is_asked_has_a_stop_too(planner: Planner) -> None:
+    goal = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s")
+    small = planner.outlook(segment(goal), None, None, workload=Workload(0.1, 2000, 500, 2)).plan
+    assert small is not None
+    asked = Workload(0.8, 2000, 500, 4)
+    over = planner.prediction(small.target, asked, None)
+    assert over is not None
+    assert over.tpot_s["mean"] == math.inf
+    found = planner.outlook(segment(goal), small.target, None, workload=asked)
+    assert found.changes
+    assert found.plan is not None
+    assert found.plan.switch is not None
+    assert 0 < found.plan.switch.stop_s < 10
