@@ -55,6 +55,8 @@ class Past:
     is_done: bool
     verdict: Verdict | None = None
     """None: it is on probation."""
+    stopped_s: float | None = None
+    """When streams began to stand still for it, by the same clock; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class _Probation:
 
     earliest_s: float
     """The switch has ended, and its segment begun."""
+    stop_s: float
+    """When its standstill began, within its segment."""
     cause: Cause
     segment: Segment
     before: dict[Promised, Tally]
@@ -168,7 +170,10 @@ class Keeper:
         earliest_s = max(past.ended_s, until_s)
         is_rescue = load is not None and past.cause == "rescue"
         made_for = load if load and is_rescue else self.planner.workload(segment)
-        self._probation = _Probation(earliest_s, past.cause, segment, kept, left, slower, off, made_for)
+        stop_s = earliest_s if past.stopped_s is None or until_s > past.ended_s else past.stopped_s
+        self._probation = _Probation(
+            earliest_s, stop_s, past.cause, segment, kept, left, slower, off, made_for
+        )
 
     # -- the time -----------------------------------------------------------------------------------
 
@@ -434,11 +439,15 @@ class Keeper:
         probation = self._probation
         if probation is None or probation.began_s is not None or seen.now_s < probation.earliest_s:
             return
+        begins_s = seen.now_s
         if probation.latest_s is None:
             drain_s = min(self._drain_s(probation, seen), self.rules.probation_s)
             probation.latest_s = probation.earliest_s + drain_s
+            begins_s = (
+                probation.stop_s
+            )  # with no queue, who came in the standstill waited for the switch alone
         if len(seen.observed.waits_s) <= self._steady_queue(probation.segment, seen):
-            probation.began_s = seen.now_s
+            probation.began_s = begins_s
         elif seen.now_s >= probation.latest_s:
             probation.began_s = probation.latest_s
 
@@ -469,12 +478,13 @@ class Keeper:
     ) -> Reading:
         load = felt(probation.load, probation.slower)
         left = predicted_of(goal, self.planner.prediction(probation.left, load, seen.engine))
+        after_it = [one for one in samples if (one.arrived_s or one.at_s) >= probation.earliest_s]
         return Reading(
             words=goal_words(goal),
             needed=needed(goal),
             before=probation.before.get(one, Tally()),
             after=tally(goal, probation.segment, samples),
-            measured=statistic(goal, samples),
+            measured=statistic(goal, after_it),  # a way back would stand still, too
             left=left * probation.off.get(one, 1.0) if left is not None else None,
         )
 

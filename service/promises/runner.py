@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
-from runtime.models import CutoverReport, Topology
+from runtime.models import CutoverReport, Phase, Topology
 from selector.models import Plan, Workload
 from service import documents as docs
 from service import targets, usecases
@@ -277,6 +277,9 @@ class Runner:
             cause=cause,
             is_done=operation.result is not None,
         )
+        stops = [phase.at for phase in operation.phases if phase.phase is Phase.CUTTING]
+        if stops:
+            past = replace(past, stopped_s=past.ended_s - (operation.phases[-1].at - stops[-1]))
         outcome = self._outcome_of(operation, past, begun.decision.reason if begun else "")
         parts.active.book.keep_outcome(outcome)
         if last is None:

@@ -10,6 +10,7 @@ from typing import Any
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from selector.models import Workload
 from service.promises.agenda import Promised
+from service.promises.attainment import Sample
 from service.promises.decide import Past, Rules
 from service.promises.planner import Outlook
 from tests.rows import rows
@@ -305,3 +306,16 @@ def test_switches_for_earlier_promises_do_not_count_for_the_next() -> None:
     world.keeper.promise([always(replace(TTFT, value=0.9))], MONDAY)
     world.run(60)
     assert [switch[1:] for switch in world.switches] == [("window", TWO)]
+
+
+def test_who_came_in_the_standstill_of_a_switch_counts_in_its_verdict() -> None:
+    verdicts = []
+    for stopped_s in (None, 57.0):
+        world = World(lambda _now: 0.2, GOALS[:1], rules=Rules(patience_s=HOUR_S))
+        world.run(60)
+        segment, past = world.keeper.enter(world.now, 60.0), Past(60.0, TWO, ONE, "person", is_done=True)
+        world.keeper.switched(replace(past, stopped_s=stopped_s), segment, topology(2), world.seen(0))
+        world.samples += [Sample("ttft", "", 60.5, 3.0, arrived_s=57.5)] * 3
+        world.run(120)
+        verdicts += world.verdicts
+    assert verdicts == ["recovered", "not_recovered"]
