@@ -214,15 +214,17 @@ class Runner:
             self.book()
 
     async def _keep_load(self) -> None:
-        """Keep what was asked in the last minutes, when they are over."""
-        if time.monotonic() - self._load_s < LOAD_S:
+        """Keep what was asked since the last time, when some minutes are over; what cannot be written is part of the next."""
+        now_s = time.monotonic()
+        seconds = now_s - self._load_s
+        if seconds < LOAD_S:
             return
-        seen = self._parts.watch.seconds(LOAD_S, self._parts.serving.router.waits_s)
+        seen = self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)
         kept = docs.PastLoadDocument(
-            model=self._parts.model, begins_s=time.time() - LOAD_S, seconds=LOAD_S, tenants=tenant_loads(seen)
+            model=self._parts.model, begins_s=time.time() - seconds, seconds=seconds, tenants=tenant_loads(seen)
         )
         await asyncio.to_thread(self._parts.active.book.keep_load, kept)
-        self._load_s = time.monotonic()
+        self._load_s = now_s
 
     def book(self) -> None:
         """Write what was counted until now; whoever asks for a report does so from another thread. Blocks."""
