@@ -221,7 +221,10 @@ class Runner:
             return
         seen = self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)
         kept = docs.PastLoadDocument(
-            model=self._parts.model, begins_s=time.time() - seconds, seconds=seconds, tenants=tenant_loads(seen)
+            model=self._parts.model,
+            begins_s=time.time() - seconds,
+            seconds=seconds,
+            tenants=tenant_loads(seen),
         )
         await asyncio.to_thread(self._parts.active.book.keep_load, kept)
         self._load_s = now_s
