@@ -1,6 +1,6 @@
 """A process of its own for what computes for long: streams would stand still for it.
 
-``python -m service.apart FD`` is that process. It has a lower priority, imports no engine and keeps nothing; each piece of
+``python -m service.apart FD NICENESS`` is that process. It imports no engine and keeps nothing; each piece of
 work has a thread. It ends with the service, however that ends.
 """
 
@@ -29,8 +29,8 @@ Reply = Future[tuple[object, object]]
 
 PATIENCE_S = 300
 """For one piece of work, and for its turn behind that of others."""
-NICENESS = 10
-"""Streams go first; on a busy machine it still has a tenth of a core."""
+NICENESS = 5
+"""Streams go first; beside a process that is always busy it has a quarter of a core."""
 IN_LINE = 16
 """Pieces of work of one caller, the one that is done among them."""
 REMEMBERED = 256
@@ -43,9 +43,9 @@ class Apart:
     Any thread may ask, and waits.
     """
 
-    def __init__(self, at_once: int = 1, patience_s: float = PATIENCE_S) -> None:
-        """``at_once``: pieces of work that are done beside each other."""
-        self._patience_s = patience_s
+    def __init__(self, at_once: int = 1, patience_s: float = PATIENCE_S, niceness: int = NICENESS) -> None:
+        """``at_once``: pieces of work that are done beside each other; ``niceness``: of the process, more than the service's."""
+        self._patience_s, self._niceness = patience_s, niceness
         self._places = threading.BoundedSemaphore(at_once)
         self._starting = threading.Lock()
         self._process: _Process | None = None
@@ -128,16 +128,16 @@ class Apart:
             if self._is_closed:
                 raise RefusedError(Code.STOPPING, "the service is stopping and plans nothing new")
             if self._process is None or self._process.is_lost:
-                self._process = _Process()
+                self._process = _Process(self._niceness)
             return self._process
 
 
 class _Process:
     """One process, and what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int) -> None:
         self._pipe, theirs = Pipe()
-        command = [sys.executable, "-m", "service.apart", str(theirs.fileno())]
+        command = [sys.executable, "-m", "service.apart", str(theirs.fileno()), str(niceness)]
         self._process = subprocess.Popen(  # in a group of its own: Ctrl-C is for the service
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )
@@ -183,7 +183,7 @@ class _Process:
 
 def main() -> None:
     """Do what comes over a pipe, each in a thread, until the service is gone."""
-    os.nice(NICENESS)
+    os.nice(int(sys.argv[2]))
     pipe, sending = Connection(int(sys.argv[1])), threading.Lock()
 
     def do(number: int, work: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -81,7 +81,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
-        apart, controllers = (stack.enter_context(closing(Apart())) for _ in range(2))
+        apart = stack.enter_context(closing(Apart()))
+        controllers = stack.enter_context(closing(Apart(niceness=0)))  # a rescue is planned while all is busy
         reading = stack.enter_context(closing(Apart(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
