@@ -15,7 +15,7 @@ RATES_RPS, PREPARES_S, OFFS = (1.3, 1.6, 3.0), (15.0, 40.0), (1.0, 0.5, 2.0)
 STEP_S, ENDS_S = 300.0, 1500.0
 BAR, BAR_OFF, MOST_RESCUES = 1.15, 1.5, 2
 OVER_RPS, HOUR_S, SHARE, BACK_S, MOST_SWITCHES = 7.0, 3600.0, 0.95, 600.0, 4
-CALM_S = {"days": 30.0, "weeks": 120.0}
+CALM_S = {"days": 60.0, "weeks": 120.0}
 """Between two looks where nothing goes on; else the rules' 5 s."""
 
 

@@ -22,7 +22,7 @@ from tests.service.promises.world import SIZES, TTFT, UTIL, WINDOWS
 DAY_S, HOUR_S, STEP_S = 86_400.0, 3600.0, 10.0
 DECLARED = {"peak": 3.0, "off_peak": 0.5, "always": 0.5}
 FREEZE = RecurringWindow(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "12:00", "14:00", "UTC")
-SAMPLES = 12
+SAMPLES = 4
 """Of a step of the fluid queue, at most, while nothing is going on."""
 
 
@@ -49,7 +49,7 @@ class FluidWorld(QueueWorld):
     def serve(self, until_s: float) -> None:
         at_s = self.served_until_s
         while at_s < until_s:
-            lasts_s = min(until_s - at_s, STEP_S)
+            lasts_s = min(until_s - at_s, STEP_S if self.num_waiting else 3 * STEP_S)
             at_s += lasts_s
             self._flow(at_s, lasts_s)
         self.served_until_s = at_s
@@ -59,23 +59,30 @@ class FluidWorld(QueueWorld):
         begun = min(self.backlog + came, sustained * lasts_s)
         self.backlog += came - begun
         self.served += begun
-        waits_s = [self._wait_s(came / lasts_s, sustained) + BASE_S for _ in range(self._num_samples(begun))]
-        if waits_s:
-            self.over += begun * sum(one > BOUND_S for one in waits_s) / len(waits_s)
+        busy = min(came / lasts_s / sustained, 0.95)
+        self.over += begun * self._share_over(busy, sustained)
         if self.is_controlled and not self.is_dead:
             self.flows.append((at_s, came, begun))
-            self.samples.extend(Sample("ttft", "", at_s, one, at_s - one) for one in waits_s)
+            waits_s = self._waits_s(busy, sustained, self._num_samples(begun))
+            self.samples.extend([Sample("ttft", "", at_s, one, at_s - one) for one in waits_s])
 
     def _num_samples(self, begun: float) -> int:
         whole = int(begun + self.draw.random())
         return whole if self.is_busy else min(whole, SAMPLES)
 
-    def _wait_s(self, rate_rps: float, sustained_rps: float) -> float:
-        """Behind the backlog, and beside it as in a queue with steady service."""
-        busy = min(rate_rps / sustained_rps, 0.95)
-        chance = 1 - self.draw.random()
-        beside_s = max(0.0, math.log(busy / chance)) / (2 * (1 - busy) * sustained_rps) if busy else 0.0
-        return self.backlog / sustained_rps + (0.0 if self.backlog >= 1 else beside_s)
+    def _share_over(self, busy: float, sustained_rps: float) -> float:
+        """Of the requests whose turn comes: all behind a backlog, else as many as in a queue with steady service."""
+        spare_s = BOUND_S - BASE_S
+        if self.backlog >= 1:
+            return float(self.backlog / sustained_rps > spare_s)
+        return busy * math.exp(-2 * (1 - busy) * sustained_rps * spare_s)
+
+    def _waits_s(self, busy: float, sustained_rps: float, num: int) -> list[float]:
+        """Until the first tokens of some requests."""
+        if self.backlog >= 1 or not busy:
+            return [BASE_S + self.backlog / sustained_rps] * num
+        by = 2 * (1 - busy) * sustained_rps
+        return [BASE_S + max(0.0, math.log(busy / (1 - self.draw.random())) / by) for _ in range(num)]
 
     def seen(self) -> Seen:
         since_s = self.now_s - self.rules.lookback_s
