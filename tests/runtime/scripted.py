@@ -106,7 +106,7 @@ class ScriptedEngine:
     @property
     def requests(self) -> tuple[Request, ...]:
         """Requests that have not ended, oldest first."""
-        return tuple(sequence.request for sequence in self._sequences.values())
+        return tuple(sequence.request for sequence in [*self._sequences.values()])
 
     # --- the protocol ---
 

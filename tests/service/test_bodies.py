@@ -58,7 +58,7 @@ async def test_both_interfaces_refuse_it_in_their_own_form(path, body, said):
     app = control_api()
     app.mount("/openai/v1", openai_app({}))
     transport = httpx.ASGITransport(behind_open_door(app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.post(path, content=body, headers={"Content-Type": "application/json"})
 
     document = answer.json()
@@ -94,7 +94,7 @@ async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body):
     app.state.operator_for = lambda _: None
     app.mount("/openai/v1", openai_app({}))
     transport = httpx.ASGITransport(behind_open_door(app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         sent = {"headers": {"Content-Type": "application/json"}}
         small, bulky = [await client.post(path, content=one, **sent) for one in (body, body + PADDING)]
     assert (bulky.status_code, bulky.json()) == (small.status_code, small.json())
@@ -109,7 +109,7 @@ async def test_bulky_bodies_are_checked_in_threads_and_beside_each_other(monkeyp
 
     monkeypatch.setattr(bodies, "refuse_outlandish", meet)
     transport = httpx.ASGITransport(behind_open_door(openai_app({})))
-    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         sent = {"content": CHAT + PADDING, "headers": {"Content-Type": "application/json"}}
         answers = await asyncio.gather(*(client.post("/chat/completions", **sent) for _ in range(2)))
     assert [one.status_code for one in answers] == [404, 404]

@@ -52,7 +52,7 @@ async def test_what_the_api_says_is_drawn_from_the_model(flat: Path) -> None:
     async with Router(engine, Tokenizer.load(flat)) as router:
         app = behind_open_door(openai_app({"m": Endpoint(router, context_tokens=250, vocab_size=IDS)}))
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://service", timeout=120
+            transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=120
         ) as client:
 
             async def said(seed: int) -> str:

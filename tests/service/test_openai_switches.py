@@ -29,7 +29,7 @@ async def chunks_of(path: str, body: dict, cut_after: int | None) -> list[dict]:
     async with Router(engine, tokenizer) as router:
         app = behind_open_door(openai_app({"m": Endpoint(router, context_tokens=900, vocab_size=98)}))
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             engine.hold()
             asking = asyncio.create_task(client.post(path, json=body))
             await loop_until(lambda: len(engine.requests) == choices_of(body))
