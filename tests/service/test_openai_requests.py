@@ -23,7 +23,7 @@ def app() -> FastAPI:
 
 
 def refused(app: FastAPI, path: str, body: dict) -> dict:
-    answer = TestClient(behind_open_door(app)).post(path, json=body)
+    answer = TestClient(behind_open_door(app), "http://localhost").post(path, json=body)
     assert answer.status_code == 400, answer.text
     return answer.json()["error"]
 
@@ -242,7 +242,7 @@ def test_what_chat_cannot_have_is_refused_by_name(app, parameters, param, said):
 
 @rows("body", ["[]", "5", "null", "{", ""])
 def test_a_body_that_is_no_object_is_refused(app, body):
-    answer = TestClient(behind_open_door(app)).post(
+    answer = TestClient(behind_open_door(app), "http://localhost").post(
         "/completions", content=body, headers={"content-type": "application/json"}
     )
 
