@@ -22,6 +22,8 @@ from tests.service.promises.world import SIZES, TTFT, UTIL, WINDOWS
 DAY_S, HOUR_S, STEP_S = 86_400.0, 3600.0, 10.0
 DECLARED = {"peak": 3.0, "off_peak": 0.5, "always": 0.5}
 FREEZE = RecurringWindow(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "12:00", "14:00", "UTC")
+MOST_WAITING = 3000
+"""Requests of a backlog that a look sees one by one."""
 SAMPLES = 4
 """Of a step of the fluid queue, at most, while nothing is going on."""
 
@@ -37,7 +39,11 @@ class FluidWorld(QueueWorld):
 
     @property
     def num_waiting(self) -> int:
-        return int(self.backlog)
+        return min(int(self.backlog), MOST_WAITING)
+
+    @property
+    def asked(self) -> float:
+        return self.served + self.backlog
 
     @property
     def over_now(self) -> float:
@@ -94,7 +100,7 @@ class FluidWorld(QueueWorld):
             self.measured_s = self.now_s
         came, begun = (sum(one[place] for one in self.flows) for place in (1, 2))
         longest_s = self.backlog / self.sustained_rps
-        waits = [longest_s * (1 - n / self.backlog) for n in range(self.num_waiting)]
+        waits = [longest_s * (1 - n / self.num_waiting) for n in range(self.num_waiting)]
         return self._seen(came, begun, tuple(self.samples), waits)
 
 
