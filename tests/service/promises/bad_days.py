@@ -116,8 +116,7 @@ def random_rate(rng: random.Random, days: int, bursts: int) -> Callable[[float],
         times = math.prod(by for begins, lasts, by in events if begins <= hour < begins + lasts)
         wave = (1 + 0.2 * math.sin(hour * 5 + phase)) * rng.uniform(0.9, 1.1)
         table.append(DECLARED["peak" if is_peak else "off_peak"] * times * wave)
-    last = len(table) - 1
-    return lambda at_s: table[min(last, int(at_s / STEP_S))]
+    return lambda at_s: table[int(at_s / STEP_S)] if at_s < days * DAY_S else DECLARED["off_peak"]
 
 
 def bad_days(seed: int, days: int = 1, kind: type[QueueWorld] = QueueWorld) -> QueueWorld:
