@@ -1,6 +1,7 @@
 """The controller on bad days in virtual time: steps of the load, more than fits, random days and weeks; beside oracles."""
 
 import math
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -167,17 +168,19 @@ def _days(count: int, days: int, kind: type[QueueWorld], calm_s: float) -> Docum
             one.run(days * DAY_S, 60)
         for name, one in zip(names, (world, *beside), strict=True):
             over[name] += one.over_now
-            asked[name] += one.served + one.num_waiting
+            asked[name] += one.asked
             hours[name] += one.device_s / 3600
             if name in calm[0] and not (world.mishaps.rejects or world.mishaps.cancels):
                 calm[0][name] += one.over_now
-                calm[1][name] += one.served + one.num_waiting
+                calm[1][name] += one.asked
         if world.over_now > beside[0].over_now:
             worse.append(f"{days} days of seed {seed}")
         switches.update(cause for _, cause, _ in world.switches)
         verdicts.update(world.verdicts)
         noes += len(world.noes)
         broken += [f"{days} days of seed {seed}: {why}" for why in world.broken]
+        if seed % 10 == 9:
+            print(f"{seed + 1} of {count} times {days} days", file=sys.stderr)
     return {
         "count": count,
         "requests": asked["controller"],

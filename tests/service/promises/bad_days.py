@@ -22,6 +22,8 @@ from tests.service.promises.world import SIZES, TTFT, UTIL, WINDOWS
 DAY_S, HOUR_S, STEP_S = 86_400.0, 3600.0, 10.0
 DECLARED = {"peak": 3.0, "off_peak": 0.5, "always": 0.5}
 FREEZE = RecurringWindow(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "12:00", "14:00", "UTC")
+MOST_WAITING = 3000
+"""Requests of a backlog that a look sees one by one."""
 SAMPLES = 4
 """Of a step of the fluid queue, at most, while nothing is going on."""
 
@@ -37,7 +39,11 @@ class FluidWorld(QueueWorld):
 
     @property
     def num_waiting(self) -> int:
-        return int(self.backlog)
+        return min(int(self.backlog), MOST_WAITING)
+
+    @property
+    def asked(self) -> float:
+        return self.served + self.backlog
 
     @property
     def over_now(self) -> float:
@@ -94,7 +100,7 @@ class FluidWorld(QueueWorld):
             self.measured_s = self.now_s
         came, begun = (sum(one[place] for one in self.flows) for place in (1, 2))
         longest_s = self.backlog / self.sustained_rps
-        waits = [longest_s * (1 - n / self.backlog) for n in range(self.num_waiting)]
+        waits = [longest_s * (1 - n / self.num_waiting) for n in range(self.num_waiting)]
         return self._seen(came, begun, tuple(self.samples), waits)
 
 
@@ -110,8 +116,7 @@ def random_rate(rng: random.Random, days: int, bursts: int) -> Callable[[float],
         times = math.prod(by for begins, lasts, by in events if begins <= hour < begins + lasts)
         wave = (1 + 0.2 * math.sin(hour * 5 + phase)) * rng.uniform(0.9, 1.1)
         table.append(DECLARED["peak" if is_peak else "off_peak"] * times * wave)
-    last = len(table) - 1
-    return lambda at_s: table[min(last, int(at_s / STEP_S))]
+    return lambda at_s: table[int(at_s / STEP_S)] if at_s < days * DAY_S else DECLARED["off_peak"]
 
 
 def bad_days(seed: int, days: int = 1, kind: type[QueueWorld] = QueueWorld) -> QueueWorld:

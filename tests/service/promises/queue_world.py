@@ -319,6 +319,11 @@ class QueueWorld:
             self.first_over_s = min(self.first_over_s, at_s)
 
     @property
+    def asked(self) -> float:
+        """Requests that were served or wait."""
+        return self.served + len(self.waiting)
+
+    @property
     def over_now(self) -> float:
         """Requests over the bound, with those that wait past it still."""
         return self.over + bisect_left(self.waiting, self.now_s - BOUND_S + BASE_S)
