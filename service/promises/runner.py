@@ -375,7 +375,7 @@ class Runner:
         return decision
 
     def _consent(self, plan: docs.PlanDocument, decision: Decision) -> consents.Consent:
-        """The policy's yes. A roll-back uses up nothing of what may be applied in an hour or a day.
+        """The policy's yes. How many plans were applied lately does not hold up a roll-back.
 
         Raises:
             RefusedError: it has none.

@@ -274,7 +274,7 @@ def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path)
         assert http.get("/v1/controller").json()["pin"] is None
 
 
-def test_a_roll_back_uses_up_nothing_of_what_may_be_applied(tmp_path: Path, monkeypatch) -> None:
+def test_a_roll_back_is_not_held_up_by_what_was_applied_lately(tmp_path: Path, monkeypatch) -> None:
     def worse(state: State, rules: Rules) -> Decision:
         done = [one for one in state.past if one.is_done]
         if len(done) != 1 or state.is_switching:
