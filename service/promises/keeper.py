@@ -379,6 +379,7 @@ class Keeper:
         slower, samples = self._slower(load, seen), seen.observed.since(self._fresh_s(seen))
         found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
         bounds = [(one, one.goal) for one in goals if isinstance(one.goal, Objective)]
+        bounds = [(one, goal) for one, goal in bounds if goal.metric in LATENCIES]
         pairs = [(one, statistic(goal, samples), predicted_of(goal, found)) for one, goal in bounds]
         least = self.rules.tolerance
         return slower, {one: max(slower, off_by(took, said, least)) for one, took, said in pairs}
@@ -443,9 +444,8 @@ class Keeper:
         if probation.latest_s is None:
             drain_s = min(self._drain_s(probation, seen), self.rules.probation_s)
             probation.latest_s = probation.earliest_s + drain_s
-            begins_s = (
-                probation.stop_s
-            )  # with no queue, who came in the standstill waited for the switch alone
+            # with no queue, who came in the standstill waited for the switch alone
+            begins_s = probation.stop_s
         if len(seen.observed.waits_s) <= self._steady_queue(probation.segment, seen):
             probation.began_s = begins_s
         elif seen.now_s >= probation.latest_s:
