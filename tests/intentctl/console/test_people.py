@@ -161,7 +161,7 @@ def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
 def test_a_plan_says_that_another_was_applied_meanwhile(place):
     old = place.plan()
     operation = place.switch("tp2")
-    person = place.http(Role.APPROVER, "ada")
+    person = place.http(Role.APPROVER, "linus")  # of whom the console remembers nothing
     card = person.get(f"/plans/{old.id}").text
     assert "another plan was applied meanwhile" in card
     assert operation.id in card
