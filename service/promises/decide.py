@@ -42,6 +42,11 @@ class Rules:
     tolerance: float = 0.1
     """Share by which a load may exceed what was planned for."""
 
+    @property
+    def span_s(self) -> float:
+        """Of what is looked at as what goes on just now: a patience, and a tick at least."""
+        return max(self.patience_s, self.tick_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Past:

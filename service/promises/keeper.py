@@ -18,16 +18,14 @@ from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
 from service.promises.attainment import Look, Sample, Tally, counted_by, look_meets, needed, saves, tally
 from service.promises.decide import Decision, Past, Rules, State, decide
-from service.promises.planner import Outlook, Plans, felt, off_by, predicted_of, tightened, tokens_s
+from service.promises.planner import Outlook, Plans, Rescue, felt, off_by, predicted_of, tightened, tokens_s
 from service.promises.verdict import Judgement, Reading, judge
-from service.promises.watch import Seen, mean, statistic
+from service.promises.watch import Seen, by_chance, mean, statistic
 
 HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
 MOST_PAST = 64
 QUEUE = 5
 """Requests that wait at each look from which on a queue stands."""
-PLANNED_S = 60.0
-"""For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +77,6 @@ class _Probation:
     """When it was gone, or should have been."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rescue:
-    """What was planned against goals that are missed; it stands while all is much the same."""
-
-    missed: tuple[Promised, ...]
-    load: Workload | None
-    runs: Topology
-    at_s: float
-    outlook: Outlook
-
-    def is_for(self, missed: Sequence[Promised], load: Workload | None, seen: Seen, tolerance: float) -> bool:
-        """Whether it answers this question, too."""
-        same = (self.missed, self.runs) == (tuple(missed), seen.runs) and seen.now_s - self.at_s < PLANNED_S
-        if not same or load is None or self.load is None:
-            return same and load is self.load
-        least, most = sorted((tokens_s(load), tokens_s(self.load)))
-        return most <= (1 + tolerance) * least and load.concurrency <= self.load.concurrency
-
-
 @dataclass(slots=True)
 class Keeper:
     """Keeps what was promised of one model."""
@@ -120,7 +99,7 @@ class Keeper:
     _probation: _Probation | None = None
     _queues: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
     """Of the last looks: when, and how many requests waited."""
-    _rescued: _Rescue | None = None
+    _rescued: Rescue | None = None
 
     def promise(self, promised: Sequence[Promised], activated: datetime | None = None) -> None:
         """What is promised from now on; the newest of it was activated then."""
@@ -259,6 +238,15 @@ class Keeper:
             self._uneasy_s = seen.now_s
         return missed
 
+    def _goes_on(self, missed: Sequence[Promised], segment: Segment, seen: Seen) -> bool:
+        """Whether one of these is missed since the last look, too: a few misses at once may be chance."""
+        samples = seen.observed.since(max(self._fresh_s(seen), seen.now_s - self.rules.tick_s))
+        counted_here = {one: goal for one, goal in counted_by(segment, "requests") if one not in self._soon}
+        return any(
+            one not in counted_here or self._waiting_too(counted_here[one], segment, samples, seen).share < 1
+            for one in missed
+        )
+
     def _foreseen(self, segment: Segment, seen: Seen) -> list[Promised]:
         """The goals that what runs is predicted to miss under the load that is measured."""
         load = self._measured(segment, seen)
@@ -302,7 +290,7 @@ class Keeper:
         missed = served or missed
         since_s = min((self._missed_since[one] for one in missed), default=seen.now_s)
         patience_s = self.rules.patience_s if served else self.rules.calm_s
-        is_late = bool(missed) and seen.now_s - since_s >= patience_s
+        is_late = bool(missed) and seen.now_s - since_s >= patience_s and self._goes_on(missed, segment, seen)
         rescue = self._rescue(segment, missed, seen) if is_late else None
         in_force = [one for one in segment.promised if isinstance(one.goal, ReconfigRule)]
         state = State(
@@ -330,7 +318,7 @@ class Keeper:
     def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
         """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
-        load = load and seen.observed.surging(load, max(self.rules.patience_s, self.rules.tick_s))
+        load = load and seen.observed.surging(load, self.rules.span_s)
         question = (*missed, *self._soon)  # what was only foreseen is asked again once it is measured
         if self._rescued and self._rescued.is_for(question, load, seen, self.rules.tolerance):
             return self._rescued.outlook
@@ -345,7 +333,7 @@ class Keeper:
         if load is not None and (found.plan is None or is_refuted):
             found = self._nearest(segment, load, seen)
         found = replace(found, segment=segment, workload=load or found.workload)
-        self._rescued = _Rescue(question, load, seen.runs, seen.now_s, found)
+        self._rescued = Rescue(question, load, seen.runs, seen.now_s, found)
         return self._rescued.outlook
 
     def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:
@@ -379,14 +367,13 @@ class Keeper:
         slower, samples = self._slower(load, seen), seen.observed.since(self._fresh_s(seen))
         found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
         bounds = [(one, one.goal) for one in goals if isinstance(one.goal, Objective)]
-        bounds = [(one, goal) for one, goal in bounds if goal.metric in LATENCIES]
         pairs = [(one, statistic(goal, samples), predicted_of(goal, found)) for one, goal in bounds]
         least = self.rules.tolerance
         return slower, {one: max(slower, off_by(took, said, least)) for one, took, said in pairs}
 
     def _slower(self, load: Workload | None, seen: Seen) -> float:
         """By its throughput, where a queue stood for a patience: so many are sustained as were begun in it."""
-        since_s = seen.now_s - max(self.rules.patience_s, self.rules.tick_s)
+        since_s = seen.now_s - self.rules.span_s
         found = load and self.planner.prediction(seen.runs, load, seen.engine)
         begun = sum(one.kind == "ttft" for one in seen.observed.since(since_s))
         queues = [waiting for at_s, waiting in self._queues if at_s >= since_s]
@@ -401,13 +388,12 @@ class Keeper:
         return tokens_s(load) / tokens_s(planned) if load else 0.0
 
     def _is_beyond(self, segment: Segment, seen: Seen) -> bool:
-        """Whether more is asked than was planned for: tokens, or requests at once."""
+        """Whether more is asked than was planned for, and than chance explains: tokens, or requests at once."""
         load, planned = self._measured(segment, seen), self.planner.workload(segment)
-        most = 1 + self.rules.tolerance
-        is_more = load is not None and load.concurrency > max(
-            planned.concurrency * most, planned.concurrency + 1
-        )
-        return is_more or self._load_by(planned, segment, seen) > most
+        most = planned.concurrency * (1 + self.rules.tolerance)
+        is_more = load is not None and load.concurrency > max(most, planned.concurrency + 1)
+        chance = by_chance(planned.rate_rps * self.rules.lookback_s)
+        return is_more or self._load_by(planned, segment, seen) > 1 + max(self.rules.tolerance, chance)
 
     # -- what it was good for -------------------------------------------------------------------------
 

@@ -31,12 +31,14 @@ from service.models import ServedModel
 from service.promises.agenda import Promised, Segment
 from service.promises.attainment import saves
 from service.promises.decide import Ahead
-from service.promises.watch import rounded
+from service.promises.watch import Seen, rounded
 
 LEAST_SHARE = 1 / 32
 """Of a load, to which best effort tells shares apart."""
 MOST_OFF = 4.0
 """By how much a measurement may correct a prediction."""
+PLANNED_S = 60.0
+"""For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
 REMEMBERED = 256
 """Answers: many times those of a week."""
 
@@ -86,6 +88,25 @@ class Outlook:
             return ""
         stays = "" if self.changes else ", which runs,"
         return f"nothing holds this load; {self.plan.target.shape}{stays} serves {self.share:.0%} of it"
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What was planned against goals that are missed; it stands while all is much the same."""
+
+    missed: tuple[Promised, ...]
+    load: Workload | None
+    runs: Topology
+    at_s: float
+    outlook: Outlook
+
+    def is_for(self, missed: Sequence[Promised], load: Workload | None, seen: Seen, tolerance: float) -> bool:
+        """Whether it answers this question, too."""
+        same = (self.missed, self.runs) == (tuple(missed), seen.runs) and seen.now_s - self.at_s < PLANNED_S
+        if not same or load is None or self.load is None:
+            return same and load is self.load
+        least, most = sorted((tokens_s(load), tokens_s(self.load)))
+        return most <= (1 + tolerance) * least and load.concurrency <= self.load.concurrency
 
 
 class Plans(Protocol):
@@ -329,8 +350,8 @@ def felt(load: Workload, slower: float) -> Workload:
 
 
 def tightened(goal: Goal, times: float) -> Goal:
-    """A bound as it has to be asked of predictions that are too low by so many times."""
-    if times == 1.0 or not isinstance(goal, Objective) or goal.value is None:
+    """A bound on a latency as it has to be asked of predictions that are too low by so many times; others stay."""
+    if not isinstance(goal, Objective) or goal.metric not in LATENCIES or goal.value is None:
         return goal
     return replace(goal, value=goal.value / times)
 

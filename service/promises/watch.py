@@ -86,7 +86,7 @@ class Observation:
         came = sum(one.kind == "ttft" and one.arrived_s is not None for one in self.arrived_since(since_s))
         came += sum(age_s <= span_s for _, age_s in self.waits_s)
         usual = load.rate_rps * span_s
-        if came <= usual + SURPRISING * math.sqrt(usual):
+        if came <= usual * (1 + by_chance(usual)):
             return load
         return replace(load, rate_rps=rounded(came / span_s))
 
@@ -296,6 +296,11 @@ def mean(values: Iterable[float]) -> float:
     """Of values; 0 where there is none."""
     found = list(values)
     return sum(found) / len(found) if found else 0.0
+
+
+def by_chance(expected: float) -> float:
+    """Share by which more requests than are expected may come by chance."""
+    return SURPRISING / math.sqrt(expected) if expected > 0 else math.inf
 
 
 def rounded(value: float) -> float:

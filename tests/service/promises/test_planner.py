@@ -11,7 +11,7 @@ from selector.models import Workload
 from service.deployment import load
 from service.profiles import load_profiles
 from service.promises.agenda import Promised, Segment
-from service.promises.planner import LEAST_SHARE, Planner
+from service.promises.planner import LEAST_SHARE, Planner, tightened
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -72,3 +72,10 @@ def test_a_switch_out_of_what_holds_far_less_than_is_asked_has_a_stop_too(planne
     assert found.plan is not None
     assert found.plan.switch is not None
     assert 0 < found.plan.switch.stop_s < 10
+
+
+def test_bounds_on_latencies_alone_are_tightened_by_how_slow_what_runs_is() -> None:
+    ttft = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s")
+    devices = Objective("gpu_count", "<=", "at most four", value=4)
+    assert tightened(ttft, 2.0) == Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 1.0, "s")
+    assert tightened(devices, 2.0) == devices

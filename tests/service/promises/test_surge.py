@@ -21,6 +21,16 @@ def test_a_rescue_is_not_rolled_back_because_of_the_queue_that_it_was_made_for(r
     assert "worse" not in world.verdicts
 
 
+def test_quiet_days_make_no_rescue_of_what_chance_does():
+    """At 0.5 requests/s one device is asked for a third of what it sustains; some minutes bring half as many again."""
+    rescues = 0
+    for seed in range(4):
+        world = QueueWorld(lambda _: 0.5, seed=seed)
+        world.run(6 * 3600)
+        rescues += len(world.switches)
+    assert rescues <= 2
+
+
 @rows("prepare_s", [15.0, 40.0])
 def test_a_rescue_is_planned_for_the_load_of_the_last_seconds_not_for_the_mean_of_a_minute(prepare_s):
     """Half of the minute before the decision is from before the step: its mean is held by two devices, the load is not."""
