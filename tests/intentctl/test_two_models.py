@@ -69,7 +69,7 @@ async def test_sixteen_streams_of_two_models_do_not_notice_that_both_switch_at_o
     assert all((state.tokens.lost, state.tokens.duplicates) == (0, 0) for state in states)
 
     most = max(len(recording.tokens) for recordings in switched for recording in recordings)
-    same = [await Load(openai, model, PROMPTS, most).finish() for model in MODELS]
+    same = await asyncio.gather(*(Load(openai, model, PROMPTS, most).finish() for model in MODELS))
     pairs = [pair for two in zip(switched, same, strict=True) for pair in zip(*two, strict=True)]
     assert sum(equal(one, other) for one, other in pairs) == 16
 

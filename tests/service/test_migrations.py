@@ -169,8 +169,9 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
 def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, database, age):
     make_old(database, age)
     before, number, met = schema(database), 0, True
+    step = 4 if database.startswith("postgresql") else 1  # that takes 0.1 s for each
     while met:
-        number += 1
+        number += step
         with interrupted_at(number) as was_met:
             try:
                 open_database(tmp_path, database).dispose()

@@ -254,7 +254,7 @@ def walk(
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    "count", [pytest.param(40, marks=pytest.mark.slow), pytest.param(5000, marks=pytest.mark.exhaustive)]
+    "count", [pytest.param(20, marks=pytest.mark.slow), pytest.param(5000, marks=pytest.mark.exhaustive)]
 )
 def test_random_acts_over_http_apply_nothing_alone_and_are_in_the_audit(tmp_path, planned_once, count):
     dice, done = random.Random(count), 0
