@@ -93,8 +93,8 @@ register_url_convertor("id", _Id())
 def refusals(*codes: docs.Code) -> dict[int | str, dict[str, object]]:
     """The problems that a route may answer with, by their status."""
     found: dict[int | str, dict[str, object]] = {}
-    for status in sorted({docs.STATUS[code] for code in codes}):
-        named = ", ".join(f"`{code}`" for code in codes if docs.STATUS[code] == status)
+    for status in sorted({code.status for code in codes}):
+        named = ", ".join(f"`{code}`" for code in codes if code.status == status)
         found[status] = {"model": docs.Problem, "description": named}
     return found
 
