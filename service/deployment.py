@@ -261,8 +261,9 @@ def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
 
 
 def _limits(data: Section) -> Limits:
-    said = {key: value for key, value in data.items() if key != "approval"}  # read beside them
-    return Limits(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})
+    said: Section = {key: tuple(one) if isinstance(one, list) else one for key, one in data.items()}
+    said.pop("approval", None)  # read beside them
+    return Limits(**said)
 
 
 def _llm(source: LocatedYaml, models: Sequence[ServedModel]) -> LlmEndpoint | None:

@@ -275,7 +275,7 @@ def refuse_unless_ok(intent: Intent) -> None:
         [*questions, *(detail.message for detail in details)]
     )  # a question may repeat its finding
     message = " ".join(said) or intent.readback
-    raise RefusedError(Code(intent.outcome.value), message, details, intent=intent)
+    raise RefusedError(Code[intent.outcome.name], message, details, intent=intent)
 
 
 def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
