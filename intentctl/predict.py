@@ -13,17 +13,10 @@ from runtime.footprint import HEADROOM
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, shape
-from selector.performance.load import (
-    Lengths,
-    Slis,
-    Trace,
-    closed_loop,
-    open_loop,
-    read_trace,
-    reading_of,
-    static_batch,
-)
+from selector.performance.latency import reading_of
+from selector.performance.load import Slis, Trace, closed_loop, open_loop, read_trace, static_batch
 from selector.performance.simulator import Server, simulate
+from selector.performance.work import Lengths
 from selector.prediction import confidence, server_of
 from selector.profiles import load
 
