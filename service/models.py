@@ -206,7 +206,10 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     try:
         config = _config(file / "config.json" if key == "path" else file)
         spec = ModelSpec.from_config(config, data["name"])
-        start = _start(data.get("start"), spec, cluster, precision, engine.block_tokens)
+        start = None
+        if (said := data.get("start")) is not None:
+            start = parse_topology(said, cluster, spec.num_layers, precision)
+            refuse_impossible(start, spec, cluster, engine.block_tokens)
     except TopologyError as error:
         raise source.error((*path, "start"), str(error)) from error
     except RuntimeFault as error:
@@ -225,16 +228,6 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         engine=engine,
         workload=_workloads(source, (*path, "workload")),
     )
-
-
-def _start(
-    said: str | None, spec: ModelSpec, cluster: Cluster, precision: str, block_tokens: int
-) -> Topology | None:
-    if said is None:
-        return None
-    topology = parse_topology(said, cluster, spec.num_layers, precision)
-    refuse_impossible(topology, spec, cluster, block_tokens)
-    return topology
 
 
 def refuse_impossible(topology: Topology, spec: ModelSpec, cluster: Cluster, block_tokens: int) -> None:
