@@ -187,7 +187,7 @@ class Store:
             return _plan(row) if row else None
 
     def saved_plan(self, plan_id: str) -> tuple[PlanDocument, str | None]:
-        """The same.
+        """A plan that has to be there, and the operation that applied it.
 
         Raises:
             RefusedError: there is none.
