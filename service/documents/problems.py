@@ -14,9 +14,10 @@ from service.documents.plans import InfeasibleDocument
 
 
 class Code(StrEnum):
-    """What went wrong, for programs, and the HTTP status that says so; part of the API."""
+    """What went wrong, for programs; part of the API."""
 
     status: int
+    """Of HTTP, that says so."""
 
     def __new__(cls, name: str, status: int) -> Self:
         """A code that is its name, with a status."""
