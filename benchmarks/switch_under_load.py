@@ -7,6 +7,7 @@ writes that file. Times are the client's.
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -82,6 +83,8 @@ def record() -> Document:
     return {
         "benchmark": "switch_under_load",
         **provenance(),
+        "load_average": os.getloadavg(),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
         "report": demo.report(switched, live, reference),
         "switches": [_switch(one, start_s) for one in switched if one.operation],
         "streams": [_stream(one, start_s) for one in live],
