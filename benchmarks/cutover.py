@@ -1,6 +1,6 @@
 """What a switch costs the streams that run: the engine's own switch beside baselines.
 
-Prints a table and, on request, writes everything measured as JSON; docs/benchmarks.md says what each figure means.
+Prints a table and, on request, writes everything measured as JSON; benchmarks/README.md says what each figure means.
 """
 
 import argparse

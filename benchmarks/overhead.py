@@ -1,7 +1,7 @@
 """What a switch costs requests before, during and after it: ``python -m benchmarks.overhead [--pairs 1x1-tp2] [--streams N]``.
 
 A steady load of N streams, each followed by the next, while the built-in engine switches back and forth between two topologies.
-TTFT and TPOT, stamped at the client, go by the span of the switch that they fall into; docs/benchmarks.md says how.
+TTFT and TPOT, stamped at the client, go by the span of the switch that they fall into; benchmarks/README.md says how.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What switching gains under a load whose pattern shifts: ``python -m benchmarks.pressure [--part simulated,live]``.
 
 PipeLive's load: 512 tokens in and 16 out by turns with 128 in and 512 out. Switching to what is best for each beside three
-choices that stay: in virtual time on A100 and L40S, and live on the built-in engine; docs/benchmarks.md says how.
+choices that stay: in virtual time on A100 and L40S, and live on the built-in engine; benchmarks/README.md says how.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """How fast KV memory gives way: a full pool loses all that nobody uses while streams run, and grows back.
 
 Each round fills the pool with requests, ends all but a few, shrinks the pool to what these need and grows it again.
-Prints a table and, with ``--json``, writes everything measured; docs/benchmarks.md says what each figure means.
+Prints a table and, with ``--json``, writes everything measured; benchmarks/README.md says what each figure means.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Everything that has to be seen on a GPU, most valuable first: ``python -m benchmarks.gpu --json FILE``.
 
-What each part has found is in the file all the time. docs/benchmarks.md says what the parts are.
+What each part has found is in the file all the time. benchmarks/README.md says what the parts are.
 """
 
 import argparse

@@ -207,12 +207,13 @@ async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """Key to its default and range, of the one table."""
+    """Key to its default and range, of the tables of four columns."""
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
     ]
-    return {key.strip("`"): (default, may_be) for key, default, may_be, _ in rows if key.startswith("`")}
+    settings = (row for row in rows if len(row) == 4 and row[0].startswith("`"))
+    return {key.strip("`"): (default, may_be) for key, default, may_be, _ in settings}
 
 
 def schema() -> dict[str, Any]:
