@@ -9,7 +9,7 @@ from runtime.footprint import Transfer, heads_of
 from runtime.kv.store import KvStore
 from runtime.models import ModelSpec, Topology
 from runtime.sync.patch import Integers
-from runtime.torch_engine.driver import Driver, main
+from runtime.torch_engine.driver.loop import Driver, main
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import Copied, Copy
 

@@ -5,9 +5,9 @@ Its memory is warm: the background copy has been there before, and what it copie
 """
 
 from runtime.sync.patch import PatchSync
-from runtime.torch_engine.driver import Driver, main
+from runtime.torch_engine.driver.loop import Driver, main
+from runtime.torch_engine.driver.switch import Switch
 from runtime.torch_engine.engine import TorchEngine
-from runtime.torch_engine.switch import Switch
 
 
 class StopAndCopy(Switch):

@@ -78,8 +78,8 @@ PURE = paths(
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide keeper limits planner verdict",
     "runtime: architectures models capabilities errors engine machine gaps ledger text footprint notation",
-    "runtime: kv.slots kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.scheduler",
-    "runtime.vllm_engine: frontier geometry launch models paths",
+    "runtime: kv.slots kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
@@ -339,7 +339,7 @@ def test_a_rule_sees_what_breaks_it(rule, path, text):
     [
         (foreign_imports, "selector/search.py", "from runtime.models import A\nfrom selector.space import a"),
         (foreign_imports, "intentctl/demo.py", "from service.operator import Operator"),
-        (strays, "runtime/torch_engine/shard.py", "import torch"),
+        (strays, "runtime/torch_engine/worker/shard.py", "import torch"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
         (overloaded, "runtime/kv/kernels.py", "@triton.jit\ndef f(a, b, c, d, e, f, g): ..."),

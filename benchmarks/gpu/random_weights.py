@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.engines import OwnPath
-from runtime.torch_engine.checkpoint import Checkpoint, expected_tensors
-from runtime.torch_engine.driver import Driver
+from runtime.torch_engine.driver.loop import Driver
 from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.worker.checkpoint import Checkpoint, expected_tensors
 
 SHARP = 3.0
 """Standard deviation of logits, about: flat ones would hide mistakes."""

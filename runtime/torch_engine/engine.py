@@ -17,18 +17,18 @@ from typing import Any
 
 from runtime import footprint
 from runtime.capabilities import Capabilities
-from runtime.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
 from runtime.errors import EngineLostError, EngineStartError, RuntimeFault, SwitchError, TopologyError
-from runtime.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
+from runtime.process.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
+from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.torch_engine.messages import (
     DriverConfig,
     KvDigests,
     Started,
 )
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
-from runtime.torch_engine.places import precision_of
+from runtime.torch_engine.worker.places import precision_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ END_S = 5.0
 class TorchEngine:
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
-    driver_module = "runtime.torch_engine.driver"
+    driver_module = "runtime.torch_engine.driver.loop"
     """What runs as the driver; gets the descriptor of its socket."""
 
     def __init__(self, config: DriverConfig) -> None:

@@ -11,10 +11,10 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
-from runtime.torch_engine.group import GroupShape
 from runtime.torch_engine.models import EngineSettings, Sampled, Span
-from runtime.torch_engine.shard import ShardSpec
 from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.worker.group import GroupShape
+from runtime.torch_engine.worker.shard import ShardSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runtime.channel import AsyncChannel, Beat, Fatal
-from runtime.liveness import Vigil
 from runtime.models import Reason
+from runtime.process.channel import AsyncChannel, Beat, Fatal
+from runtime.process.liveness import Vigil
 from runtime.vllm_engine.messages import Preparation, Prepared, Started
 from runtime.vllm_engine.processes import end_group
 
-MODULE = "runtime.vllm_engine.boot"
+MODULE = "runtime.vllm_engine.driver.boot"
 """What the process runs."""
 GONE_S = 10.0
 """How long a killed process may take to be gone."""

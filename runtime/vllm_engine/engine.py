@@ -24,8 +24,8 @@ from runtime.errors import (
     UnsupportedModelError,
 )
 from runtime.footprint import weight_bytes
-from runtime.liveness import RESTART_PATIENCE_S, Pauses
 from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.process.liveness import RESTART_PATIENCE_S, Pauses
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.instance import Instance, UntoldEndError

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from runtime.channel import Call, Fatal, Outputs, Reply
 from runtime.engine import Token
 from runtime.errors import EngineLostError, EngineStartError
 from runtime.models import Reason, Topology
+from runtime.process.channel import Call, Fatal, Outputs, Reply
 from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.messages import DriverConfig, Started
 

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from runtime.engine import Cut, Lag, Token
 from runtime.errors import EngineLostError, EngineStartError, SwitchError
 from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
-from runtime.vllm_engine.frontier import tail_start
+from runtime.vllm_engine.connector.frontier import Terms, counted, path_of, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.messages import Extent, News, Parking, Release, Released, SourceState, TargetState
 from runtime.vllm_engine.models import Stay, SwitchPath
-from runtime.vllm_engine.paths import Terms, counted, path_of
 from runtime.vllm_engine.staging import Staging
 
 if TYPE_CHECKING:

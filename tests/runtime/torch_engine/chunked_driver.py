@@ -18,10 +18,10 @@ from triton.runtime.interpreter import GridExecutor
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import HostMemory
 from runtime.kv.store import KvShape
-from runtime.torch_engine.driver import Driver, main
+from runtime.torch_engine.driver.loop import Driver, main
 from runtime.torch_engine.messages import DriverConfig
-from runtime.torch_engine.places import Place
-from runtime.torch_engine.worker import WorkerConfig
+from runtime.torch_engine.worker.loop import WorkerConfig
+from runtime.torch_engine.worker.places import Place
 
 CHUNK_BLOCKS = 4  # a page
 

@@ -1,6 +1,6 @@
 """A driver process without vLLM: it obeys the options of its orders, answers every call with nothing, and ends with the service.
 
-``python -m tests.runtime.vllm_engine.scripted_driver FD FOLDER``, in place of ``runtime.vllm_engine.boot``.
+``python -m tests.runtime.vllm_engine.scripted_driver FD FOLDER``, in place of ``runtime.vllm_engine.driver.boot``.
 """
 
 import os
@@ -8,9 +8,9 @@ import signal
 import socket
 import sys
 
-from runtime.channel import BlockingChannel, Fatal, Reply
 from runtime.errors import EngineStartError
 from runtime.models import Reason
+from runtime.process.channel import BlockingChannel, Fatal, Reply
 from runtime.vllm_engine.messages import Prepared, Started
 
 

@@ -231,7 +231,7 @@ async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.
             started.append(self)
 
     monkeypatch.setattr("runtime.vllm_engine.engine.DriverProcess", Recorded)
-    monkeypatch.setattr("runtime.liveness.MOST_PAUSE_S", 1.0)
+    monkeypatch.setattr("runtime.process.liveness.MOST_PAUSE_S", 1.0)
     engine, failed = await VllmEngine.start(CHECKPOINT, topology("tp2"), CLUSTER, SURE), list[str]()
     try:
         async with hearing(engine) as streams:

@@ -1,0 +1,496 @@
+"""The driver: one process that lives as long as its model is served.
+
+It owns sequences, block tables and versions; workers own weights and KV memory. A switch gives workers incoming
+roles and turns the epoch here; no sequence leaves this process.
+
+Run as ``python -m runtime.torch_engine.driver.loop FD`` by ``TorchEngine``; the socket FD carries ``DriverConfig`` first.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from runtime import footprint
+from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
+from runtime.errors import RequestError, RuntimeFault, SwitchError, TopologyError
+from runtime.footprint import Piece
+from runtime.kv.blocks import BlockPool
+from runtime.kv.store import KvShape
+from runtime.models import Reason, Topology
+from runtime.process.channel import AsyncChannel, Call, Fatal, Outputs, Reply
+from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
+from runtime.torch_engine.driver.crew import Crew
+from runtime.torch_engine.driver.lineup import BatchLimits, Lineup, Standby, load_failed
+from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
+from runtime.torch_engine.driver.streaming import StreamingSwitch
+from runtime.torch_engine.driver.switch import Switch
+from runtime.torch_engine.driver.watchdog import Watchdog
+from runtime.torch_engine.messages import (
+    Digest,
+    DriverConfig,
+    KvDigests,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Ran,
+    Run,
+    Started,
+)
+from runtime.torch_engine.models import Resized
+from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.loop import WorkerConfig
+from runtime.torch_engine.worker.places import (
+    DTYPES,
+    is_on_gpus,
+    open_cpu,
+    open_gpu,
+    precision_of,
+    refuse_to_cross,
+)
+
+if TYPE_CHECKING:
+    from runtime.grammar import Matcher, Vocabulary
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Schedules, and answers the service's calls."""
+
+    switch_class = Switch
+    """How it brings requests to another topology."""
+    checkpoint_class = Checkpoint
+    """How it and its workers read a checkpoint folder."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
+        self.batches: dict[int, list[Chunk]] = {}
+        self._batch_id = self._generation = self._epoch = 0
+        self._fenced = False
+        self._fenced_s: float | None = None
+        self._unsent: list[Output] = []
+        self._drained = asyncio.Event()
+        self._first_step: asyncio.Future[None] | None = None
+        self._switch: Switch | None = None
+        self.coming_up: dict[int, Lineup] = {}
+        """By generation, those that do not serve yet or are about to."""
+        self._calls: set[asyncio.Task[None]] = set()
+        self._vocabulary: asyncio.Future[Vocabulary] | None = None
+        """Loaded for the first grammar."""
+        self._compiling: dict[str, asyncio.Future[Matcher]] = {}
+        """Requests whose grammar is being compiled."""
+
+    async def start(self, config: DriverConfig) -> None:
+        """Open the checkpoint, fork the workers of the first topology and tell the service."""
+        try:
+            await self._start(config)
+        except RuntimeFault as error:
+            self.fail(Fatal(Reason.LOAD_FAILED, str(error), error))
+        except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
+            traceback.print_exc()
+            self.fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+        else:
+            self._service.send(Started(self.model, self.shape.num_blocks))
+
+    async def _start(self, config: DriverConfig) -> None:
+        self.settings, self.cluster, self._checkpoint = config.settings, config.cluster, config.checkpoint
+        self.model = self.checkpoint_class(config.checkpoint).spec
+        config.topology.check(config.cluster, self.model)
+        size = self.settings.block_size
+        num_blocks = self.settings.num_blocks or default_blocks(
+            self.model, config.cluster, config.topology, size
+        )
+        refuse_start(config.topology, self.model, config.cluster, num_blocks, size)
+        self.shape = KvShape(
+            self.model.num_layers,
+            self.model.num_kv_heads,
+            num_blocks,
+            size,
+            self.model.head_dim,
+            DTYPES[precision_of(config.topology)],
+            self.settings.layers_per_slab,
+        )
+        self.shape.check(config.topology)
+        self.pool = BlockPool(num_blocks)
+        self._scratch = self.pool.reserve()
+        limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
+        limits = ModelLimits(limit, self.model.vocab_size)
+        self.scheduler = Scheduler(
+            self.pool, size, self.settings.max_running, limits, self.settings.prefix_caching
+        )
+        self.capacity = Capacity(self)
+        self.crew = Crew(self.worker_config(config), self._worker_said, self._worker_lost)
+        self._watch = Watchdog(self, self._service.send)
+        self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
+        self.active = self._lineup(config.topology)
+        began_s = time.perf_counter()
+        await self.capacity.gain(self.active)
+        await self.active.load(self.crew)
+        largest = max(footprint.weight_bytes(config.topology, self.model).values())
+        self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
+        await self.probe(self.active)
+        gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
+
+    def worker_config(self, config: DriverConfig) -> WorkerConfig:
+        """What workers are forked with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+        gpus = is_on_gpus(config.topology)
+        return WorkerConfig(
+            config.checkpoint,
+            self.shape,
+            self._scratch,
+            open_gpu if gpus else open_cpu,
+            gains=gpus,
+            checkpoint_class=self.checkpoint_class,
+        )
+
+    def _lineup(self, topology: Topology) -> Lineup:
+        self._generation += 1
+        limits = BatchLimits(self.settings.max_batch_tokens, self.settings.max_running)
+        lineup = self.coming_up[self._generation] = Lineup(self._generation, topology, self.model, limits)
+        return lineup
+
+    async def probe(self, lineup: Lineup) -> None:
+        """Run one token through every rank of a lineup.
+
+        Raises:
+            SwitchError: it does not come back.
+        """
+        self._batch_id += 1
+        self.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
+        await self._watch.probe(self._batch_id, lineup)
+
+    def schedule(self) -> None:
+        """Fill the pipeline with micro-batches; blocks that came free and shall retire do so beside."""
+        if self.capacity.is_owing:
+            self._spawn(self.capacity.give_back())
+        stages = self.active.topology.pp_size
+        while not self._fenced and len(self.batches) < stages:
+            chunks = self.scheduler.next_batch(self._token_budget(), stages)
+            if not chunks:
+                return
+            self._batch_id += 1
+            self._watch.stepped(is_first=not self.batches)
+            self.batches[self._batch_id] = chunks
+            self.crew.broadcast(self.active.topology.devices, self._run(chunks))
+
+    def _token_budget(self) -> int:
+        is_closing = self._switch is not None and self._switch.is_closing
+        return self.settings.closing_batch_tokens if is_closing else self.settings.max_batch_tokens
+
+    def _run(self, chunks: list[Chunk]) -> Run:
+        tokens: list[int] = []
+        rows, wishes = [], []
+        for chunk in chunks:
+            start, count = chunk.span.start, chunk.span.count
+            tokens += chunk.sequence.tokens[start : start + count]
+            if chunk.samples:
+                rows.append(len(tokens) - 1)
+                wishes.append(chunk.sequence.wish())
+        spans = tuple(chunk.span for chunk in chunks)
+        return Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
+
+    def _ran(self, ran: Ran) -> None:
+        if self._watch.probed(ran.batch_id):
+            return
+        self._watch.stepped(is_first=False)
+        if self._fenced and self._fenced_s is None:
+            self._fenced_s = time.perf_counter()
+        tokens = self.scheduler.complete(self.batches.pop(ran.batch_id), ran.sampled)
+        self.schedule()
+        self.emit(tokens)
+        if not self.batches:
+            self._drained.set()
+        if self._first_step and not self._first_step.done():
+            self._first_step.set_result(None)
+
+    def emit(self, items: "list[Any]") -> None:
+        """Send outputs to the service, in order; from the fence on they wait until requests run again.
+
+        Sending wakes the service, which would then take a core from the cut.
+        """
+        self._unsent += items
+        if self._unsent and not self._fenced:
+            self._service.send(Outputs(self._unsent))
+            self._unsent = []
+
+    async def fence(self) -> tuple[float, float]:
+        """Schedule nothing new, and wait for the micro-batches in flight.
+
+        The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
+        last one had ended, as ``time.perf_counter``.
+        """
+        self._fenced, self._fenced_s = True, None
+        self._drained.clear()
+        if not self.batches:
+            self._fenced_s = time.perf_counter()
+            self._drained.set()
+        await self._drained.wait()
+        assert self._fenced_s is not None, "it fell before the last one ended"
+        return self._fenced_s, time.perf_counter()
+
+    def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
+        """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
+        self.active, self._epoch = lineup, epoch
+        moved = self.scheduler.move(epoch)
+        self.emit([Moved(epoch, moved)])
+        return moved
+
+    def resume(self) -> asyncio.Future[None]:
+        """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
+        self._fenced = False
+        self._first_step = asyncio.get_running_loop().create_future()
+        self.schedule()
+        self.emit([])
+        if not self.batches:
+            self._first_step.set_result(None)
+        return self._first_step
+
+    def _worker_said(self, device: int, event: Any) -> None:
+        match event:
+            case Ran():
+                self._ran(event)
+            case Loading(generation) if lineup := self.coming_up.get(generation):
+                lineup.heard_s = self._watch.now_s
+            case Loaded(generation) if lineup := self.coming_up.get(generation):
+                lineup.loaded(device)
+            case LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
+                self.lose_incoming(lineup, load_failed(device, detail))
+
+    def lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+        """What is coming up will not: its switch ends, or the start fails."""
+        if self._switch and self._switch.target is lineup:
+            self._switch.lose(error)
+        else:
+            lineup.lose(error)
+
+    def _worker_lost(self, device: int, how: str) -> None:
+        detail = f"the worker on device {device} {how}"
+        if device in self.active.topology.devices:
+            self.fail(Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
+            return
+        lost = SwitchError(Reason.RANK_LOST, detail)
+        if self._switch and device in self._switch.devices:
+            self._switch.lose(lost)
+        self._spawn(self.standby.lose(device, lost))
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case DriverConfig():
+                self._spawn(self.start(message))
+            case Call():
+                self._spawn(self._answer(message))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RuntimeFault):
+            log.warning("something beside the steps failed: %s", error)
+        elif error is not None:
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug: what it was in the middle of would never end."""
+        traceback.print_exception(error)
+        self.fail(Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            reply = Reply(call.call_id, await getattr(self, f"call_{call.method}")(*call.arguments))
+        except RuntimeFault as error:
+            reply = Reply(call.call_id, error=error)
+        except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
+            traceback.print_exc()
+            reply = Reply(call.call_id, error=RuntimeFault(f"{type(error).__name__}: {error}"))
+        self._service.send(reply)
+
+    async def call_submit(self, request: Request) -> None:
+        """Queue a request and schedule; its grammar is compiled beside the steps first."""
+        matcher = await self._compile(request) if request.sampling.grammar else None
+        late = request.epoch < self._epoch
+        self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
+        if late:  # it was sent before the service knew of the cut
+            self.emit([Moved(self._epoch, (request.request_id,))])
+        self.schedule()
+
+    async def _compile(self, request: Request) -> "Matcher":
+        """The matcher of a request's grammar.
+
+        Raises:
+            RequestError: no matcher can be made of it, or it was cancelled meanwhile.
+        """
+        compiling = asyncio.ensure_future(self._matcher(request.sampling.grammar))
+        self._compiling[request.request_id] = compiling
+        try:
+            return await compiling
+        except asyncio.CancelledError:
+            raise RequestError("it was cancelled before it began") from None
+        finally:
+            del self._compiling[request.request_id]
+
+    async def _matcher(self, grammar: str) -> "Matcher":
+        from runtime.grammar import Matcher  # machines that are lent bare have no llguidance
+
+        if self._vocabulary is None:
+            self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
+        matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+        if matcher.error:
+            raise RequestError(f"the grammar cannot be followed: {matcher.error}")
+        return matcher
+
+    def _read_vocabulary(self) -> "Vocabulary":
+        from runtime.grammar import Vocabulary
+        from runtime.tokenizer import Tokenizer
+
+        return Vocabulary(Tokenizer.load(self._checkpoint), self.model.vocab_size)
+
+    async def call_cancel(self, request_id: str) -> None:
+        """End a request early."""
+        if compiling := self._compiling.get(request_id):
+            compiling.cancel()
+        self.emit(self.scheduler.cancel(request_id))
+        self.schedule()
+
+    async def call_prepare(self, target: Topology) -> None:
+        """Begin a switch, or refuse it before anything is touched."""
+        if not self._switch:
+            await self.capacity.resized()
+        if self._switch:
+            raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
+        try:
+            target.check(self.cluster, self.model)
+            refuse_to_cross(self.active.topology, target)
+            self.shape.check(target)
+            streamed = self.capacity.make_room(target)
+        except TopologyError as error:
+            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+        if streamed:
+            self._switch = StreamingSwitch(self, self._lineup(target), streamed)
+        else:
+            self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
+
+    async def call_ready(self) -> None:
+        """Wait until the target is up."""
+        await self._current().ready()
+
+    async def call_lag(self) -> Lag:
+        """Copy a slice."""
+        return await self._current().lag()
+
+    async def call_cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Move every request to the target."""
+        return await self._current().cut(epoch, deadline_s)
+
+    async def call_release(self) -> None:
+        """Clean up after a cut."""
+        if self._switch:
+            await self._switch.release()
+
+    async def call_abort(self, reason: Reason) -> None:
+        """Clean up instead of a cut."""
+        if self._switch:
+            await self._switch.abort(reason)
+
+    async def call_stats(self) -> EngineStats:
+        """A snapshot."""
+        scheduler = self.scheduler
+        counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
+        cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
+        return EngineStats(*counts, dict(self.crew.pids), self.standby.topologies, *cache)
+
+    async def call_resize(self, num_blocks: int) -> Resized:
+        """Have so many KV blocks, unless a switch is under way."""
+        return await self.capacity.resize(num_blocks)
+
+    async def call_digests(self, positions: dict[str, int] | None) -> KvDigests:
+        """Digests of each running request's first positions; None takes all it has computed."""
+        if positions is None:
+            positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
+        wanted = self._valid_blocks(positions)
+        found: dict[tuple[str, int, Piece], str] = {}
+        for device in self.active.topology.devices:
+            pieces = tuple(sorted(self.active.pieces(device)))
+            asked = functools.partial(Digest, pieces=pieces, blocks=tuple({*wanted.values()}))
+            read = await self.crew.order(device, asked)
+            found.update(
+                {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
+            )
+        return KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
+
+    def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """(Request, logical block) to (block, valid tokens)."""
+        size = self.settings.block_size
+        return {
+            (sequence.request.request_id, logical): (block, valid)
+            for sequence in self.scheduler.running
+            for logical, block in enumerate(sequence.table)
+            if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
+        }
+
+    def forget(self, switch: Switch) -> None:
+        """A switch is over and cleaned up."""
+        self.coming_up.pop(switch.target.generation, None)
+        if self._switch is switch:
+            self._switch = None
+            self.schedule()
+
+    @property
+    def lineups(self) -> tuple[Lineup, ...]:
+        """What holds KV: what is active, and what is coming up beside it."""
+        return (self.active, self._switch.target) if self._switch else (self.active,)
+
+    def _current(self) -> Switch:
+        if self._switch is None:
+            raise SwitchError(Reason.CANCELLED, "there is no switch under way")
+        return self._switch
+
+    def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
+            self._broke(error)
+
+    def fail(self, fatal: Fatal) -> None:
+        """Nothing can go on: tell the service and end."""
+        self._service.send(fatal)
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        """The service is gone or nothing can go on: no worker survives the driver."""
+        if hasattr(self, "crew"):
+            self.crew.end()
+        os._exit(status)
+
+
+async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
+    driver = driver_class(sock)
+    asyncio.get_running_loop().set_exception_handler(driver.heard_of)
+    await asyncio.Event().wait()
+
+
+def main(driver_class: type[Driver] = Driver) -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
+    torch.set_num_threads(1)
+    asyncio.run(_serve(driver_class, socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()
