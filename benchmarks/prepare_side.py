@@ -19,7 +19,7 @@ from benchmarks.counting import prompt_tokens
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording, listen, until
 from intentctl.arguments import EngineName
-from runtime.models import Reason
+from runtime.errors import Reason
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from runtime.vllm_engine.engine import VllmEngine

@@ -14,7 +14,7 @@ class StopAndCopy(Switch):
     """A switch whose books begin at the fence."""
 
     async def _catch_up(self) -> None:
-        self._sync = PatchSync(self._driver.pool, self._driver.settings.block_size)
+        self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
 
     async def _copy_rest(self) -> None:
         """However long it takes: that is what is measured."""

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from runtime.capabilities import Capabilities
-from runtime.models import CutTimings, Reason, Topology
+from runtime.errors import Reason
+from runtime.models import CutTimings, Topology
 
 
 @dataclass(frozen=True, slots=True)

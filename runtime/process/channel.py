@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.engine import Output
-from runtime.models import Reason
+from runtime.errors import Reason
 
 _HEAD = struct.Struct("<I")
 _CHUNK = 1 << 18

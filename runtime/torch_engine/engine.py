@@ -18,8 +18,8 @@ from typing import Any
 from runtime import footprint
 from runtime.capabilities import Capabilities
 from runtime.engine import Cut, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
-from runtime.errors import EngineLostError, EngineStartError, RuntimeFault, SwitchError, TopologyError
-from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
+from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError, TopologyError
+from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.torch_engine.messages import (

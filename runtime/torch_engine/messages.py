@@ -11,8 +11,7 @@ from runtime.errors import SwitchError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
-from runtime.torch_engine.models import EngineSettings, Sampled, Span
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.models import EngineSettings, Sampled, Span, Wish
 from runtime.torch_engine.worker.group import GroupShape
 from runtime.torch_engine.worker.shard import ShardSpec
 

@@ -9,48 +9,33 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from runtime.capabilities import Capabilities
-from runtime.engine import EngineState, EngineStats, Finish, Moved, Output, Request, Token
+from runtime.engine import EngineState, EngineStats, Moved, Output, Request, Token
 from runtime.errors import (
     CheckpointError,
     EngineLostError,
     EngineStartError,
+    Reason,
     RuntimeFault,
     SwitchError,
     UnsupportedModelError,
 )
 from runtime.footprint import weight_bytes
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.driver_process import DriverProcess
-from runtime.vllm_engine.instance import Instance, UntoldEndError
+from runtime.vllm_engine.instance import Instance, Stream, UntoldEndError
 from runtime.vllm_engine.messages import DriverConfig, Preparation
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.spare import Spare
 from runtime.vllm_engine.switch import VllmShadow
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Stream:
-    """A request that has not ended."""
-
-    request: Request
-    owner: Instance
-    emitted: list[int] = field(default_factory=list)
-    epoch: int = 0
-
-    def end(self, detail: str) -> Token:
-        """Its end with an error."""
-        return Token(
-            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
-        )
 
 
 class VllmEngine:

@@ -4,11 +4,12 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.engine import Token
-from runtime.errors import EngineLostError, EngineStartError
-from runtime.models import Reason, Topology
+from runtime.engine import Finish, Request, Token
+from runtime.errors import EngineLostError, EngineStartError, Reason
+from runtime.models import Topology
 from runtime.process.channel import Call, Fatal, Outputs, Reply
 from runtime.vllm_engine.driver_process import DriverProcess
 from runtime.vllm_engine.messages import DriverConfig, Started
@@ -147,6 +148,22 @@ class Instance:
         calls, self._calls = self._calls, {}
         for future in calls.values():
             _settle(future, None, reason)
+
+
+@dataclass(slots=True)
+class Stream:
+    """A request that has not ended."""
+
+    request: Request
+    owner: Instance
+    emitted: list[int] = field(default_factory=list)
+    epoch: int = 0
+
+    def end(self, detail: str) -> Token:
+        """Its end with an error."""
+        return Token(
+            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
+        )
 
 
 def _settle(future: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:

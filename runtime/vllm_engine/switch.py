@@ -12,20 +12,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from runtime.engine import Cut, Lag, Token
-from runtime.errors import EngineLostError, EngineStartError, SwitchError
-from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
+from runtime.errors import EngineLostError, EngineStartError, Reason, SwitchError
+from runtime.models import BYTES_PER_VALUE, Cluster, CutTimings, ModelSpec, Topology
 from runtime.vllm_engine.connector.frontier import Terms, counted, path_of, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
-from runtime.vllm_engine.instance import Instance
+from runtime.vllm_engine.instance import Instance, Stream
 from runtime.vllm_engine.messages import Extent, News, Parking, Release, Released, SourceState, TargetState
-from runtime.vllm_engine.models import Stay, SwitchPath
+from runtime.vllm_engine.models import Stay, SwitchPath, VllmSettings
 from runtime.vllm_engine.staging import Staging
-
-if TYPE_CHECKING:
-    from runtime.vllm_engine.engine import VllmEngine
 
 LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
@@ -35,10 +32,45 @@ ANSWER_TIMEOUT_S = 10.0
 """How long an engine that does not serve may take to answer."""
 
 
+class VllmHost(Protocol):
+    """The engine, as far as a switch concerns it."""
+
+    model: ModelSpec
+    cluster: Cluster
+    settings: VllmSettings
+    streams: dict[str, Stream]
+    active: Instance
+    standby: list[Instance]
+
+    async def launch(self, topology: Topology) -> Instance:
+        """Start one vLLM engine."""
+
+    def close_gate(self) -> None:
+        """Let nothing in or out until ``open_gate``."""
+
+    def open_gate(self) -> None:
+        """Go on."""
+
+    def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
+        """From now on ``target`` serves, and these requests are its own."""
+
+    def hear(self, instance: Instance, tokens: list[Token]) -> None:
+        """Book tokens, and pass them on."""
+
+    def end_streams(self, names: list[str], detail: str) -> None:
+        """End requests with an error."""
+
+    async def retire(self, instance: Instance) -> None:
+        """Keep an engine that serves no more as standby, or end it."""
+
+    def end_switch(self) -> None:
+        """Another one may begin."""
+
+
 class VllmShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    def __init__(self, engine: "VllmEngine", topology: Topology, standby: Instance | None) -> None:
+    def __init__(self, engine: VllmHost, topology: Topology, standby: Instance | None) -> None:
         self._engine = engine
         self._source = engine.active
         self._topology = topology

@@ -9,21 +9,19 @@ import logging
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from runtime import footprint
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
-from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology, uniform
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.driver.crew import WorkerLostError
+from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.lineup import Lineup
+from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.models import Resized
-
-if TYPE_CHECKING:
-    from runtime.torch_engine.driver.loop import Driver
 
 log = logging.getLogger(__name__)
 SCRATCH = 1
@@ -33,9 +31,10 @@ SCRATCH = 1
 class Capacity:
     """The driver's pool, made to fit what runs and what comes up beside it."""
 
-    def __init__(self, driver: "Driver") -> None:
-        self._driver, self._pool, self._scheduler = driver, driver.pool, driver.scheduler
-        self._wanted = driver.pool.num_blocks
+    def __init__(self, host: Host, scheduler: Scheduler) -> None:
+        self._host, self._parts, self._scheduler = host, host.parts, scheduler
+        self._pool = self._parts.pool
+        self._wanted = self._pool.num_blocks
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
@@ -74,8 +73,8 @@ class Capacity:
         Raises:
             SwitchError: what lives now would not fit either way; nothing was touched.
         """
-        now, least = self._driver.active.topology, max(1, self._scheduler.least_blocks)
-        place = (self._driver.model, self._driver.cluster, self._driver.settings.block_size)
+        now, least = self._host.active.topology, max(1, self._scheduler.least_blocks)
+        place = (self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         fits = footprint.blocks_beside(now, target, *place) - SCRATCH
         streamed = None
         if fits < least:
@@ -86,13 +85,13 @@ class Capacity:
 
     def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
         """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
-        shape, cluster = self._driver.shape, self._driver.cluster
+        shape, cluster = self._parts.shape, self._parts.cluster
         devices = {*now.devices, *target.devices}
         usable = {device: cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM) for device in devices}
 
         def planned(num_blocks: int) -> StreamPlan:
             kv = KvSize(num_blocks + SCRATCH, shape.block_size, shape.stack)
-            return plan(now, target, self._driver.model, kv, usable)
+            return plan(now, target, self._parts.model, kv, usable)
 
         def is_too_much(num_blocks: int) -> bool:
             return any(size > usable[device] for device, size in planned(num_blocks).peak_bytes.items())
@@ -116,11 +115,11 @@ class Capacity:
         Raises:
             SwitchError: one has not so much memory, or is lost.
         """
-        if not self._driver.crew.gains:
+        if not self._parts.crew.gains:
             return
         async with self._turn:
-            await self._driver.crew.muster(lineup.topology.devices)
-            held = {*range(self._driver.shape.num_blocks)} - self._pool.retired
+            await self._parts.crew.muster(lineup.topology.devices)
+            held = {*range(self._parts.shape.num_blocks)} - self._pool.retired
             await self._gain(lineup, runs(held, held), layers)
 
     async def warm(self, pieces: Mapping[int, Collection[Piece]], blocks: Collection[int]) -> None:
@@ -129,7 +128,7 @@ class Capacity:
         Raises:
             SwitchError: a worker is lost.
         """
-        if self._driver.crew.gains:
+        if self._parts.crew.gains:
             return  # it is there
         async with self._turn:
             held = {*blocks} - self._pool.retired
@@ -150,7 +149,7 @@ class Capacity:
         if not blocks:
             return
         try:
-            await self._driver.crew.gain(wanted, blocks)
+            await self._parts.crew.gain(wanted, blocks)
         except WorkerLostError as error:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
@@ -161,44 +160,44 @@ class Capacity:
         """
         async with self._turn:
             with suppress(SwitchError):
-                await self._have(self._settled(self._driver.active.topology))
+                await self._have(self._settled(self._host.active.topology))
 
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(
-            topology, self._driver.model, self._driver.cluster, self._driver.settings.block_size
+            topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size
         )
         return min(self._wanted, held - SCRATCH)
 
     async def _have(self, num_blocks: int) -> None:
-        active, size = self._driver.active.topology, self._driver.settings.block_size
-        standing = standing_bytes(active, self._driver.model, num_blocks + SCRATCH, size)
-        await self._driver.standby.give_way(standing)
+        active, size = self._host.active.topology, self._parts.settings.block_size
+        standing = standing_bytes(active, self._parts.model, num_blocks + SCRATCH, size)
+        await self._parts.standby.give_way(standing)
         await self._gain_back(num_blocks)
         self._pool.resize(num_blocks)
         self._returned &= self._pool.retired
         self._scheduler.request_blocks = num_blocks
-        self._driver.schedule()
+        self._host.schedule()
 
     async def _gain_back(self, num_blocks: int) -> None:
         """Have memory for retired blocks before they come back. Which do may change meanwhile."""
-        if not self._driver.crew.gains:
+        if not self._parts.crew.gains:
             return
         gained: set[int] = set()
         while fresh := {*self._pool.returning(num_blocks)} - gained:
             self._returned -= fresh
-            await self._gain(self._driver.active, runs(fresh, fresh))
+            await self._gain(self._host.active, runs(fresh, fresh))
             gained |= fresh
 
     def beside(self, target: Topology) -> Mapping[int, int]:
         """Bytes each device needs while ``target`` stands beside what runs, with the blocks that there are."""
-        now, size = self._driver.active.topology, self._driver.settings.block_size
-        return footprint.peak_bytes(now, target, self._driver.model, self._pool.num_blocks + SCRATCH, size)
+        now, size = self._host.active.topology, self._parts.settings.block_size
+        return footprint.peak_bytes(now, target, self._parts.model, self._pool.num_blocks + SCRATCH, size)
 
     async def _punch(self) -> list[Slice]:
         slices: list[Slice] = []
         while fresh := self._pool.retired - self._returned:
             pages = runs(self._pool.retired, fresh)
-            devices = list(self._driver.crew.pids)
+            devices = list(self._parts.crew.pids)
             # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
             await asyncio.gather(*(self._punch_on(device, []) for device in devices))
             for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):
@@ -207,11 +206,9 @@ class Capacity:
         return slices
 
     async def _punch_on(self, device: int, pages: list[tuple[int, int]]) -> list[Slice]:
-        pieces = (
-            {piece for lineup in self._driver.lineups for piece in lineup.pieces(device)} if pages else ()
-        )
+        pieces = {piece for lineup in self._host.lineups for piece in lineup.pieces(device)} if pages else ()
         try:
-            return await self._driver.crew.give_back(device, pieces, pages)
+            return await self._parts.crew.give_back(device, pieces, pages)
         except WorkerLostError:
             return []  # its memory went with it
         except SwitchError as error:
@@ -219,12 +216,12 @@ class Capacity:
             return []
 
     def _refuse_size(self, num_blocks: int) -> None:
-        if len(self._driver.lineups) > 1:
+        if len(self._host.lineups) > 1:
             raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
-        least, most = max(1, self._scheduler.longest_blocks), self._driver.shape.num_blocks - SCRATCH
-        active = self._driver.active.topology
+        least, most = max(1, self._scheduler.longest_blocks), self._parts.shape.num_blocks - SCRATCH
+        active = self._host.active.topology
         held = footprint.blocks(
-            active, self._driver.model, self._driver.cluster, self._driver.settings.block_size
+            active, self._parts.model, self._parts.cluster, self._parts.settings.block_size
         )
         if not least <= num_blocks <= min(most, held - SCRATCH):
             raise SwitchError(

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.store import KvHandle, Slice
-from runtime.models import Reason
 from runtime.process.channel import AsyncChannel, encode
 from runtime.process.liveness import is_stopped
 from runtime.torch_engine.messages import (

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from runtime import footprint
 from runtime.engine import SamplingParams
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, owned
-from runtime.models import Cluster, LayerRange, ModelSpec, Reason, Topology
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.torch_engine.driver.crew import Crew, WorkerLostError
 from runtime.torch_engine.messages import Drop, Load, Run, WarmUp
-from runtime.torch_engine.models import Span
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.models import Span, Wish
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape
 from runtime.torch_engine.worker.shard import ShardSpec
 

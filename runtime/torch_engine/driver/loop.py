@@ -17,20 +17,23 @@ import socket
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from runtime import footprint
 from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
-from runtime.errors import RequestError, RuntimeFault, SwitchError, TopologyError
+from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
-from runtime.models import Reason, Topology
+from runtime.models import Topology
 from runtime.process.channel import AsyncChannel, Call, Fatal, Outputs, Reply
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
 from runtime.torch_engine.driver.crew import Crew
+from runtime.torch_engine.driver.grammars import Compiler
+from runtime.torch_engine.driver.host import DriverParts
 from runtime.torch_engine.driver.lineup import BatchLimits, Lineup, Standby, load_failed
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.driver.streaming import StreamingSwitch
@@ -59,9 +62,6 @@ from runtime.torch_engine.worker.places import (
     refuse_to_cross,
 )
 
-if TYPE_CHECKING:
-    from runtime.grammar import Matcher, Vocabulary
-
 log = logging.getLogger(__name__)
 
 
@@ -84,13 +84,10 @@ class Driver:
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
+        self._end_workers: Callable[[], None] = lambda: None
         self.coming_up: dict[int, Lineup] = {}
         """By generation, those that do not serve yet or are about to."""
         self._calls: set[asyncio.Task[None]] = set()
-        self._vocabulary: asyncio.Future[Vocabulary] | None = None
-        """Loaded for the first grammar."""
-        self._compiling: dict[str, asyncio.Future[Matcher]] = {}
-        """Requests whose grammar is being compiled."""
 
     async def start(self, config: DriverConfig) -> None:
         """Open the checkpoint, fork the workers of the first topology and tell the service."""
@@ -102,53 +99,52 @@ class Driver:
             traceback.print_exc()
             self.fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
-            self._service.send(Started(self.model, self.shape.num_blocks))
+            self._service.send(Started(self.parts.model, self.parts.shape.num_blocks))
 
     async def _start(self, config: DriverConfig) -> None:
-        self.settings, self.cluster, self._checkpoint = config.settings, config.cluster, config.checkpoint
-        self.model = self.checkpoint_class(config.checkpoint).spec
-        config.topology.check(config.cluster, self.model)
-        size = self.settings.block_size
-        num_blocks = self.settings.num_blocks or default_blocks(
-            self.model, config.cluster, config.topology, size
-        )
-        refuse_start(config.topology, self.model, config.cluster, num_blocks, size)
-        self.shape = KvShape(
-            self.model.num_layers,
-            self.model.num_kv_heads,
+        settings, cluster = config.settings, config.cluster
+        model, size = self.checkpoint_class(config.checkpoint).spec, settings.block_size
+        config.topology.check(cluster, model)
+        self._grammars = Compiler(config.checkpoint, model.vocab_size)
+        num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
+        refuse_start(config.topology, model, cluster, num_blocks, size)
+        shape = KvShape(
+            model.num_layers,
+            model.num_kv_heads,
             num_blocks,
             size,
-            self.model.head_dim,
+            model.head_dim,
             DTYPES[precision_of(config.topology)],
-            self.settings.layers_per_slab,
+            settings.layers_per_slab,
         )
-        self.shape.check(config.topology)
-        self.pool = BlockPool(num_blocks)
-        self._scratch = self.pool.reserve()
-        limit = min(self.model.max_position_embeddings, (num_blocks - 1) * size)
-        limits = ModelLimits(limit, self.model.vocab_size)
-        self.scheduler = Scheduler(
-            self.pool, size, self.settings.max_running, limits, self.settings.prefix_caching
+        shape.check(config.topology)
+        pool = BlockPool(num_blocks)
+        self._scratch = pool.reserve()
+        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
+        self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
+        crew = Crew(self.worker_config(config, shape), self._worker_said, self._worker_lost)
+        standby = Standby(crew, model, cluster, settings.num_standby)
+        self.parts, self._end_workers = (
+            DriverParts(settings, model, cluster, shape, pool, crew, standby),
+            crew.end,
         )
-        self.capacity = Capacity(self)
-        self.crew = Crew(self.worker_config(config), self._worker_said, self._worker_lost)
+        self.capacity = Capacity(self, self.scheduler)
         self._watch = Watchdog(self, self._service.send)
-        self.standby = Standby(self.crew, self.model, self.cluster, self.settings.num_standby)
         self.active = self._lineup(config.topology)
         began_s = time.perf_counter()
         await self.capacity.gain(self.active)
-        await self.active.load(self.crew)
-        largest = max(footprint.weight_bytes(config.topology, self.model).values())
+        await self.active.load(self.parts.crew)
+        largest = max(footprint.weight_bytes(config.topology, self.parts.model).values())
         self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
 
-    def worker_config(self, config: DriverConfig) -> WorkerConfig:
+    def worker_config(self, config: DriverConfig, shape: KvShape) -> WorkerConfig:
         """What workers are forked with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
         gpus = is_on_gpus(config.topology)
         return WorkerConfig(
             config.checkpoint,
-            self.shape,
+            shape,
             self._scratch,
             open_gpu if gpus else open_cpu,
             gains=gpus,
@@ -157,8 +153,10 @@ class Driver:
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
-        limits = BatchLimits(self.settings.max_batch_tokens, self.settings.max_running)
-        lineup = self.coming_up[self._generation] = Lineup(self._generation, topology, self.model, limits)
+        limits = BatchLimits(self.parts.settings.max_batch_tokens, self.parts.settings.max_running)
+        lineup = self.coming_up[self._generation] = Lineup(
+            self._generation, topology, self.parts.model, limits
+        )
         return lineup
 
     async def probe(self, lineup: Lineup) -> None:
@@ -168,7 +166,7 @@ class Driver:
             SwitchError: it does not come back.
         """
         self._batch_id += 1
-        self.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
+        self.parts.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
         await self._watch.probe(self._batch_id, lineup)
 
     def schedule(self) -> None:
@@ -183,11 +181,26 @@ class Driver:
             self._batch_id += 1
             self._watch.stepped(is_first=not self.batches)
             self.batches[self._batch_id] = chunks
-            self.crew.broadcast(self.active.topology.devices, self._run(chunks))
+            self.parts.crew.broadcast(self.active.topology.devices, self._run(chunks))
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have begun."""
+        return len(self.scheduler.running)
+
+    def hold(self) -> None:
+        """Start no new sequence until ``admit``."""
+        self.scheduler.is_held = True
+
+    def admit(self) -> None:
+        """Start new sequences again, from the next step on."""
+        self.scheduler.is_held = False
 
     def _token_budget(self) -> int:
         is_closing = self._switch is not None and self._switch.is_closing
-        return self.settings.closing_batch_tokens if is_closing else self.settings.max_batch_tokens
+        return (
+            self.parts.settings.closing_batch_tokens if is_closing else self.parts.settings.max_batch_tokens
+        )
 
     def _run(self, chunks: list[Chunk]) -> Run:
         tokens: list[int] = []
@@ -283,7 +296,7 @@ class Driver:
         lost = SwitchError(Reason.RANK_LOST, detail)
         if self._switch and device in self._switch.devices:
             self._switch.lose(lost)
-        self._spawn(self.standby.lose(device, lost))
+        self._spawn(self.parts.standby.lose(device, lost))
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -322,48 +335,16 @@ class Driver:
 
     async def call_submit(self, request: Request) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
-        matcher = await self._compile(request) if request.sampling.grammar else None
+        matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
         late = request.epoch < self._epoch
         self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
         if late:  # it was sent before the service knew of the cut
             self.emit([Moved(self._epoch, (request.request_id,))])
         self.schedule()
 
-    async def _compile(self, request: Request) -> "Matcher":
-        """The matcher of a request's grammar.
-
-        Raises:
-            RequestError: no matcher can be made of it, or it was cancelled meanwhile.
-        """
-        compiling = asyncio.ensure_future(self._matcher(request.sampling.grammar))
-        self._compiling[request.request_id] = compiling
-        try:
-            return await compiling
-        except asyncio.CancelledError:
-            raise RequestError("it was cancelled before it began") from None
-        finally:
-            del self._compiling[request.request_id]
-
-    async def _matcher(self, grammar: str) -> "Matcher":
-        from runtime.grammar import Matcher  # machines that are lent bare have no llguidance
-
-        if self._vocabulary is None:
-            self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
-        matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
-        if matcher.error:
-            raise RequestError(f"the grammar cannot be followed: {matcher.error}")
-        return matcher
-
-    def _read_vocabulary(self) -> "Vocabulary":
-        from runtime.grammar import Vocabulary
-        from runtime.tokenizer import Tokenizer
-
-        return Vocabulary(Tokenizer.load(self._checkpoint), self.model.vocab_size)
-
     async def call_cancel(self, request_id: str) -> None:
         """End a request early."""
-        if compiling := self._compiling.get(request_id):
-            compiling.cancel()
+        self._grammars.cancel(request_id)
         self.emit(self.scheduler.cancel(request_id))
         self.schedule()
 
@@ -374,16 +355,17 @@ class Driver:
         if self._switch:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
-            target.check(self.cluster, self.model)
+            target.check(self.parts.cluster, self.parts.model)
             refuse_to_cross(self.active.topology, target)
-            self.shape.check(target)
+            self.parts.shape.check(target)
             streamed = self.capacity.make_room(target)
         except TopologyError as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
         if streamed:
-            self._switch = StreamingSwitch(self, self._lineup(target), streamed)
+            self._switch = StreamingSwitch(self, self.capacity, self._lineup(target), streamed)
         else:
-            self._switch = self.switch_class(self, self.standby.take(target) or self._lineup(target))
+            lineup = self.parts.standby.take(target) or self._lineup(target)
+            self._switch = self.switch_class(self, self.capacity, lineup)
 
     async def call_ready(self) -> None:
         """Wait until the target is up."""
@@ -410,9 +392,14 @@ class Driver:
     async def call_stats(self) -> EngineStats:
         """A snapshot."""
         scheduler = self.scheduler
-        counts = (len(scheduler.running), scheduler.num_waiting, self.pool.num_free, self.pool.num_blocks)
+        counts = (
+            len(scheduler.running),
+            scheduler.num_waiting,
+            self.parts.pool.num_free,
+            self.parts.pool.num_blocks,
+        )
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
-        return EngineStats(*counts, dict(self.crew.pids), self.standby.topologies, *cache)
+        return EngineStats(*counts, dict(self.parts.crew.pids), self.parts.standby.topologies, *cache)
 
     async def call_resize(self, num_blocks: int) -> Resized:
         """Have so many KV blocks, unless a switch is under way."""
@@ -427,7 +414,7 @@ class Driver:
         for device in self.active.topology.devices:
             pieces = tuple(sorted(self.active.pieces(device)))
             asked = functools.partial(Digest, pieces=pieces, blocks=tuple({*wanted.values()}))
-            read = await self.crew.order(device, asked)
+            read = await self.parts.crew.order(device, asked)
             found.update(
                 {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
             )
@@ -435,7 +422,7 @@ class Driver:
 
     def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
         """(Request, logical block) to (block, valid tokens)."""
-        size = self.settings.block_size
+        size = self.parts.settings.block_size
         return {
             (sequence.request.request_id, logical): (block, valid)
             for sequence in self.scheduler.running
@@ -443,10 +430,10 @@ class Driver:
             if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
         }
 
-    def forget(self, switch: Switch) -> None:
-        """A switch is over and cleaned up."""
-        self.coming_up.pop(switch.target.generation, None)
-        if self._switch is switch:
+    def over(self, target: Lineup) -> None:
+        """The switch to ``target`` has ended and cleaned up."""
+        self.coming_up.pop(target.generation, None)
+        if self._switch and self._switch.target is target:
             self._switch = None
             self.schedule()
 
@@ -474,8 +461,7 @@ class Driver:
 
     def _end(self, status: int) -> None:
         """The service is gone or nothing can go on: no worker survives the driver."""
-        if hasattr(self, "crew"):
-            self.crew.end()
+        self._end_workers()
         os._exit(status)
 
 

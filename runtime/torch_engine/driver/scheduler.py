@@ -16,8 +16,7 @@ from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
-from runtime.torch_engine.models import Sampled, Span
-from runtime.torch_engine.wishes import Integers, Wish
+from runtime.torch_engine.models import Integers, Sampled, Span, Wish
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher
@@ -124,8 +123,9 @@ class Scheduler:
     ) -> None:
         self.pool = pool
         self._block_size, self._limits, self._prefix_caching = block_size, limits, prefix_caching
-        self.max_running = max_running
-        """New sequences start only while fewer run."""
+        self._max_running = max_running
+        self.is_held = False
+        """No new sequence starts."""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self.request_blocks = pool.num_blocks
@@ -247,7 +247,7 @@ class Scheduler:
 
     def _admissions(self) -> Iterable[Sequence]:
         """Sequences that may start. A block per running sequence is left, or the newcomer would soon be preempted."""
-        while self._waiting and len(self._running) < self.max_running:
+        while self._waiting and not self.is_held and len(self._running) < self._max_running:
             sequence = self._waiting[0]
             prefix = self._cached_prefix(sequence)
             needed = self._blocks_for(sequence.num_missing) + len(self._running)

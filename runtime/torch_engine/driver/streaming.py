@@ -2,22 +2,20 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from runtime.engine import Lag
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
-from runtime.models import LayerRange, Reason
+from runtime.models import LayerRange
 from runtime.process.channel import Fatal
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
+from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.crew import WorkerLostError
+from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.lineup import Lineup
 from runtime.torch_engine.driver.switch import Switch
 from runtime.torch_engine.messages import Exchange
-
-if TYPE_CHECKING:
-    from runtime.torch_engine.driver.loop import Driver
 
 
 class StreamingSwitch(Switch):
@@ -29,20 +27,20 @@ class StreamingSwitch(Switch):
 
     path = "stream"
 
-    def __init__(self, driver: "Driver", target: Lineup, plan: StreamPlan) -> None:
+    def __init__(self, host: Host, capacity: Capacity, target: Lineup, plan: StreamPlan) -> None:
         self._plan = plan
-        super().__init__(driver, target)
+        super().__init__(host, capacity, target)
 
     async def lag(self) -> Lag:
         """There is nothing to copy before the cut, but a prediction of how long it takes."""
         self._check()
-        loading_s = max(self._plan.load_bytes.values()) / self._driver.load_bytes_per_s
+        loading_s = max(self._plan.load_bytes.values()) / self._host.load_bytes_per_s
         return Lag(0, 0, self._copied_bytes, loading_s)
 
     async def _build(self) -> None:
-        await self._driver.standby.clear()
-        await self._driver.capacity.give_back()
-        await self._target.enlist(self._driver.crew)
+        await self._parts.standby.clear()
+        await self._capacity.give_back()
+        await self._target.enlist(self._parts.crew)
 
     async def _catch_up(self) -> None:
         """Nothing is copied while requests run."""
@@ -54,20 +52,20 @@ class StreamingSwitch(Switch):
                 await self._bring(step, runs, way)
                 moved.append(step)
                 await self._clear(step, way)
-            await self._driver.probe(self._target)
+            await self._host.probe(self._target)
         except BaseException as error:
             try:
                 await self._undo(moved, runs, error)
             except Exception as second:  # noqa: BLE001 - whatever it is, the source is not whole
                 detail = f"{error}; the layers that had moved could not be brought back: {second}"
-                self._driver.fail(Fatal(Reason.ENGINE_LOST, detail))
+                self._host.fail(Fatal(Reason.ENGINE_LOST, detail))
             raise
 
     async def _undo(self, moved: list[LayerRange], runs: Integers, error: BaseException) -> None:
         """Bring back what has moved. The step after that may be half done, but what it took from is still whole."""
         is_lost = isinstance(error, SwitchError) and error.reason is Reason.RANK_LOST
         if is_lost and moved:
-            self._driver.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
+            self._host.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
             return
         back = self._target, self._source
         for step in self._plan.steps[len(moved) : len(moved) + 1]:
@@ -82,12 +80,12 @@ class StreamingSwitch(Switch):
         """KV, then weights. The KV that was copied from goes only afterwards, so that until then nothing is lost."""
         old, new = way
         boxes: dict[int, list[Transfer]] = {}
-        for box in transfer(old.topology, new.topology, self._driver.model):
+        for box in transfer(old.topology, new.topology, self._parts.model):
             first, last = max(box.layers[0], layers.start), min(box.layers[1], layers.end)
             if first < last:
                 part = Transfer(box.target, box.source, (first, last), box.heads)
                 boxes.setdefault(box.target, []).append(part)
-        await self._driver.capacity.gain(new, layers)
+        await self._capacity.gain(new, layers)
         await self._copy_boxes(boxes, runs)
         await self._exchange(layers, way)
 
@@ -95,7 +93,7 @@ class StreamingSwitch(Switch):
         old, new = way
         for device in {*old.topology.devices, *new.topology.devices}:
             with self._needing(device, new):
-                await self._driver.crew.order(
+                await self._parts.crew.order(
                     device, lambda number: Exchange(number, old.generation, new.generation, layers)
                 )
 
@@ -111,7 +109,7 @@ class StreamingSwitch(Switch):
     async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
         """Give back the KV memory of the old side."""
         old, new = way
-        crew = self._driver.crew
+        crew = self._parts.crew
         for device in old.topology.devices:
             gone = {piece for piece in old.pieces(device) - new.pieces(device) if piece.layer in layers}
             with self._needing(device, new):
@@ -119,4 +117,4 @@ class StreamingSwitch(Switch):
 
     async def _retire_source(self) -> None:
         """It has no weights to stand by with."""
-        await self._source.dismiss(self._driver.crew)
+        await self._source.dismiss(self._parts.crew)

@@ -6,21 +6,19 @@ import gc
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from runtime.engine import Cut, Lag
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
-from runtime.models import CutTimings, Reason
+from runtime.models import CutTimings
 from runtime.sync.pace import Pace, Passes
 from runtime.sync.patch import Integers, PatchSync
+from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.crew import WorkerLostError
+from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.lineup import Lineup
 from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.worker.attention import GAP
-
-if TYPE_CHECKING:
-    from runtime.torch_engine.driver.loop import Driver
 
 _CLOSING_SLICES = 4
 """With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
@@ -38,14 +36,15 @@ class Switch:
     path = "patch"
     """What reports call the way that requests took."""
 
-    def __init__(self, driver: "Driver", target: Lineup) -> None:
-        self._driver, self._target, self._source = driver, target, driver.active
-        self._sync = PatchSync(driver.pool, driver.settings.block_size)
+    def __init__(self, host: Host, capacity: Capacity, target: Lineup) -> None:
+        self._host, self._capacity, self._parts = host, capacity, host.parts
+        self._target, self._source = target, host.active
+        self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
         self._boxes: dict[int, list[Transfer]] = {}
-        for box in transfer(self._source.topology, target.topology, driver.model):
+        for box in transfer(self._source.topology, target.topology, self._parts.model):
             self._boxes.setdefault(box.target, []).append(box)
         self._copied_bytes = 0
-        self._pace = Pace(self.copy_share, driver.settings.copy_slice_bytes // self._slot_bytes(max))
+        self._pace = Pace(self.copy_share, self._parts.settings.copy_slice_bytes // self._slot_bytes(max))
         self._passes = Passes()
         self._held_s = 0.0
         self._held_since_s: float | None = None
@@ -67,7 +66,7 @@ class Switch:
     @property
     def copy_share(self) -> float:
         """Share of the copiers' time that copying may take."""
-        settings = self._driver.settings
+        settings = self._parts.settings
         serves = self._boxes.keys() & set(self._source.topology.devices)
         return settings.copy_share if serves else settings.beside_copy_share
 
@@ -92,12 +91,12 @@ class Switch:
         upcoming, began_s = self._upcoming(), time.monotonic()
         slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
         pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
-        if self._driver.scheduler.running:
+        if self._host.num_running:
             await asyncio.sleep(pause_s)
         left = self._sync.lag(self._upcoming())
         self.is_closing = left <= _CLOSING_SLICES * self._pace.slots
         self._passes.measured(slots, left)
-        self._hold_back(not self._passes.is_gaining and self._held_s < self._driver.settings.hold_back_s)
+        self._hold_back(not self._passes.is_gaining and self._held_s < self._parts.settings.hold_back_s)
         return Lag(left, left * self._slot_bytes(sum), self._copied_bytes, held_s=self._held_s)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
@@ -108,7 +107,7 @@ class Switch:
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._catch_up()
-                    fenced_s, drained_s = await self._driver.fence()
+                    fenced_s, drained_s = await self._host.fence()
                     await self._copy_rest()
                     self._check()
             except TimeoutError:
@@ -119,12 +118,12 @@ class Switch:
                 raise
             patched_s = time.perf_counter()
             self._committed, self.is_closing = True, False
-            moved = self._driver.commit(self._target, epoch)
+            moved = self._host.commit(self._target, epoch)
             committed_s = time.perf_counter()
-            first_step = self._driver.resume()
+            first_step = self._host.resume()
             self._forget_prefixes()  # while workers compute, and before anybody new looks for one
             self._hold_back(False)
-            self._driver.schedule()
+            self._host.schedule()
             await first_step
         parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
@@ -151,9 +150,9 @@ class Switch:
         self._bring_up.cancel()
         await asyncio.gather(self._bring_up, return_exceptions=True)
         if stays:
-            await self._clean_up(self._driver.standby.keep(self._target, self._source))
+            await self._clean_up(self._parts.standby.keep(self._target, self._source))
         else:
-            await self._clean_up(self._target.disband(self._driver.crew, keep=self._source))
+            await self._clean_up(self._target.disband(self._parts.crew, keep=self._source))
 
     async def _clean_up(self, giving_back: Awaitable[None]) -> None:
         """Whatever fails in it, the next switch can begin."""
@@ -161,39 +160,39 @@ class Switch:
             await giving_back
         finally:
             try:
-                await self._driver.capacity.settle()
+                await self._capacity.settle()
             finally:
-                self._driver.forget(self)
+                self._host.over(self._target)
 
     async def _retire_source(self) -> None:
-        await self._driver.standby.keep(self._source, self._target)
+        await self._parts.standby.keep(self._source, self._target)
 
     async def _build(self) -> None:
-        await self._driver.standby.give_way(
-            self._driver.capacity.beside(self._target.topology), self._target.topology
+        await self._parts.standby.give_way(
+            self._capacity.beside(self._target.topology), self._target.topology
         )
-        await self._driver.capacity.give_back()  # the target's weights come where retired blocks were
-        await self._driver.capacity.gain(self._target)
-        await self._target.load(self._driver.crew)
+        await self._capacity.give_back()  # the target's weights come where retired blocks were
+        await self._capacity.gain(self._target)
+        await self._target.load(self._parts.crew)
         await self._warm()
         if self._is_back:  # ranks that wait for each other would hold up the steps of those that serve
-            await self._target.warm_up(self._driver.crew)
+            await self._target.warm_up(self._parts.crew)
         else:
-            await self._driver.probe(self._target)
+            await self._host.probe(self._target)
 
     async def _warm(self) -> None:
         """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
-        blocks = [*self._driver.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
+        blocks = [*self._parts.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
         pieces = {
             device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()
         }
-        await self._driver.capacity.warm(pieces, blocks)
+        await self._capacity.warm(pieces, blocks)
         self._sync.warmed(blocks)
 
     def _go_on(self) -> None:
         """The cut is given up: requests run on the source as before."""
         self._hold_back(False)
-        self._driver.resume()
+        self._host.resume()
 
     async def _catch_up(self) -> None:
         """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""
@@ -204,7 +203,7 @@ class Switch:
     async def _copy_rest(self) -> None:
         """What the target lacks. Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut."""
         last = asyncio.create_task(self._copy(self._sync.order()))
-        most_s = self._driver.settings.stop_timeout_s
+        most_s = self._parts.settings.stop_timeout_s
         try:
             for timeout_s in (most_s, _UNREAD_S):
                 await asyncio.wait({last}, timeout=timeout_s)
@@ -218,7 +217,7 @@ class Switch:
     def _forget_prefixes(self) -> None:
         """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
         if self._boxes:
-            pool = self._driver.pool
+            pool = self._parts.pool
             pool.forget(self._sync.lacking(pool.cached))
 
     async def _copy(self, runs: Integers) -> tuple[int, float]:
@@ -239,7 +238,7 @@ class Switch:
         return slots, max((copied.seconds for copied in done), default=0.0)
 
     async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
-        crew = self._driver.crew
+        crew = self._parts.crew
         sources = tuple((box, crew.handle(box.source)) for box in boxes)
         copied: Copied = await crew.order(device, lambda number: Copy(number, sources, runs))
         return copied
@@ -249,7 +248,7 @@ class Switch:
         now_s = time.monotonic()
         self._held_s += now_s - self._held_since_s if self._held_since_s is not None else 0.0
         self._held_since_s = now_s if is_held else None
-        self._driver.scheduler.max_running = 0 if is_held else self._driver.settings.max_running
+        (self._host.hold if is_held else self._host.admit)()
 
     def _call_off(self, error: SwitchError) -> None:
         if not self._lost.done():
@@ -261,13 +260,13 @@ class Switch:
 
     def _upcoming(self, each: int = 1) -> list[int]:
         """Blocks that steps take next, ``each`` by each sequence, and those over which they read: they shall be warm."""
-        pool = self._driver.pool
-        return [*pool.next_free(each * len(self._driver.scheduler.running)), *pool.between(GAP)]
+        pool = self._parts.pool
+        return [*pool.next_free(each * self._host.num_running), *pool.between(GAP)]
 
     def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
         """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""
         pieces = [sum(len(box.pieces) for box in boxes) for boxes in self._boxes.values()]
-        return over(pieces or [1]) * self._driver.shape.piece_slot_bytes
+        return over(pieces or [1]) * self._parts.shape.piece_slot_bytes
 
 
 @contextlib.contextmanager

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
-from runtime.errors import EngineStartError, SwitchError
+from runtime.errors import EngineStartError, Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvHandle, KvShape, KvStore, Slice
-from runtime.models import LayerRange, Reason
+from runtime.models import LayerRange
 from runtime.process.channel import BlockingChannel
 from runtime.torch_engine.messages import (
     Copied,

@@ -22,15 +22,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from runtime.errors import EngineStartError, RuntimeFault
-from runtime.models import Reason
+from runtime.errors import EngineStartError, Reason, RuntimeFault
 from runtime.process.channel import Beat, BlockingChannel, Fatal
 from runtime.process.liveness import BEAT_S, is_stopped
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
 from runtime.vllm_engine.driver.loop import Driver
+from runtime.vllm_engine.driver_process import end_group, group_pids, shared_memory_of
 from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import DriverConfig, Preparation, Prepared, Started
-from runtime.vllm_engine.processes import end_group, group_pids, shared_memory_of
 
 STEPS, FORGETS = 5.0, 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""

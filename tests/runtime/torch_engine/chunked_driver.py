@@ -16,12 +16,12 @@ import torch
 from triton.runtime.interpreter import GridExecutor
 
 from runtime.kv.chunks import ChunkedStore
-from runtime.kv.memory import HostMemory
 from runtime.kv.store import KvShape
 from runtime.torch_engine.driver.loop import Driver, main
 from runtime.torch_engine.messages import DriverConfig
 from runtime.torch_engine.worker.loop import WorkerConfig
 from runtime.torch_engine.worker.places import Place
+from tests.runtime.kv.host_memory import HostMemory
 
 CHUNK_BLOCKS = 4  # a page
 
@@ -87,8 +87,8 @@ def open_chunks(_: int, shape: KvShape) -> Place:
 class ChunkedDriver(Driver):
     """With such workers."""
 
-    def worker_config(self, config: DriverConfig) -> WorkerConfig:
-        return dataclasses.replace(super().worker_config(config), open_place=open_chunks, gains=True)
+    def worker_config(self, config: DriverConfig, shape: KvShape) -> WorkerConfig:
+        return dataclasses.replace(super().worker_config(config, shape), open_place=open_chunks, gains=True)
 
 
 if __name__ == "__main__":

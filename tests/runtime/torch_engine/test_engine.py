@@ -12,8 +12,7 @@ import pytest
 
 from runtime.capabilities import Batching
 from runtime.engine import EngineState, Finish, Request, SamplingParams
-from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import Reason
+from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings

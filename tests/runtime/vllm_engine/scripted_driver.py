@@ -8,8 +8,7 @@ import signal
 import socket
 import sys
 
-from runtime.errors import EngineStartError
-from runtime.models import Reason
+from runtime.errors import EngineStartError, Reason
 from runtime.process.channel import BlockingChannel, Fatal, Reply
 from runtime.vllm_engine.messages import Prepared, Started
 

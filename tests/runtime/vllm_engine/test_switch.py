@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from runtime.engine import EngineState, Finish, SamplingParams
-from runtime.errors import SwitchError
-from runtime.models import Reason
+from runtime.errors import Reason, SwitchError
+from runtime.vllm_engine.driver_process import SHARED_MEMORY, group_pids
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.messages import Release
-from runtime.vllm_engine.processes import SHARED_MEMORY, group_pids
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
     KINDS,

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from runtime.engine import Request, SamplingParams
-from runtime.errors import SwitchError
-from runtime.models import Reason
+from runtime.errors import Reason, SwitchError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from tests.runtime.scripted import cluster_of

@@ -70,7 +70,7 @@ def driver(cluster) -> SimpleNamespace:
     active = SimpleNamespace(
         topology=parse_topology("tp2", cluster, 4, "fp32"), pieces=lambda _: frozenset({Piece(0, 0)})
     )
-    return SimpleNamespace(
+    made = SimpleNamespace(
         pool=pool,
         scheduler=SimpleNamespace(request_blocks=16, longest_blocks=0, least_blocks=0),
         crew=SlowCrew([0, 1]),
@@ -83,16 +83,18 @@ def driver(cluster) -> SimpleNamespace:
         lineups=(active,),
         schedule=lambda: None,
     )
+    made.parts = made
+    return made
 
 
 async def test_all_workers_have_answered_before_any_memory_goes(driver):
-    done = await Capacity(driver).resize(10)
+    done = await Capacity(driver, driver.scheduler).resize(10)
     assert driver.crew.asked == [(0, []), (1, []), (0, [(10, 16)]), (1, [(10, 16)])]
     assert (done.num_blocks, done.owed, done.returned_bytes, done.slices_s) == (10, 0, 200, (0.001,) * 2)
 
 
 async def test_no_block_comes_back_while_memory_is_being_punched_out(driver):
-    capacity = Capacity(driver)
+    capacity = Capacity(driver, driver.scheduler)
     shrinking = await driver.crew.begun(capacity.resize(4))
     growing = asyncio.create_task(capacity.resize(16))
     for _ in range(20):
@@ -105,7 +107,7 @@ async def test_no_block_comes_back_while_memory_is_being_punched_out(driver):
 
 
 async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver):
-    capacity = Capacity(driver)
+    capacity = Capacity(driver, driver.scheduler)
     driver.pool.resize(4)
     giving = await driver.crew.begun(capacity.give_back())
     settling = asyncio.create_task(capacity.settle())
@@ -118,7 +120,7 @@ async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver):
 
 
 async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(driver):
-    capacity, table = Capacity(driver), driver.pool.take(16)
+    capacity, table = Capacity(driver, driver.scheduler), driver.pool.take(16)
     driver.pool.give_back(table[8:])
     shrinking = await driver.crew.begun(capacity.resize(4))
     driver.pool.give_back(table[6:8])
@@ -134,7 +136,7 @@ async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(dr
 
 
 async def test_a_block_that_retires_again_is_punched_again(driver):
-    capacity = Capacity(driver)
+    capacity = Capacity(driver, driver.scheduler)
     for size in (8, 16, 8):
         await capacity.resize(size)
     assert driver.crew.punched() == [[(8, 16)]] * 4
@@ -142,11 +144,11 @@ async def test_a_block_that_retires_again_is_punched_again(driver):
 
 async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver):
     driver.crew.lost.add(1)
-    assert (await Capacity(driver).resize(8)).returned_bytes == 100
+    assert (await Capacity(driver, driver.scheduler).resize(8)).returned_bytes == 100
 
 
 async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is_not_warmed(driver):
-    capacity, wanted = Capacity(driver), {1: [Piece(0, 0)]}
+    capacity, wanted = Capacity(driver, driver.scheduler), {1: [Piece(0, 0)]}
     driver.pool.resize(14)  # 14 and 15 retire
     warming = await driver.crew.begun(capacity.warm(wanted, [9, 12, 13, 14]))
     giving = asyncio.create_task(capacity.give_back())
@@ -158,20 +160,20 @@ async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is
 
 
 async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver):
-    await Capacity(driver).warm({1: [Piece(0, 0)]}, [])
+    await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [])
     driver.crew.gains = True
-    await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
+    await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [3])
     assert driver.crew.gained == []
 
 
 async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driver):
     driver.crew.lost.add(1)
     with pytest.raises(SwitchError, match="device 1"):
-        await Capacity(driver).warm({1: [Piece(0, 0)]}, [3])
+        await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [3])
 
 
 async def test_giving_up_half_way_leaves_nothing_behind(driver):
-    capacity = Capacity(driver)
+    capacity = Capacity(driver, driver.scheduler)
     driver.pool.resize(8)
     giving = await driver.crew.begun(capacity.give_back())
     giving.cancel()
@@ -182,7 +184,7 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver):
 
 
 async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver, cluster):
-    driver.capacity = capacity = Capacity(driver)
+    driver.capacity = capacity = Capacity(driver, driver.scheduler)
     driver.crew.gains, driver._switch = True, None
     driver.shape.check = lambda _: None
     driver.standby.take = lambda _: object()
@@ -202,7 +204,7 @@ async def test_an_idle_engine_still_needs_one_block(driver, cluster):
     with pytest.raises(
         SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"
     ):
-        Capacity(driver).make_room(parse_topology("1x1", cluster, 4, "fp32"))
+        Capacity(driver, driver.scheduler).make_room(parse_topology("1x1", cluster, 4, "fp32"))
     assert driver.pool.num_blocks == 16
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from runtime.engine import EngineState, Finish, Request, SamplingParams
-from runtime.errors import EngineLostError, SwitchError
-from runtime.models import Cluster, Reason
+from runtime.errors import EngineLostError, Reason, SwitchError
+from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings

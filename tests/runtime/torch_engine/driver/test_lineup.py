@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
-from runtime.models import Cluster, Reason
+from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.crew import WorkerLostError
 from runtime.torch_engine.driver.lineup import BatchLimits, Lineup, load_failed

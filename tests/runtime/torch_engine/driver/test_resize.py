@@ -11,8 +11,7 @@ import pytest
 import pytest_asyncio
 
 from runtime.engine import Finish, Request, SamplingParams
-from runtime.errors import EngineLostError, RequestError, SwitchError
-from runtime.models import Reason
+from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from tests.runtime.scripted import cluster_of

@@ -101,9 +101,9 @@ def test_while_no_more_may_run_nothing_new_starts_and_what_runs_goes_on():
     subject = scheduler()
     begun(subject, request("old"))
     subject.submit(request("new"))
-    subject.max_running = 0
+    subject.is_held = True
     assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old"]
-    subject.max_running = 8
+    subject.is_held = False
     assert [token.request_id for token in step(subject, subject.next_batch(40, 1))] == ["old", "new"]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runtime.engine import Request, SamplingParams
+from runtime.errors import Reason
 from runtime.footprint import HEADROOM, peak_bytes
-from runtime.models import Reason
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.lineup import Standby
 from runtime.torch_engine.models import EngineSettings

@@ -12,8 +12,8 @@ import transformers
 
 from runtime import footprint
 from runtime.engine import EngineState, Finish
-from runtime.errors import SwitchError
-from runtime.models import Cluster, Reason
+from runtime.errors import Reason, SwitchError
+from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.engine import TorchEngine

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
-from runtime.models import Cluster, Reason
+from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.switch import Switch
 from runtime.torch_engine.messages import Copied, Copy
@@ -27,14 +27,14 @@ async def nothing(*_: Any) -> None:
     """What a bring-up waits for is there."""
 
 
-class Driver:
-    """Runs no steps; notes what was asked of it."""
+class ScriptedHost:
+    """A driver that runs no steps and notes what is asked of it."""
 
     def __init__(self, cluster: Cluster, now: str) -> None:
         self.model, self.cluster, self.settings = MODEL, cluster, SETTINGS
         self.pool = BlockPool(16)
         self.shape = SimpleNamespace(piece_slot_bytes=8)
-        self.scheduler = SimpleNamespace(max_running=SETTINGS.max_running, running=())
+        self.num_running, self.is_held = 0, False
         self.active = self.lineup(now)
         self.crew = SimpleNamespace(handle=lambda device: device, order=self.order)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
@@ -47,10 +47,11 @@ class Driver:
         self.may_answer.set()
         self.given_up = asyncio.Event()
         """Nobody waits for them any more."""
+        self.parts, self.lineups, self.load_bytes_per_s = self, (self.active,), 1.0
         self.turns = 0
         """Of the event loop, that an answer takes then."""
-        self.notes: list[tuple[str, int]] = []
-        """What happened, with how many sequences might run then."""
+        self.notes: list[tuple[str, str]] = []
+        """What happened, and whether new sequences might start then."""
         self.warmed: tuple[dict[int, set[Piece]], list[int]] = {}, []
 
     def lineup(self, text: str, is_loaded: bool = False) -> Any:
@@ -67,12 +68,12 @@ class Driver:
         self.warmed = pieces, blocks
 
     def note(self, what: str) -> None:
-        self.notes.append((what, self.scheduler.max_running))
+        self.notes.append((what, "held" if self.is_held else "open"))
 
     async def order(self, device: int, make: Any) -> Copied:
         order: Copy = make(0)
         self.note(f"copy {int((order.runs[:, 1] - order.runs[:, 0]).sum())}")
-        if ("fence", 0) in self.notes:
+        if ("fence", "held") in self.notes:
             await self.answer()
         return Copied(1, 0.001)
 
@@ -102,6 +103,18 @@ class Driver:
         done.set_result(None)
         return done
 
+    def hold(self) -> None:
+        self.is_held = True
+
+    def admit(self) -> None:
+        self.is_held = False
+
+    def over(self, target: Any) -> None:
+        self.note("over")
+
+    def fail(self, fatal: Any) -> None:
+        self.note(f"fail {fatal.reason}")
+
     def schedule(self) -> None:
         self.note(f"schedule with {len(self.pool.cached)} cached")
 
@@ -117,27 +130,26 @@ def cached(pool: BlockPool, count: int) -> list[int]:
 
 
 @pytest.fixture
-def driver(cluster: Cluster) -> Driver:
-    return Driver(cluster, "CPU[0]:0-4")
+def driver(cluster: Cluster) -> ScriptedHost:
+    return ScriptedHost(cluster, "CPU[0]:0-4")
 
 
-def begun(driver: Driver, target: str) -> Switch:
-    return Switch(driver, driver.lineup(target))  # type: ignore[arg-type] - what it needs of one
+def begun(driver: ScriptedHost, target: str, is_loaded: bool = False) -> Switch:
+    return Switch(driver, driver.capacity, driver.lineup(target, is_loaded))  # type: ignore[arg-type] - what it needs of one
 
 
 async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_are_forgotten(driver):
-    most = SETTINGS.max_running
     cached(driver.pool, 5)
     switch = begun(driver, "CPU[0,1]:0-4")
     driver.pool.share(driver.pool.find([bytes([0]), bytes([1])]))  # a newcomer's, after the lag was measured
     await switch.cut(2, deadline_s=5)
     assert driver.notes == [
-        (f"copy {SIZE}", 0),
-        (f"copy {SIZE}", 0),
-        ("fence", 0),
-        ("commit", 0),
-        ("resume with 3 cached", 0),
-        ("schedule with 0 cached", most),
+        (f"copy {SIZE}", "held"),
+        (f"copy {SIZE}", "held"),
+        ("fence", "held"),
+        ("commit", "held"),
+        ("resume with 3 cached", "held"),
+        ("schedule with 0 cached", "open"),
     ]
 
 
@@ -162,7 +174,7 @@ async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_onl
     first, second = driver.pool.take(2)
     driver.pool.written(first, 0, 2)
     driver.pool.written(second, 0, 1)
-    driver.scheduler.running = ("one",)
+    driver.num_running = 1
     switch = begun(driver, "CPU[0,1]:0-4")
     await switch.ready()
     pieces, blocks = driver.warmed
@@ -174,7 +186,7 @@ async def test_memory_comes_before_the_copies_which_then_are_of_filled_slots_onl
 
 
 async def test_the_block_that_the_first_step_takes_is_warm_before_the_fence(driver):
-    driver.scheduler.running = ("one",)
+    driver.num_running = 1
     switch = begun(driver, "CPU[0,1]:0-4")
     await switch.ready()
     driver.pool.take(4)  # all that had memory
@@ -204,7 +216,7 @@ async def test_steps_are_short_only_when_the_cut_is_near(driver):
     ],
 )
 async def test_who_serves_copies_slower(cluster, now, target, share):
-    assert begun(Driver(cluster, now), target).copy_share == share
+    assert begun(ScriptedHost(cluster, now), target).copy_share == share
 
 
 async def test_what_was_copied_stays_cached_and_where_nothing_is_to_be_copied_all(driver):
@@ -234,17 +246,17 @@ async def test_a_cut_that_is_given_up_forgets_nothing_and_lets_requests_start(dr
     with pytest.raises(SwitchError) as given_up:
         await switch.cut(2, deadline_s=5)
     assert given_up.value.reason is reason
-    assert driver.notes == [("fence", 0), ("resume with 5 cached", SETTINGS.max_running)]
+    assert driver.notes == [("fence", "held"), ("resume with 5 cached", "open")]
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
 async def test_what_served_before_warms_up_rank_by_rank_and_what_is_new_runs_a_probe_step(driver, is_loaded):
     """A step of two ranks that wait for each other made one in two gaps of the streams 8 ms longer."""
-    await Switch(driver, driver.lineup("CPU[0,1]:0-4", is_loaded)).ready()  # type: ignore[arg-type] - what it needs
+    await begun(driver, "CPU[0,1]:0-4", is_loaded).ready()
     assert driver.asked == ["warm-up" if is_loaded else "probe of TP2"]
 
 
-def begun_with_a_last_patch(driver: Driver, settings: EngineSettings) -> Switch:
+def begun_with_a_last_patch(driver: ScriptedHost, settings: EngineSettings) -> Switch:
     """Something is written after the last copy before the fence."""
     driver.settings = settings
     (block,) = driver.pool.take(1)
@@ -259,7 +271,7 @@ async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_w
         SwitchError, match=r"last patch took more than 0\.0 s; requests go on where they were"
     ):
         await switch.cut(2, deadline_s=60)
-    assert driver.notes[-2:] == [("copy 4", 0), ("resume with 0 cached", SETTINGS.max_running)]
+    assert driver.notes[-2:] == [("copy 4", "held"), ("resume with 0 cached", "open")]
     await driver.given_up.wait()
 
 

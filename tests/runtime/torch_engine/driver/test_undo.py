@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.footprint import owned
 from runtime.kv.blocks import BlockPool
-from runtime.models import Cluster, Reason
+from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.process.channel import Fatal
 from runtime.sync.stream import KvSize, plan
@@ -40,13 +40,13 @@ class Books:
             pool=pool,
             settings=SETTINGS,
             shape=SimpleNamespace(piece_slot_bytes=8),
-            scheduler=SimpleNamespace(max_running=1, running=()),
             crew=self,
-            capacity=SimpleNamespace(gain=self.nothing, give_back=self.nothing),
             standby=SimpleNamespace(clear=self.nothing),
             probe=self.probe,
             fail=self.ended.append,
         )
+        self.driver.parts, self.driver.num_running = self.driver, 0
+        self.capacity = SimpleNamespace(gain=self.nothing, give_back=self.nothing)
         self.driver.active = self.lineup(self.now, 1)
         self.all_blocks = ((0, 8),)
 
@@ -93,7 +93,7 @@ class Books:
 
 def begun(books: Books) -> StreamingSwitch:
     steps = plan(books.now, books.target, MODEL, KvSize(8, 4), dict.fromkeys(range(4), 1.0))
-    return StreamingSwitch(books.driver, books.lineup(books.target, 2), steps)  # type: ignore[arg-type] - what it needs of one
+    return StreamingSwitch(books.driver, books.capacity, books.lineup(books.target, 2), steps)  # type: ignore[arg-type] - what it needs
 
 
 WAYS = [("CPU[0]:0-4", "CPU[0,1]:0-4"), ("CPU[0,1]:0-4", "CPU[1]:0-1 > CPU[0]:1-4")]

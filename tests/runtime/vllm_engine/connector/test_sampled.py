@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.errors import SwitchError
-from runtime.models import Reason
+from runtime.errors import Reason, SwitchError
 from runtime.vllm_engine.models import Stay
 from runtime.vllm_engine.switch import VllmShadow
 from tests.runtime.vllm_engine.streams import RUNNING, Streams, settings, topology

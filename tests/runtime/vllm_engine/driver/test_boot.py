@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.vllm_engine.processes import group_pids
+from runtime.vllm_engine.driver_process import group_pids
 from runtime.vllm_engine.spare import Spare
 from tests.runtime.vllm_engine.streams import run_through, topology
 

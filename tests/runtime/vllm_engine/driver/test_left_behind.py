@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.vllm_engine.processes import SHARED_MEMORY, group_pids
+from runtime.vllm_engine.driver_process import SHARED_MEMORY, group_pids
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.models import Reason
+from runtime.errors import Reason
 from runtime.process.channel import Beat, Fatal
 from runtime.vllm_engine.driver.boot import Pulse
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from runtime.errors import EngineStartError
-from runtime.models import Cluster, Reason
-from runtime.vllm_engine.driver_process import DriverProcess
+from runtime.errors import EngineStartError, Reason
+from runtime.models import Cluster
+from runtime.vllm_engine.driver_process import DriverProcess, group_pids
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.models import VllmSettings
-from runtime.vllm_engine.processes import group_pids
 from runtime.vllm_engine.spare import Spare
 from tests.rows import rows
 from tests.runtime.scripted import cluster_of, topology
