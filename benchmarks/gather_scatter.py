@@ -30,7 +30,7 @@ class GatherScatter(StopAndCopy):
 
     async def _scatter(self, box: Transfer, runs: Integers) -> Copied:
         source = ((box, self.place.handle),)
-        copied: Copied = await self._parts.crew.order(box.target, lambda number: Copy(number, source, runs))
+        copied: Copied = await self._parts.crew.order(box.target, Copy(source, runs))
         return copied
 
     @property

@@ -77,8 +77,8 @@ PURE = paths(
     "service: openai_calls openai_declaration openai_forms openai_messages openai_requests openai_tools",
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide keeper limits planner verdict",
-    "runtime: architectures models capabilities errors engine machine gaps ledger text footprint notation",
-    "runtime: kv.slots kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
+    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")
@@ -256,7 +256,7 @@ def functions_of(text: str) -> tuple[tuple[str, Function], ...]:
     return tuple((name, node) for name, node in found if not name.rpartition(".")[2].startswith("_"))
 
 
-IN_A_DRIVER = paths("runtime.torch_engine.driver: switch capacity streaming")
+IN_A_DRIVER = paths("runtime.torch_engine.driver: switch capacity")
 """What works in a driver and knows of it what ``Host`` says."""
 HOST = "runtime/torch_engine/driver/host.py"
 MAX_HOST_NAMES = 14
@@ -267,7 +267,9 @@ def host_names() -> frozenset[str]:
     """What ``Host`` declares."""
     tree = ast.parse((ROOT / HOST).read_text(encoding="utf-8"))
     (host,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Host")
-    return frozenset(node.name for node in host.body if isinstance(node, Function))
+    fields = (node.target for node in host.body if isinstance(node, ast.AnnAssign))
+    named = {field.id for field in fields if isinstance(field, ast.Name)}
+    return frozenset(named | {node.name for node in host.body if isinstance(node, Function)})
 
 
 def reaches_past_host(source: Source) -> list[str]:

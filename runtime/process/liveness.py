@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.process.channel import Beat
+from runtime.process.messages import Beat
 
 TURN_S = 0.25
 """Between two turns."""

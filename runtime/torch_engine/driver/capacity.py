@@ -17,9 +17,8 @@ from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
 from runtime.sync.stream import KvSize, StreamPlan, plan
-from runtime.torch_engine.driver.crew import WorkerLostError
+from runtime.torch_engine.driver.crew import Lineup, WorkerLostError
 from runtime.torch_engine.driver.host import Host
-from runtime.torch_engine.driver.lineup import Lineup
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.models import Resized
 
@@ -197,7 +196,7 @@ class Capacity:
         slices: list[Slice] = []
         while fresh := self._pool.retired - self._returned:
             pages = runs(self._pool.retired, fresh)
-            devices = list(self._parts.crew.pids)
+            devices = list(self._parts.crew.incarnations)
             # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
             await asyncio.gather(*(self._punch_on(device, []) for device in devices))
             for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):

@@ -1,38 +1,30 @@
-"""The driver's workers: forked on demand, kept as standby when idle, missed when they die."""
+"""The driver's workers: started on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
-import functools
-import itertools
-import os
-import signal
-import socket
-import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from runtime import footprint
+from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import Piece
+from runtime.footprint import Piece, owned
 from runtime.kv.store import KvHandle, Slice
-from runtime.process.channel import AsyncChannel, encode
-from runtime.process.liveness import is_stopped
-from runtime.torch_engine.messages import (
-    Copy,
-    Digest,
-    Done,
-    Drop,
-    Exchange,
-    Forget,
-    Gain,
-    GiveBack,
-    Ping,
-    WarmUp,
-)
-from runtime.torch_engine.worker.loop import Hello, Unable, WorkerConfig, worker_main
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology
+from runtime.process import messages as wire
+from runtime.process.channel import encode
+from runtime.process.launcher import Incarnation, Launcher, Process, Program
+from runtime.torch_engine import messages
+from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape
+from runtime.torch_engine.worker.shard import ShardSpec
 
-Order = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest | Ping
+MODULE = "runtime.torch_engine.worker.loop"
 Runs = tuple[tuple[int, int], ...]
-
 
 _PING_S = 2.0
 """After so long without a word a worker is asked whether it lives."""
@@ -48,20 +40,12 @@ class WorkerLostError(Exception):
         self.device = device
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """An order without an answer yet."""
-
-    device: int
-    name: str
-    done: asyncio.Future[Any]
-    since_s: float
-    patience_s: float
-    """Silence of the worker after which it is ended; at least as long as that of the others."""
-
-    def is_overdue(self, now_s: float, silent_s: float, patience_s: float) -> bool:
-        """Whether its worker said nothing for too long since it was given."""
-        return min(silent_s, now_s - self.since_s) > max(patience_s, self.patience_s)
+@dataclass(slots=True)
+class _Worker:
+    process: Process
+    greeting: "asyncio.Future[KvHandle]"
+    heard_s: float
+    calls: wire.Calls = field(default_factory=wire.Calls)
 
 
 class Crew:
@@ -69,84 +53,95 @@ class Crew:
 
     def __init__(
         self,
-        config: WorkerConfig,
+        launcher: Launcher,
+        config: messages.WorkerConfig,
         on_event: Callable[[int, Any], None],
         on_lost: Callable[[int, str], None],
     ) -> None:
         """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and how."""
-        self._config = config
+        self._launcher, self._config = launcher, config
         self._on_event, self._on_lost = on_event, on_lost
-        self._channels: dict[int, AsyncChannel] = {}
-        self._greetings: dict[int, asyncio.Future[KvHandle]] = {}
-        self._orders: dict[int, _Awaited] = {}
+        self._workers: dict[int, _Worker] = {}
         self._now_s = 0.0
-        self._heard_s: dict[int, float] = {}
-        self._numbers = itertools.count()
-        self.pids: dict[int, int] = {}
 
     @property
-    def all_blocks(self) -> tuple[tuple[int, int], ...]:
+    def incarnations(self) -> dict[int, Incarnation]:
+        """The worker of each device that has one."""
+        return {device: worker.process.incarnation for device, worker in self._workers.items()}
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Their process ids, for people."""
+        return {device: worker.process.pid for device, worker in self._workers.items()}
+
+    @property
+    def all_blocks(self) -> Runs:
         """The run of every block of a slab."""
         return ((0, self._config.shape.num_blocks),)
 
     async def muster(self, devices: Iterable[int]) -> None:
-        """Fork what is missing and wait until each has greeted."""
+        """Start what is missing and wait until each has greeted."""
         wanted = list(devices)
         for device in wanted:
-            if device not in self.pids:
-                self._fork(device)
+            if device not in self._workers:
+                self._start(device)
         # shielded: whoever gives up waiting must not cancel a greeting that others wait for later
-        await asyncio.gather(*(asyncio.shield(self._greetings[device]) for device in wanted))
+        await asyncio.gather(*(asyncio.shield(self._workers[device].greeting) for device in wanted))
 
     def handle(self, device: int) -> KvHandle:
-        """Where peers find this worker's KV memory."""
-        return self._greetings[device].result()
+        """Where a worker's KV memory is.
+
+        Raises:
+            WorkerLostError: it is gone.
+        """
+        if device not in self._workers:
+            raise WorkerLostError(device)
+        return self._workers[device].greeting.result()
 
     def broadcast(self, devices: Iterable[int], message: object) -> None:
         """Send one message to several workers, encoded once."""
         data = encode(message)
         for device in devices:
-            if channel := self._channels.get(device):
-                channel.send_encoded(data)
+            if worker := self._workers.get(device):
+                worker.process.send_encoded(data)
 
-    async def order(self, device: int, make: Callable[[int], Order], patience_s: float = 0.0) -> Any:
+    async def order(self, device: int, order: wire.Command) -> Any:
         """Give an order and wait for its outcome.
 
         Raises:
             WorkerLostError: the worker is or gets lost.
             SwitchError: the worker could not do it.
         """
-        if device not in self._channels:
+        if device not in self._workers:
             raise WorkerLostError(device)
-        return await self._send(device, make, patience_s)
+        try:
+            return await self._send(self._workers[device], order)
+        except SwitchError as error:
+            failed = f"device {device} failed at {type(order).__name__}: {error.detail}"
+            raise SwitchError(error.reason, failed) from error
 
-    def _send(self, device: int, make: Callable[[int], Order], patience_s: float) -> asyncio.Future[Any]:
-        number = next(self._numbers)
-        order, done = make(number), asyncio.get_running_loop().create_future()
-        name = type(order).__name__
-        self._orders[number] = _Awaited(device, name, done, self._now_s, patience_s)
-        self._channels[device].send(order)
+    def _send(self, worker: _Worker, order: wire.Command) -> "asyncio.Future[Any]":
+        call, done = worker.calls.begin(order, self._now_s)
+        worker.process.send(call)
         return done
 
     def turn(self, now_s: float, patience_s: float, greeting_s: float) -> None:
         """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones.
 
-        A forked one may take ``greeting_s`` to open its device.
+        A new one may take ``greeting_s`` to open its device.
         """
         self._now_s = now_s
-        first: dict[int, _Awaited] = {}
-        for awaited in self._orders.values():
-            first.setdefault(awaited.device, awaited)
-        for device in list(self.pids):
-            silent_s = now_s - self._heard_s[device]
-            if not self._greetings[device].done():
+        for device, worker in list(self._workers.items()):
+            silent_s = now_s - worker.heard_s
+            if not worker.greeting.done():
                 if silent_s > max(patience_s, greeting_s):
                     self.lose(device, f"did not greet for {silent_s:.0f} s")
-            elif device not in first:
+            elif (first := worker.calls.oldest) is None:
                 if silent_s > _PING_S:
-                    self._send(device, Ping, 0.0)
-            elif first[device].is_overdue(now_s, silent_s, patience_s):
-                self.lose(device, f"did not answer {first[device].name} for {silent_s:.0f} s and was ended")
+                    self._send(worker, messages.Ping())
+            elif min(silent_s, now_s - first.since_s) > patience_s:
+                name = type(first.command).__name__
+                self.lose(device, f"did not answer {name} for {silent_s:.0f} s and was ended")
 
     async def give_back(
         self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
@@ -159,7 +154,7 @@ class Crew:
         what = tuple(sorted(pieces)), tuple(runs)
         if self.gains and all(what):
             await self._have_closed(device)
-        return await self._in_slices(device, GiveBack, what)
+        return await self._in_slices(device, messages.GiveBack, what)
 
     @property
     def gains(self) -> bool:
@@ -175,97 +170,277 @@ class Crew:
         """
         every = tuple(runs)
         orders = [
-            self._in_slices(device, Gain, (tuple(sorted(pieces)), every)) for device, pieces in wanted.items()
+            self._in_slices(device, messages.Gain, (tuple(sorted(pieces)), every))
+            for device, pieces in wanted.items()
         ]
         await asyncio.gather(*orders)
 
     async def _in_slices(
-        self, device: int, kind: type[Gain | GiveBack], what: tuple[tuple[Piece, ...], Runs]
+        self, device: int, kind: type[messages.Gain], what: tuple[tuple[Piece, ...], Runs]
     ) -> list[Slice]:
         slices: list[Slice] = []
         after: int | None = 0
         while after is not None:
-            done = await self.order(device, functools.partial(_slice_of, kind, what, after))
+            done = await self.order(device, kind(*what, after))
             slices.append(done)
             after = done.rest
         return slices
 
     async def _have_closed(self, device: int) -> None:
         """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
-        others = [other for other in self._channels if other != device]
-        await asyncio.gather(*(self.order(other, Forget) for other in others), return_exceptions=True)
+        others = [other for other in self._workers if other != device]
+        await asyncio.gather(
+            *(self.order(other, messages.Forget()) for other in others), return_exceptions=True
+        )
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
-        for reaping in [self._bury(device) for device in list(self.pids)]:
-            reaping.join(_REAP_S)
+        ended = [self._bury(device) for device in list(self._workers)]
+        for worker in ended:
+            worker.process.join(_REAP_S)
 
     def stopped(self, devices: Iterable[int]) -> list[int]:
         """Those whose worker was stopped by a signal or a debugger."""
-        return [device for device in devices if device in self.pids and is_stopped(self.pids[device])]
+        workers = {device: self._workers[device] for device in devices if device in self._workers}
+        return [device for device, worker in workers.items() if worker.process.is_stopped]
 
-    def _fork(self, device: int) -> None:
-        ours, theirs = socket.socketpair()
-        self._greetings[device] = asyncio.get_running_loop().create_future()
-        self._heard_s[device] = self._now_s
-        if (pid := os.fork()) == 0:
-            _close_all_but(theirs.fileno())
-            worker_main(theirs, self._config, device)
-        theirs.close()
-        self.pids[device] = pid
-        self._channels[device] = AsyncChannel(
-            ours, lambda message: self._hear(device, message), lambda: self.lose(device, "died")
+    def _start(self, device: int) -> None:
+        process = self._launcher.start(
+            Program(MODULE, messages.FromWorker, device, is_warm=True),
+            lambda message: self._hear(device, message),
+            lambda why: self.lose(device, f"said what is no message ({why})" if why else "died"),
         )
+        greeting = asyncio.get_running_loop().create_future()
+        self._workers[device] = _Worker(process, greeting, self._now_s)
+        process.send(msgspec.structs.replace(self._config, index=device))
 
     def _hear(self, device: int, message: Any) -> None:
-        self._heard_s[device] = self._now_s
+        worker = self._workers[device]
+        worker.heard_s = self._now_s
         match message:
-            case Hello(handle):
-                self._greetings[device].set_result(handle)
-            case Unable(detail):
+            case messages.Hello(handle):
+                worker.greeting.set_result(handle)
+            case messages.Unable(detail):
                 unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
-                self._greetings.pop(device).set_exception(unable)
-                self._bury(device)
-            case Done(number, value, error):
-                awaited = self._orders.pop(number)
-                if awaited.done.done():
-                    return
-                if error is None:
-                    awaited.done.set_result(value)
-                else:
-                    failed = f"device {device} failed at {awaited.name}: {error.detail}"
-                    awaited.done.set_exception(SwitchError(error.reason, failed))
+                self._bury(device).greeting.set_exception(unable)
+            case wire.Reply():
+                worker.calls.settle(message)
             case _:
                 self._on_event(device, message)
 
     def lose(self, device: int, how: str) -> None:
         """A worker died, or hangs and is ended: whoever waits for it hears of it."""
-        self._bury(device)
-        lost = [number for number, awaited in self._orders.items() if awaited.device == device]
-        waiting = [self._orders.pop(number).done for number in lost] + [self._greetings.pop(device)]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(WorkerLostError(device, how))
-                future.exception()  # whoever waits hears of it; nobody has to
+        worker, lost = self._bury(device), WorkerLostError(device, how)
+        worker.calls.fail(lost)
+        if not worker.greeting.done():
+            worker.greeting.set_exception(lost)
+            worker.greeting.exception()  # whoever waits hears of it; nobody has to
         self._on_lost(device, how)
 
-    def _bury(self, device: int) -> threading.Thread:
-        pid = self.pids.pop(device)
-        self._channels.pop(device).close()
-        os.kill(pid, signal.SIGKILL)
-        # a GPU's driver may take seconds to let go of a process: the steps of the others do not wait for it
-        reaping = threading.Thread(target=os.waitpid, args=(pid, 0), daemon=True)
-        reaping.start()
-        return reaping
+    def _bury(self, device: int) -> _Worker:
+        worker = self._workers.pop(device)
+        worker.process.end()
+        return worker
 
 
-def _slice_of(
-    kind: type[Gain | GiveBack], what: tuple[tuple[Piece, ...], Runs], after: int, number: int
-) -> Gain | GiveBack:
-    return kind(number, *what, after)
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a step may hold; sizes the group's buffers."""
+
+    tokens: int
+    sequences: int
 
 
-def _close_all_but(descriptor: int) -> None:
-    """In a forked worker: hold nothing of the driver's, or its death would not be noticed at the other ends."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+class Lineup:
+    """One topology on the crew. ``generation`` names it to the workers."""
+
+    def __init__(self, generation: int, topology: Topology, model: ModelSpec, limits: BatchLimits) -> None:
+        self.generation, self.topology, self._model = generation, topology, model
+        widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
+        values = max(limits.tokens * model.hidden_size, limits.sequences * widest)
+        shape = GroupShape(tuple(stage.tp_size for stage in topology.stages), values)
+        self._memory = GroupMemory(shape)
+        self._workers: dict[int, Incarnation] = {}
+        self._loading = set(topology.devices)
+        self._asked = False
+        self.heard_s: float | None = None
+        """When, by the awake clock, a layer of it was loaded last."""
+        self._loaded = asyncio.get_running_loop().create_future()
+        self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    @property
+    def is_loaded(self) -> bool:
+        """Every worker has its role, or can have none."""
+        return self._loaded.done()
+
+    def is_stuck(self, now_s: float, patience_s: float) -> bool:
+        """Roles were given, and none got a layer for so long."""
+        if self.heard_s is None or not self._asked or self.is_loaded:
+            self.heard_s = now_s
+        return now_s - self.heard_s > patience_s
+
+    async def load(self, crew: Crew) -> None:
+        """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
+        if not self._loaded.done():
+            await self._give_roles(crew, lambda layers: layers)
+        await self._loaded
+
+    async def enlist(self, crew: Crew) -> None:
+        """The same without weights: they come layer by layer."""
+        await self._give_roles(crew, lambda layers: LayerRange(layers.start, layers.start))
+        await self._loaded
+
+    async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
+        await crew.muster(self.topology.devices)
+        self._workers = {device: crew.incarnations[device] for device in self.topology.devices}
+        last, self._asked = self.topology.pp_size - 1, True
+        for number, stage in enumerate(self.topology.stages):
+            for rank, device in enumerate(stage.devices):
+                shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
+                group = self._memory.path, self._memory.shape
+                order = messages.Load(self.generation, shard, loading(stage.layers), number, *group)
+                crew.broadcast([device], order)
+
+    def is_whole(self, crew: Crew) -> bool:
+        """Every worker that was given a role is still there; one that was forked since has none."""
+        return self._workers.items() <= crew.incarnations.items()
+
+    async def warm_up(self, crew: Crew) -> None:
+        """Have every worker of a lineup that served before run a step alone: no rank waits for another.
+
+        Raises:
+            SwitchError: one is lost, or has lost its role.
+        """
+        devices = self.topology.devices
+        orders = [crew.order(device, messages.WarmUp(self.generation)) for device in devices]
+        try:
+            are_there = await asyncio.gather(*orders)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        for device, is_there in zip(devices, are_there, strict=True):
+            if not is_there:
+                raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
+
+    def hung(self, crew: Crew) -> list[int]:
+        """Devices whose worker keeps a step from its end, as far as anybody can see."""
+        devices = self.topology.devices
+        return crew.stopped(devices) or [devices[rank] for rank in self._memory.computing()]
+
+    def loaded(self, device: int) -> None:
+        """A worker has its role."""
+        self._loading.discard(device)
+        if not self._loading and not self._loaded.done():
+            self._loaded.set_result(None)
+
+    def lose(self, error: SwitchError) -> None:
+        """A member is gone or cannot load: wake whoever waits, here and in the group."""
+        self._memory.abort()
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+
+    def probe(self, batch_id: int, scratch_block: int) -> messages.Run:
+        """A one-token step through the whole group that touches no sequence's KV."""
+        span = Span(0, 1, (scratch_block,))
+        return messages.Run(
+            self.generation, batch_id, [0], (span,), [0], [Wish(SamplingParams(max_tokens=1), 0)]
+        )
+
+    def pieces(self, device: int) -> frozenset[Piece]:
+        """KV pieces a device holds for this topology."""
+        return owned(self.topology, self._model).get(device, frozenset())
+
+    async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
+        """Give back the KV memory that ``keep`` does not need. Roles and group stay.
+
+        Raises:
+            SwitchError: devices that could not, after all others did.
+        """
+        failed = list[str]()
+        for device in self.topology.devices:
+            try:
+                await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
+            except WorkerLostError:
+                pass  # its memory went with it
+            except SwitchError as error:
+                failed.append(error.detail)
+        if failed:
+            raise SwitchError(Reason.NO_MEMORY, f"KV memory stays taken: {'; '.join(failed)}")
+
+    async def disband(self, crew: Crew, keep: "Lineup") -> None:
+        """The same, and forget the roles and the group."""
+        try:
+            await self.stand_by(crew, keep)
+        finally:
+            await self.dismiss(crew)
+
+    async def dismiss(self, crew: Crew) -> None:
+        """Forget the roles and the group, as far as workers can."""
+        try:
+            for device in self.topology.devices:
+                with suppress(WorkerLostError):
+                    await crew.order(device, messages.Drop(self.generation))
+        finally:
+            self._memory.close()
+
+
+def load_failed(device: int, detail: str) -> SwitchError:
+    """What a worker that cannot take its role means for the switch."""
+    return SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
+
+
+class Standby:
+    """At most so many lineups, and only where nobody needs their memory."""
+
+    def __init__(self, crew: Crew, model: ModelSpec, cluster: Cluster, most: int) -> None:
+        self._crew, self._model, self._cluster, self._most = crew, model, cluster, most
+        self._lineups: list[Lineup] = []
+
+    @property
+    def topologies(self) -> tuple[Topology, ...]:
+        """The oldest first."""
+        return tuple(lineup.topology for lineup in self._lineups)
+
+    def take(self, topology: Topology) -> Lineup | None:
+        """The lineup of a topology, which stands by no longer; none whose worker died."""
+        for lineup in self._lineups:
+            if lineup.topology == topology and lineup.is_whole(self._crew):
+                self._lineups.remove(lineup)
+                return lineup
+        return None
+
+    async def keep(self, lineup: Lineup, active: Lineup) -> None:
+        """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
+        await lineup.stand_by(self._crew, keep=active)
+        self._lineups.append(lineup)
+        if not lineup.is_whole(self._crew):  # ``lose`` was told before it stood here
+            await self._disband(lineup)
+        while len(self._lineups) > self._most:
+            await self._disband(self._lineups[0])
+
+    async def give_way(self, needed: Mapping[int, int], target: Topology | None = None) -> None:
+        """Disband the oldest, but not ``target``, until the others fit beside what is needed (bytes by device)."""
+        while others := [lineup for lineup in self._lineups if lineup.topology != target]:
+            held = Counter[int]()
+            for lineup in others:
+                held.update(footprint.weight_bytes(lineup.topology, self._model))
+            if all(size + needed.get(device, 0) <= self._usable(device) for device, size in held.items()):
+                return
+            await self._disband(others[0])
+
+    async def clear(self) -> None:
+        """Disband all."""
+        while self._lineups:
+            await self._disband(self._lineups[0])
+
+    async def lose(self, device: int, error: SwitchError) -> None:
+        """A worker died: what stood by on it is of no use."""
+        for lineup in [one for one in self._lineups if device in one.topology.devices]:
+            lineup.lose(error)
+            await self._disband(lineup)
+
+    async def _disband(self, lineup: Lineup) -> None:
+        self._lineups.remove(lineup)
+        await lineup.dismiss(self._crew)
+
+    def _usable(self, device: int) -> float:
+        return self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM)

@@ -7,9 +7,8 @@ from typing import Protocol
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec
-from runtime.process.channel import Fatal
-from runtime.torch_engine.driver.crew import Crew
-from runtime.torch_engine.driver.lineup import Lineup, Standby
+from runtime.process.messages import Fatal
+from runtime.torch_engine.driver.crew import Crew, Lineup, Standby
 from runtime.torch_engine.models import EngineSettings
 
 
@@ -29,13 +28,11 @@ class DriverParts:
 class Host(Protocol):
     """The driver, as far as a switch and the size of the pool concern it."""
 
-    @property
-    def parts(self) -> DriverParts:
-        """What does not change while it lives."""
+    parts: DriverParts
+    """What does not change while it lives."""
 
-    @property
-    def active(self) -> Lineup:
-        """What serves."""
+    active: Lineup
+    """What serves."""
 
     @property
     def lineups(self) -> tuple[Lineup, ...]:
@@ -45,9 +42,8 @@ class Host(Protocol):
     def num_running(self) -> int:
         """Sequences that have begun."""
 
-    @property
-    def load_bytes_per_s(self) -> float:
-        """How fast weights were loaded when it started."""
+    load_bytes_per_s: float
+    """How fast weights were loaded when it started."""
 
     def schedule(self) -> None:
         """Fill the pipeline with micro-batches."""

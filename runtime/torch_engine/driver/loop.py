@@ -8,7 +8,6 @@ Run as ``python -m runtime.torch_engine.driver.loop FD`` by ``TorchEngine``; the
 
 import asyncio
 import dataclasses
-import functools
 import gc
 import logging
 import os
@@ -23,44 +22,25 @@ from typing import Any
 import torch
 
 from runtime import footprint
-from runtime.engine import Cut, EngineStats, Lag, Moved, Output, Request
+from runtime.engine import EngineStats, Moved, Request
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Topology
-from runtime.process.channel import AsyncChannel, Call, Fatal, Outputs, Reply
+from runtime.process import messages as wire
+from runtime.process.channel import AsyncChannel
+from runtime.process.launcher import LocalLauncher
+from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
-from runtime.torch_engine.driver.crew import Crew
+from runtime.torch_engine.driver.crew import BatchLimits, Crew, Lineup, Standby, load_failed
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts
-from runtime.torch_engine.driver.lineup import BatchLimits, Lineup, Standby, load_failed
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
-from runtime.torch_engine.driver.streaming import StreamingSwitch
-from runtime.torch_engine.driver.switch import Switch
+from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
-from runtime.torch_engine.messages import (
-    Digest,
-    DriverConfig,
-    KvDigests,
-    Loaded,
-    LoadFailed,
-    Loading,
-    Ran,
-    Run,
-    Started,
-)
-from runtime.torch_engine.models import Resized
-from runtime.torch_engine.worker.checkpoint import Checkpoint
-from runtime.torch_engine.worker.loop import WorkerConfig
-from runtime.torch_engine.worker.places import (
-    DTYPES,
-    is_on_gpus,
-    open_cpu,
-    open_gpu,
-    precision_of,
-    refuse_to_cross,
-)
+from runtime.torch_engine.worker import places
+from runtime.torch_engine.worker.checkpoint import READERS
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +50,17 @@ class Driver:
 
     switch_class = Switch
     """How it brings requests to another topology."""
-    checkpoint_class = Checkpoint
-    """How it and its workers read a checkpoint folder."""
+    reader = "safetensors"
+    """How it and its workers read a checkpoint folder: one of ``READERS``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._service = AsyncChannel(sock, self._hear, lambda: self._end(0))
+        self._service = AsyncChannel(sock, self._hear, lambda why: self._end(bool(why)), messages.ToDriver)
         self.batches: dict[int, list[Chunk]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
         self._fenced_s: float | None = None
-        self._unsent: list[Output] = []
+        self._unsent: list[wire.Tokens | wire.Fenced] = []
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
@@ -89,47 +69,40 @@ class Driver:
         """By generation, those that do not serve yet or are about to."""
         self._calls: set[asyncio.Task[None]] = set()
 
-    async def start(self, config: DriverConfig) -> None:
+    async def start(self, config: messages.DriverConfig) -> None:
         """Open the checkpoint, fork the workers of the first topology and tell the service."""
         try:
             await self._start(config)
         except RuntimeFault as error:
-            self.fail(Fatal(Reason.LOAD_FAILED, str(error), error))
+            self.fail(wire.Fatal(Reason.LOAD_FAILED, str(error), wire.Trouble.of(error)))
         except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
             traceback.print_exc()
-            self.fail(Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+            self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
-            self._service.send(Started(self.parts.model, self.parts.shape.num_blocks))
+            self._service.send(messages.Started(self.parts.model, self.parts.shape.num_blocks))
 
-    async def _start(self, config: DriverConfig) -> None:
+    async def _start(self, config: messages.DriverConfig) -> None:
         settings, cluster = config.settings, config.cluster
-        model, size = self.checkpoint_class(config.checkpoint).spec, settings.block_size
+        model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
         config.topology.check(cluster, model)
         self._grammars = Compiler(config.checkpoint, model.vocab_size)
         num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
         refuse_start(config.topology, model, cluster, num_blocks, size)
-        shape = KvShape(
-            model.num_layers,
-            model.num_kv_heads,
-            num_blocks,
-            size,
-            model.head_dim,
-            DTYPES[precision_of(config.topology)],
-            settings.layers_per_slab,
-        )
+        dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
+        shape = KvShape(*dims, places.DTYPES[places.precision_of(config.topology)], settings.layers_per_slab)
         shape.check(config.topology)
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
         limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
-        crew = Crew(self.worker_config(config, shape), self._worker_said, self._worker_lost)
+        crew = Crew(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(crew, model, cluster, settings.num_standby)
         self.parts, self._end_workers = (
             DriverParts(settings, model, cluster, shape, pool, crew, standby),
             crew.end,
         )
         self.capacity = Capacity(self, self.scheduler)
-        self._watch = Watchdog(self, self._service.send)
+        self._watch = Watchdog(self, self.batches, self.coming_up, self.lose_incoming, self._service.send)
         self.active = self._lineup(config.topology)
         began_s = time.perf_counter()
         await self.capacity.gain(self.active)
@@ -139,17 +112,20 @@ class Driver:
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
 
-    def worker_config(self, config: DriverConfig, shape: KvShape) -> WorkerConfig:
-        """What workers are forked with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
-        gpus = is_on_gpus(config.topology)
-        return WorkerConfig(
-            config.checkpoint,
-            shape,
-            self._scratch,
-            open_gpu if gpus else open_cpu,
-            gains=gpus,
-            checkpoint_class=self.checkpoint_class,
+    def worker_config(self, config: messages.DriverConfig, shape: KvShape) -> messages.WorkerConfig:
+        """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+        gpus = places.is_on_gpus(config.topology)
+        kv = (
+            shape.num_layers,
+            shape.num_kv_heads,
+            shape.num_blocks,
+            shape.block_size,
+            shape.head_dim,
+            shape.stack,
         )
+        precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
+        checkpoint, scratch = config.checkpoint, self._scratch
+        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader)
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
@@ -202,7 +178,7 @@ class Driver:
             self.parts.settings.closing_batch_tokens if is_closing else self.parts.settings.max_batch_tokens
         )
 
-    def _run(self, chunks: list[Chunk]) -> Run:
+    def _run(self, chunks: list[Chunk]) -> messages.Run:
         tokens: list[int] = []
         rows, wishes = [], []
         for chunk in chunks:
@@ -212,9 +188,9 @@ class Driver:
                 rows.append(len(tokens) - 1)
                 wishes.append(chunk.sequence.wish())
         spans = tuple(chunk.span for chunk in chunks)
-        return Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
+        return messages.Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
 
-    def _ran(self, ran: Ran) -> None:
+    def _ran(self, ran: messages.Ran) -> None:
         if self._watch.probed(ran.batch_id):
             return
         self._watch.stepped(is_first=False)
@@ -222,20 +198,22 @@ class Driver:
             self._fenced_s = time.perf_counter()
         tokens = self.scheduler.complete(self.batches.pop(ran.batch_id), ran.sampled)
         self.schedule()
-        self.emit(tokens)
+        if tokens:
+            self.emit(wire.Tokens(tokens))
         if not self.batches:
             self._drained.set()
         if self._first_step and not self._first_step.done():
             self._first_step.set_result(None)
 
-    def emit(self, items: "list[Any]") -> None:
+    def emit(self, *outputs: wire.Tokens | wire.Fenced) -> None:
         """Send outputs to the service, in order; from the fence on they wait until requests run again.
 
         Sending wakes the service, which would then take a core from the cut.
         """
-        self._unsent += items
-        if self._unsent and not self._fenced:
-            self._service.send(Outputs(self._unsent))
+        self._unsent += outputs
+        if not self._fenced:
+            for output in self._unsent:
+                self._service.send(output)
             self._unsent = []
 
     async def fence(self) -> tuple[float, float]:
@@ -257,7 +235,7 @@ class Driver:
         """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
         self.active, self._epoch = lineup, epoch
         moved = self.scheduler.move(epoch)
-        self.emit([Moved(epoch, moved)])
+        self.emit(wire.Fenced(Moved(epoch, moved)))
         return moved
 
     def resume(self) -> asyncio.Future[None]:
@@ -265,20 +243,20 @@ class Driver:
         self._fenced = False
         self._first_step = asyncio.get_running_loop().create_future()
         self.schedule()
-        self.emit([])
+        self.emit()
         if not self.batches:
             self._first_step.set_result(None)
         return self._first_step
 
     def _worker_said(self, device: int, event: Any) -> None:
         match event:
-            case Ran():
+            case messages.Ran():
                 self._ran(event)
-            case Loading(generation) if lineup := self.coming_up.get(generation):
+            case messages.Loading(generation) if lineup := self.coming_up.get(generation):
                 lineup.heard_s = self._watch.now_s
-            case Loaded(generation) if lineup := self.coming_up.get(generation):
+            case messages.Loaded(generation) if lineup := self.coming_up.get(generation):
                 lineup.loaded(device)
-            case LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
+            case messages.LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
                 self.lose_incoming(lineup, load_failed(device, detail))
 
     def lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
@@ -291,7 +269,7 @@ class Driver:
     def _worker_lost(self, device: int, how: str) -> None:
         detail = f"the worker on device {device} {how}"
         if device in self.active.topology.devices:
-            self.fail(Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
+            self.fail(wire.Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
             return
         lost = SwitchError(Reason.RANK_LOST, detail)
         if self._switch and device in self._switch.devices:
@@ -300,9 +278,9 @@ class Driver:
 
     def _hear(self, message: Any) -> None:
         match message:
-            case DriverConfig():
+            case messages.DriverConfig():
                 self._spawn(self.start(message))
-            case Call():
+            case wire.Call():
                 self._spawn(self._answer(message))
 
     def _spawn(self, work: Any) -> None:
@@ -321,34 +299,60 @@ class Driver:
     def _broke(self, error: BaseException) -> None:
         """A bug: what it was in the middle of would never end."""
         traceback.print_exception(error)
-        self.fail(Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
+        self.fail(wire.Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: wire.Call[wire.Command]) -> None:
         try:
-            reply = Reply(call.call_id, await getattr(self, f"call_{call.method}")(*call.arguments))
-        except RuntimeFault as error:
-            reply = Reply(call.call_id, error=error)
+            answer = wire.reply(call.call_id, await self._done(call.command))
         except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
-            traceback.print_exc()
-            reply = Reply(call.call_id, error=RuntimeFault(f"{type(error).__name__}: {error}"))
-        self._service.send(reply)
+            if not isinstance(error, RuntimeFault):
+                traceback.print_exc()
+            answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(error))
+        self._service.send(answer)
 
-    async def call_submit(self, request: Request) -> None:
+    async def _done(self, command: wire.Command) -> object:
+        answer: object = None
+        match command:
+            case wire.Submit(request):
+                await self._submit(request)
+            case wire.CancelStream(request_id):
+                self._cancel(request_id)
+            case wire.Stats():
+                answer = self._stats()
+            case messages.BeginSwitch(target):
+                await self.begin_switch(target)
+            case messages.AwaitTarget():
+                await self._current().ready()
+            case messages.CopyAhead():
+                answer = await self._current().lag()
+            case messages.CutOver(epoch, deadline_s):
+                answer = await self._current().cut(epoch, deadline_s)
+            case messages.EndSwitch() if self._switch:
+                await self._switch.release()
+            case messages.AbortSwitch(reason) if self._switch:
+                await self._switch.abort(reason)
+            case messages.Resize(num_blocks):
+                answer = await self.capacity.resize(num_blocks)
+            case messages.ReadDigests(positions):
+                answer = await self._digests(positions)
+        return answer
+
+    async def _submit(self, request: Request) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
         matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
         late = request.epoch < self._epoch
         self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
         if late:  # it was sent before the service knew of the cut
-            self.emit([Moved(self._epoch, (request.request_id,))])
+            self.emit(wire.Fenced(Moved(self._epoch, (request.request_id,))))
         self.schedule()
 
-    async def call_cancel(self, request_id: str) -> None:
-        """End a request early."""
+    def _cancel(self, request_id: str) -> None:
         self._grammars.cancel(request_id)
-        self.emit(self.scheduler.cancel(request_id))
+        if ended := self.scheduler.cancel(request_id):
+            self.emit(wire.Tokens(ended))
         self.schedule()
 
-    async def call_prepare(self, target: Topology) -> None:
+    async def begin_switch(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
         if not self._switch:
             await self.capacity.resized()
@@ -356,7 +360,7 @@ class Driver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.parts.cluster, self.parts.model)
-            refuse_to_cross(self.active.topology, target)
+            places.refuse_to_cross(self.active.topology, target)
             self.parts.shape.check(target)
             streamed = self.capacity.make_room(target)
         except TopologyError as error:
@@ -367,30 +371,7 @@ class Driver:
             lineup = self.parts.standby.take(target) or self._lineup(target)
             self._switch = self.switch_class(self, self.capacity, lineup)
 
-    async def call_ready(self) -> None:
-        """Wait until the target is up."""
-        await self._current().ready()
-
-    async def call_lag(self) -> Lag:
-        """Copy a slice."""
-        return await self._current().lag()
-
-    async def call_cut(self, epoch: int, deadline_s: float) -> Cut:
-        """Move every request to the target."""
-        return await self._current().cut(epoch, deadline_s)
-
-    async def call_release(self) -> None:
-        """Clean up after a cut."""
-        if self._switch:
-            await self._switch.release()
-
-    async def call_abort(self, reason: Reason) -> None:
-        """Clean up instead of a cut."""
-        if self._switch:
-            await self._switch.abort(reason)
-
-    async def call_stats(self) -> EngineStats:
-        """A snapshot."""
+    def _stats(self) -> EngineStats:
         scheduler = self.scheduler
         counts = (
             len(scheduler.running),
@@ -399,26 +380,21 @@ class Driver:
             self.parts.pool.num_blocks,
         )
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
-        return EngineStats(*counts, dict(self.parts.crew.pids), self.parts.standby.topologies, *cache)
+        return EngineStats(*counts, self.parts.crew.pids, self.parts.standby.topologies, *cache)
 
-    async def call_resize(self, num_blocks: int) -> Resized:
-        """Have so many KV blocks, unless a switch is under way."""
-        return await self.capacity.resize(num_blocks)
-
-    async def call_digests(self, positions: dict[str, int] | None) -> KvDigests:
-        """Digests of each running request's first positions; None takes all it has computed."""
+    async def _digests(self, positions: dict[str, int] | None) -> messages.KvDigests:
         if positions is None:
             positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
         wanted = self._valid_blocks(positions)
         found: dict[tuple[str, int, Piece], str] = {}
         for device in self.active.topology.devices:
             pieces = tuple(sorted(self.active.pieces(device)))
-            asked = functools.partial(Digest, pieces=pieces, blocks=tuple({*wanted.values()}))
+            asked = messages.Digest(pieces, tuple({*wanted.values()}))
             read = await self.parts.crew.order(device, asked)
             found.update(
                 {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
             )
-        return KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
+        return messages.KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
 
     def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
         """(Request, logical block) to (block, valid tokens)."""
@@ -454,7 +430,7 @@ class Driver:
         if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
             self._broke(error)
 
-    def fail(self, fatal: Fatal) -> None:
+    def fail(self, fatal: wire.Fatal) -> None:
         """Nothing can go on: tell the service and end."""
         self._service.send(fatal)
         self._end(1)

@@ -322,17 +322,8 @@ class Scheduler:
             finish, detail = Finish.ERROR, f"its grammar can go no further: {wrong}"
         if finish is not None:
             self._forget(sequence)
-        return Token(
-            sequence.request.request_id,
-            sequence.epoch,
-            index,
-            result.token_id,
-            result.logprob,
-            result.alternatives,
-            finish,
-            detail,
-            num_cached=sequence.num_cached,
-        )
+        place, cached = (sequence.request.request_id, sequence.epoch, index), sequence.num_cached
+        return Token(*place, result.token_id, result.logprob, result.alternatives, finish, detail, cached)
 
     def _end_cancelled(self, sequence: Sequence) -> Token:
         self._forget(sequence)

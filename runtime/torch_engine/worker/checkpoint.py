@@ -183,3 +183,7 @@ def _open_files(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path}: cannot be read ({error}); is it truncated?") from error
         files.update(dict.fromkeys(opened.keys(), opened))
     return files
+
+
+READERS: dict[str, type[Checkpoint]] = {"safetensors": Checkpoint}
+"""By the names that travel to workers."""

@@ -57,21 +57,11 @@ class ChunkedAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         group = q.shape[1] // kv_heads
         for rows, tiles in self._tiled(group):
+            strides = out.stride(0), q.stride(0), chunks.stride(0)
             kernels.attend[len(tiles), kv_heads](
-                out,
-                q,
-                tiles,
-                self._tables,
-                chunks,
-                *(out.stride(0), q.stride(0), chunks.stride(0)),
-                within,
-                dim**-0.5,
-                GROUP=group,
-                ROWS=rows,
-                COLUMNS=128 // q.element_size(),
-                **layout,
-                num_stages=2,
-            )
+                out, q, tiles, self._tables, chunks, *strides, within, dim**-0.5,
+                GROUP=group, ROWS=rows, COLUMNS=128 // q.element_size(), **layout, num_stages=2,
+            )  # fmt: skip
         return out.flatten(1)
 
     def _tiled(self, group: int) -> list[tuple[int, torch.Tensor]]:

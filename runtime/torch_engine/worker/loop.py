@@ -10,49 +10,29 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from runtime.errors import EngineStartError, Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.memory import MemoryFaultError
-from runtime.kv.store import KvHandle, KvShape, KvStore, Slice
+from runtime.kv.store import KvStore, Slice
 from runtime.models import LayerRange
+from runtime.process import messages as wire
 from runtime.process.channel import BlockingChannel
-from runtime.torch_engine.messages import (
-    Copied,
-    Copy,
-    Digest,
-    Done,
-    Drop,
-    Exchange,
-    Forget,
-    Gain,
-    GiveBack,
-    Load,
-    Loaded,
-    LoadFailed,
-    Loading,
-    Ping,
-    Ran,
-    Run,
-    WarmUp,
-)
+from runtime.torch_engine import messages
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.checkpoint import READERS
 from runtime.torch_engine.worker.group import Group, GroupAborted, SoloGroup
-from runtime.torch_engine.worker.places import OpenPlace, open_cpu
+from runtime.torch_engine.worker.places import PLACES
 from runtime.torch_engine.worker.sampler import sample
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
-_PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
@@ -68,39 +48,6 @@ _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
 
 
-Numbered = Copy | Exchange | Drop | Gain | Forget | GiveBack | WarmUp | Digest | Ping
-"""Orders that are answered by ``Done``."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """What a worker is forked with."""
-
-    checkpoint: Path
-    shape: KvShape
-    scratch_block: int
-    """A block no sequence ever gets: probes write there."""
-    open_place: OpenPlace = open_cpu
-    gains: bool = False
-    """KV memory has to be gained before it is written to, and peers close it before it is given back."""
-    checkpoint_class: type[Checkpoint] = Checkpoint
-    """Reads the folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """The worker is up; peers find its KV memory here."""
-
-    handle: KvHandle
-
-
-@dataclass(frozen=True, slots=True)
-class Unable:
-    """There is no such device, or no memory on it: the worker waits for its end."""
-
-    detail: str
-
-
 @dataclass(frozen=True, slots=True)
 class _Role:
     shard: Shard
@@ -112,34 +59,22 @@ class _Role:
         return slice(self.spec.tp_rank * each, (self.spec.tp_rank + 1) * each)
 
 
-def worker_main(sock: socket.socket, config: WorkerConfig, index: int) -> None:
-    """Body of the forked process; returns never."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives its driver
+def run(sock: socket.socket) -> None:
+    """Body of a worker process; the first message is its ``WorkerConfig``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
     torch.set_num_threads(1)
     keep_freed_memory()
     gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
-    status = 1
+    channel = BlockingChannel(sock, messages.ToWorker)
+    incoming = channel.messages()
     try:
-        _work(BlockingChannel(sock), config, index)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        sys.stderr.flush()
-        os._exit(status)  # no clean-up of what was inherited from the driver
-
-
-def _work(channel: BlockingChannel, config: WorkerConfig, index: int) -> None:
-    try:
-        worker = Worker(channel, config, index)
+        worker = Worker(channel, next(incoming))
     except EngineStartError as error:
-        channel.send(Unable(str(error)))
-        for _ in channel.messages():
+        channel.send(messages.Unable(str(error)))
+        for _ in incoming:
             pass
     else:
-        worker.serve()
+        worker.serve(incoming)
 
 
 def _be_nice() -> None:
@@ -156,15 +91,15 @@ def keep_freed_memory() -> None:
 class Worker:
     """Roles, KV memory and the loop over orders."""
 
-    def __init__(self, channel: BlockingChannel, config: WorkerConfig, index: int = 0) -> None:
-        """``index`` is the device's in the inventory.
+    def __init__(self, channel: BlockingChannel, config: messages.WorkerConfig) -> None:
+        """Open the device.
 
         Raises:
             EngineStartError: there is no such device here.
         """
-        self._channel, self._config = channel, config
+        self._channel, self._config, self._shape = channel, config, config.shape
         self._weights: Weights | None = None
-        self._place = config.open_place(index, config.shape)
+        self._place = PLACES[config.place](config.index, self._shape)
         self._store = self._place.store
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
@@ -173,66 +108,67 @@ class Worker:
         self._beside: threading.Thread | None = None
         """The last that changed what memory is held."""
 
-    def serve(self) -> None:
+    def serve(self, incoming: Iterator[messages.Load | messages.Run | wire.Call[messages.Order]]) -> None:
         """Work until the driver is gone."""
-        self._channel.send(Hello(self._store.handle))
+        self._channel.send(messages.Hello(self._store.handle))
         with torch.inference_mode():
-            for order in self._channel.messages():
-                self._obey(order)
+            for message in incoming:
+                self._obey(message)
 
-    def _obey(self, order: Load | Run | Numbered) -> None:
+    def _obey(self, order: messages.Load | messages.Run | wire.Call[messages.Order]) -> None:
         match order:
-            case Run():
+            case messages.Run():
                 self._run(order)
-            case Load():
+            case messages.Load():
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
-            case Gain() | GiveBack() if isinstance(self._store, KvStore):
+            case wire.Call(number, messages.Gain() as change) if isinstance(self._store, KvStore):
                 self._beside = threading.Thread(
-                    target=self._change_beside, args=(order, self._beside), daemon=True
+                    target=self._change_beside, args=(number, change, self._beside), daemon=True
                 )
                 self._beside.start()
-            case _:
-                self._do(order.order, lambda: self._outcome(order))
+            case wire.Call(number, command):
+                self._do(number, lambda: self._outcome(command))
 
     def _do(self, number: int, work: Callable[[], object]) -> None:
         """Answer with what ``work`` returns, or with why it failed: that ends the switch, not this worker."""
         try:
-            done = Done(number, work())
+            done = wire.reply(number, work())
         except SwitchError as error:
-            done = Done(number, error=error)
+            done = wire.Reply(number, trouble=wire.Trouble.of(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver waits for an answer
             traceback.print_exc()
-            done = Done(number, error=SwitchError(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+            failed = SwitchError(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}")
+            done = wire.Reply(number, trouble=wire.Trouble.of(failed))
         self._channel.send(done)
 
-    def _outcome(self, order: Numbered) -> object:
+    def _outcome(self, order: messages.Order) -> object:
         outcome: object = None
         match order:
-            case Copy():
+            case messages.Copy():
                 outcome = self._copy(order)
-            case Drop():
+            case messages.Drop():
                 self._drop(order)
-            case Gain() | GiveBack():
+            case messages.Gain():
                 outcome = self._change(order, _SLICE_S)
-            case WarmUp():
+            case messages.WarmUp():
                 outcome = self._warm_again(order)
-            case Forget():
+            case messages.Forget():
                 self._store.forget_peers()
-            case Exchange():
+            case messages.Exchange():
                 self._exchange(order)
-            case Digest():
+            case messages.Digest():
                 outcome = self._digests(order)
-            case Ping():
+            case messages.Ping():
                 pass
         return outcome
 
-    def _run(self, order: Run) -> None:
+    def _run(self, order: messages.Run) -> None:
         if (role := self._roles.get(order.generation)) is None:
             return
         role.group.begin()
         try:
-            attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), order.spans)
+            attention = self._place.attention(role.heads(self._shape.num_kv_heads), order.spans)
             tokens = torch.tensor(order.tokens, device=self._place.device)
             hidden = role.shard.forward(tokens, attention, role.group)
             self._place.wait()
@@ -240,25 +176,25 @@ class Worker:
                 logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
                 if role.spec.tp_rank == 0:
                     self._channel.send(
-                        Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
+                        messages.Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
                     )
             role.group.end()
         except GroupAborted:
             self._roles.pop(order.generation, None)
 
-    def _copy(self, order: Copy) -> Copied:
+    def _copy(self, order: messages.Copy) -> messages.Copied:
         began_s = self._place.clock_s()
         num_bytes = self._store.copy(order.boxes, order.runs)
-        return Copied(num_bytes, self._place.clock_s() - began_s)
+        return messages.Copied(num_bytes, self._place.clock_s() - began_s)
 
-    def _change_beside(self, order: Gain | GiveBack, earlier: threading.Thread | None) -> None:
+    def _change_beside(self, number: int, order: messages.Gain, earlier: threading.Thread | None) -> None:
         _be_nice()
         if earlier:
             earlier.join()  # or what is given back might be gained again
-        self._do(order.order, lambda: self._change(order, _BESIDE_SLICE_S))
+        self._do(number, lambda: self._change(order, _BESIDE_SLICE_S))
 
-    def _change(self, order: Gain | GiveBack, slice_s: float) -> Slice:
-        change = self._store.gain if isinstance(order, Gain) else self._store.give_back
+    def _change(self, order: messages.Gain, slice_s: float) -> Slice:
+        change = self._store.give_back if isinstance(order, messages.GiveBack) else self._store.gain
         try:
             return change(order.pieces, order.runs, slice_s, order.after)
         except (MemoryFaultError, OSError) as error:
@@ -273,16 +209,16 @@ class Worker:
         with self._turn:
             if generation not in self._loading:
                 raise SwitchError(Reason.CANCELLED, "the role was dropped while it was loaded")
-        self._channel.send(Loading(generation))
+        self._channel.send(messages.Loading(generation))
 
-    def _load(self, order: Load) -> None:
+    def _load(self, order: messages.Load) -> None:
         try:
             self._place.use()
             _be_nice()
             with torch.inference_mode():
                 self._weights = self._weights or Weights(
-                    self._config.checkpoint_class(self._config.checkpoint),
-                    self._config.shape.dtype,
+                    READERS[self._config.reader](self._config.checkpoint),
+                    self._shape.dtype,
                     self._place.device,
                 )
                 shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
@@ -297,12 +233,16 @@ class Worker:
                 self._place.return_freed()
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             self._settle(
-                order.generation, LoadFailed(order.generation, f"{type(error).__name__}: {error}"), None
+                order.generation,
+                messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"),
+                None,
             )
         else:
-            self._settle(order.generation, Loaded(order.generation), role)
+            self._settle(order.generation, messages.Loaded(order.generation), role)
 
-    def _settle(self, generation: int, outcome: Loaded | LoadFailed, role: _Role | None) -> None:
+    def _settle(
+        self, generation: int, outcome: messages.Loaded | messages.LoadFailed, role: _Role | None
+    ) -> None:
         """Take a role that was loaded, unless it was dropped meanwhile: then nobody waits for it."""
         with self._turn:
             if generation not in self._loading:
@@ -312,7 +252,7 @@ class Worker:
                 self._roles[generation] = role
             self._channel.send(outcome)
 
-    def _exchange(self, order: Exchange) -> None:
+    def _exchange(self, order: messages.Exchange) -> None:
         old, new = self._roles.get(order.sheds), self._roles.get(order.takes)
         stays = old and new and old.spec.share == new.spec.share
         if new and stays:
@@ -326,11 +266,11 @@ class Worker:
     def _warm_up(self, role: _Role) -> None:
         """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
         spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
-        attention = self._place.attention(role.heads(self._config.shape.num_kv_heads), spans)
+        attention = self._place.attention(role.heads(self._shape.num_kv_heads), spans)
         tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
         role.shard.forward(tokens, attention, SoloGroup())
 
-    def _warm_again(self, order: WarmUp) -> bool:
+    def _warm_again(self, order: messages.WarmUp) -> bool:
         """Returns whether there is such a role."""
         if (role := self._roles.get(order.generation)) is None:
             return False
@@ -338,7 +278,7 @@ class Worker:
         self._place.wait()
         return True
 
-    def _drop(self, order: Drop) -> None:
+    def _drop(self, order: messages.Drop) -> None:
         with self._turn:
             self._loading.discard(order.generation)
             self._roles.pop(order.generation, None)
@@ -346,7 +286,7 @@ class Worker:
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
         self._place.return_freed()
 
-    def _digests(self, order: Digest) -> dict[tuple[int, int, Piece], str]:
+    def _digests(self, order: messages.Digest) -> dict[tuple[int, int, Piece], str]:
         return {
             (block, tokens, piece): self._store.digest(piece, block, tokens)
             for block, tokens in order.blocks

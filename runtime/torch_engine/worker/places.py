@@ -86,6 +86,10 @@ def open_gpu(index: int, shape: KvShape) -> Place:
     return Place(device, ChunkedStore(shape, CudaMemory(number), device))
 
 
+PLACES: dict[str, OpenPlace] = {"cpu": open_cpu, "gpu": open_gpu}
+"""By the names that travel to workers."""
+
+
 def is_on_gpus(topology: Topology) -> bool:
     """Whether it runs on GPUs: on every kind but ``CPU``.
 

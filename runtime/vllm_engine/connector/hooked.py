@@ -5,13 +5,7 @@ from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    KVConnectorHandshakeMetadata,
-    KVConnectorMetadata,
-    KVConnectorRole,
-    KVConnectorWorkerMetadata,
-)
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
@@ -25,7 +19,7 @@ from runtime.vllm_engine.geometry import KvGeometry, Share, form_of, heads_of
 
 
 @dataclass
-class StepOrder(KVConnectorMetadata):  # type: ignore[misc]
+class StepOrder(base.KVConnectorMetadata):  # type: ignore[misc]
     """Rides on a step to the workers."""
 
     order: Order | None = None
@@ -33,7 +27,7 @@ class StepOrder(KVConnectorMetadata):  # type: ignore[misc]
 
 
 @dataclass
-class StepAck(KVConnectorWorkerMetadata):  # type: ignore[misc]
+class StepAck(base.KVConnectorWorkerMetadata):  # type: ignore[misc]
     """Rides back."""
 
     ack: Ack
@@ -44,7 +38,7 @@ class StepAck(KVConnectorWorkerMetadata):  # type: ignore[misc]
 
 
 @dataclass
-class Pages(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+class Pages(base.KVConnectorHandshakeMetadata):  # type: ignore[misc]
     """What a worker's pages are, for the scheduler's side; a string says why they cannot travel."""
 
     geometry: KvGeometry | str
@@ -53,11 +47,11 @@ class Pages(KVConnectorHandshakeMetadata):  # type: ignore[misc]
 _IDLE = StepOrder()
 
 
-class KvConnector(KVConnectorBase_V1):  # type: ignore[misc]
+class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
     """Moves the KV of running requests between two engines of different TP and PP, when told to."""
 
     def __init__(
-        self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
+        self, vllm_config: VllmConfig, role: base.KVConnectorRole, kv_cache_config: KVCacheConfig
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self.scheduler = SchedulerSide()

@@ -1,6 +1,6 @@
 """The driver process of one vLLM engine: imports vLLM, waits for orders, starts it, and says clearly why it cannot.
 
-``python -m runtime.vllm_engine.driver.boot FD FOLDER``, started by ``driver_process``. Workers, if there are any, are vLLM's
+``python -m runtime.vllm_engine.driver.boot FD FOLDER``, started by ``process.launcher``. Workers, if there are any, are vLLM's
 own; spawned ones import this module again, so nothing heavy is imported at its top.
 """
 
@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import EngineStartError, Reason, RuntimeFault
-from runtime.process.channel import Beat, BlockingChannel, Fatal
+from runtime.process.channel import BlockingChannel, FrameError
+from runtime.process.launcher import end_group, group_pids, shared_memory_of
 from runtime.process.liveness import BEAT_S, is_stopped
+from runtime.process.messages import Beat, Fatal, Prepared, Trouble
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
 from runtime.vllm_engine.driver.loop import Driver
-from runtime.vllm_engine.driver_process import end_group, group_pids, shared_memory_of
 from runtime.vllm_engine.launch import INSTALL
-from runtime.vllm_engine.messages import DriverConfig, Preparation, Prepared, Started
+from runtime.vllm_engine.messages import DriverConfig, Preparation, Started, ToDriver
 
 STEPS, FORGETS = 5.0, 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""
@@ -210,7 +211,7 @@ def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
 
 
 def _listen(channel: BlockingChannel, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, FrameError):
         for message in channel.messages():
             inbox.put(message)
     # the service is gone: so is this engine, whatever it is doing
@@ -223,7 +224,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     # a worker that kept it would keep the service from seeing the end of this process
     os.register_at_fork(after_in_child=connection.close)
-    channel, inbox = BlockingChannel(connection), queue.SimpleQueue[Any]()
+    channel, inbox = BlockingChannel(connection, ToDriver), queue.SimpleQueue[Any]()
     threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     preparation: Preparation = inbox.get()
     pulse = Pulse(channel, preparation.lost_after_s, leave)
@@ -234,7 +235,7 @@ def main() -> None:
         driver, started = boot(inbox.get(), channel)
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever vLLM raises is told
         traceback.print_exc()
-        channel.send(Fatal(Reason.LOAD_FAILED, str(error), start_error(error)))
+        channel.send(Fatal(Reason.LOAD_FAILED, str(error), Trouble.of(start_error(error))))
         sys.exit(1)
     channel.send(started)
     pulse.driver = driver

@@ -9,24 +9,15 @@ from typing import Any
 
 from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
-from runtime.process.channel import BlockingChannel, Call, Outputs, Reply
+from runtime.process import messages as wire
+from runtime.process.channel import BlockingChannel
+from runtime.vllm_engine import messages
 from runtime.vllm_engine.connector.hooks import let_blocks_go
 from runtime.vllm_engine.driver.requests import FINISHES, core_request, token
-from runtime.vllm_engine.messages import (
-    Extent,
-    News,
-    Parking,
-    Release,
-    Released,
-    SourceState,
-    Started,
-    TargetState,
-)
-from runtime.vllm_engine.staging import StagingHandle
 
 PROBE_TOKENS = 64
 UNBOUNDED = 1 << 30
-HARMLESS = frozenset({"stats", "exposition", "digests"})
+HARMLESS = wire.Stats | messages.Expose | messages.PageDigests
 """Calls that change nothing: whatever fails in one, the engine goes on."""
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
 """What a session is while it computes an input; between two it waits for the next."""
@@ -53,7 +44,7 @@ class _Live:
 
 
 class Driver:
-    """Serves one vLLM engine; ``call_*`` are what the service may ask for, always between two steps."""
+    """Serves one vLLM engine; ``obey`` is what the service may ask for."""
 
     def __init__(self, llm: Any, channel: BlockingChannel, pids: tuple[int, ...] = ()) -> None:
         """``pids`` are those of the workers, by rank."""
@@ -86,7 +77,7 @@ class Driver:
         elapsed_s = 0.0
         for _ in range(2):
             started_s = time.monotonic()
-            self._add(Parking(request, ()))
+            self._add(messages.Parking(request, ()))
             while self._live["probe"].next_index == 0:
                 self._step(is_heard=False)
             elapsed_s = time.monotonic() - started_s
@@ -95,10 +86,12 @@ class Driver:
             self._llm.reset_prefix_cache()
         return length / elapsed_s
 
-    def started(self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float) -> Started:
+    def started(
+        self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float
+    ) -> messages.Started:
         """What the service is told of this engine."""
         config = self._core.vllm_config
-        return Started(
+        return messages.Started(
             geometry=self._connector.geometry,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
@@ -109,9 +102,7 @@ class Driver:
             runner="V2" if config.use_v2_model_runner else "V1",
         )
 
-    # --- serving ---
-
-    def call_submit(self, request: Request) -> None:
+    def _submit(self, request: Request) -> None:
         """Queue a request."""
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self.max_tokens:
@@ -119,49 +110,32 @@ class Driver:
                 f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer"
             )
         try:
-            self._add(Parking(request, ()))
+            self._add(messages.Parking(request, ()))
         except ValueError as error:
             raise RequestError(f"vLLM refuses the request: {error}") from error
 
-    def call_cancel(self, request_id: str) -> None:
+    def _cancel(self, request_id: str) -> None:
         """End a request early."""
         if live := self._live.get(request_id):
             self._forget(request_id)
             ended = Token(request_id, live.epoch, live.next_index, None, finish=Finish.CANCELLED)
-            self._channel.send(Outputs([ended]))
+            self._channel.send(wire.Tokens([ended]))
 
-    def call_stats(self) -> EngineStats:
+    def _stats(self) -> EngineStats:
         """Queues and blocks."""
         running, waiting = self._scheduler.get_request_counts()
         pool = self._scheduler.kv_cache_manager.block_pool
         return EngineStats(running, waiting, pool.get_num_free_blocks(), self.num_blocks)
 
-    def call_forget_prefixes(self) -> None:
-        """Empty the prefix cache, for comparisons with what is computed anew."""
-        self._llm.reset_prefix_cache()
-
-    def call_exposition(self) -> str:
-        """vLLM's own metrics, as Prometheus text."""
-        from prometheus_client import REGISTRY, generate_latest
-
-        return generate_latest(REGISTRY).decode()
-
-    # --- the source of a switch ---
-
-    def call_attach_source(self, staging: StagingHandle, step_blocks: int) -> None:
-        """Begin a switch away from here."""
-        self._step_blocks = step_blocks
-        self._connector.attach_source(staging)
-
-    def call_sync(self, names: tuple[str, ...]) -> SourceState:
+    def _sync(self, names: tuple[str, ...]) -> messages.SourceState:
         """Tell how far the copies are; once they are done, copy what these requests have computed since."""
         connector = self._connector
-        state = SourceState(connector.extents(), connector.copied_bytes, connector.free_slots)
+        state = messages.SourceState(connector.extents(), connector.copied_bytes, connector.free_slots)
         if not self._connector.is_busy:
             self._connector.aim(names, self._step_blocks)
         return state
 
-    def call_suspend(self, names: tuple[str, ...]) -> SourceState:
+    def _suspend(self, names: tuple[str, ...]) -> messages.SourceState:
         """Stop at a step boundary, everything pinned, and copy the rest of these requests' KV."""
         from vllm.v1.core.sched.interface import PauseState
 
@@ -174,24 +148,18 @@ class Driver:
             self._step()
         patch_s = time.monotonic() - drained_s
         extents, copied = self._connector.extents(), self._connector.copied_bytes
-        return SourceState(extents, copied, self._connector.free_slots, patch_s, self._generators())
+        return messages.SourceState(extents, copied, self._connector.free_slots, patch_s, self._generators())
 
-    def call_resume(self, moved: tuple[str, ...]) -> None:
+    def _resume(self, moved: tuple[str, ...]) -> None:
         """Go on after ``suspend``, without what has moved away; the switch is over on this side."""
         from vllm.v1.core.sched.interface import PauseState
 
         for request_id in moved:
             self._forget(request_id)
         self._scheduler.set_pause_state(PauseState.UNPAUSED)
-        self.call_commit()
+        self._commit()
 
-    # --- the target of a switch ---
-
-    def call_attach_target(self, staging: StagingHandle, step_blocks: int) -> None:
-        """Begin a switch to here."""
-        self._connector.attach_target(staging, step_blocks)
-
-    def call_park(self, parkings: list[Parking]) -> None:
+    def _park(self, parkings: list[messages.Parking]) -> None:
         """Take requests of the source in; they wait for their KV and for ``release``."""
         for parking in parkings:
             name = parking.request.request_id
@@ -201,14 +169,14 @@ class Driver:
             except ValueError:  # the source refuses it too, and its client hears that
                 self._connector.parked.pop(name, None)
 
-    def call_follow(self, parkings: list[Parking]) -> None:
+    def _follow(self, parkings: list[messages.Parking]) -> None:
         """Begin to compute the KV of these requests here."""
         for parking in parkings:
             request = parking.request
             self._followed[request.request_id] = _Followed(request, [*request.prompt, *parking.emitted])
             self._feed(self._followed[request.request_id])
 
-    def call_advance(self, extents: Mapping[str, Extent], news: News) -> TargetState:
+    def _advance(self, extents: Mapping[str, messages.Extent], news: messages.News) -> messages.TargetState:
         """Hear what was said and how far the source is; tell how far this side is."""
         self._hear(news)
         for name, followed in self._followed.items():
@@ -222,13 +190,9 @@ class Driver:
         for name in self._followed:
             request = self._connector.requests.get(name)
             computed[name] = request.num_computed_tokens if request else 0
-        return TargetState(computed, self._connector.copied_bytes)
+        return messages.TargetState(computed, self._connector.copied_bytes)
 
-    def call_settle(self) -> None:
-        """Finish the inputs that followed requests are computing, so that the cut need not wait for them."""
-        self._compute(tuple(self._followed))
-
-    def call_release(self, releases: list[Release], news: News) -> Released:
+    def _take_all_over(self, releases: list[messages.Release], news: messages.News) -> messages.Released:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
         started_s, copied_bytes = time.monotonic(), self._connector.copied_bytes
         self._hear(news)
@@ -250,21 +214,16 @@ class Driver:
         for _ in range(self._core.batch_queue_size):
             if self._step():
                 break
-        return Released(
+        return messages.Released(
             loaded_s - started_s, time.monotonic() - loaded_s, self._connector.copied_bytes - copied_bytes
         )
 
-    def call_commit(self) -> None:
+    def _commit(self) -> None:
         """The switch is over on this side."""
         self._connector.detach()
         self._llm.collective_rpc("intentctl_let_go")
 
-    def call_drop(self, names: tuple[str, ...]) -> None:
-        """Forget requests that were parked or followed."""
-        for name in names:
-            self._forget(name)
-
-    def call_digests(self, name: str) -> dict[tuple[int, int, int], str]:
+    def _digests(self, name: str) -> dict[tuple[int, int, int], str]:
         """Digests of a request's pages by (logical block, layer, head)."""
         request = self._connector.requests[name]
         blocks = list(self._scheduler.kv_cache_manager.get_block_ids(request.request_id)[0])
@@ -273,8 +232,6 @@ class Driver:
         for told in self._llm.collective_rpc("intentctl_digests", args=(blocks,)):
             found |= told
         return found
-
-    # --- inside ---
 
     @property
     def num_blocks(self) -> int:
@@ -304,7 +261,7 @@ class Driver:
         tokens = [said for output in self._llm.step() for said in self._tokens(output)]
         self.turns += 1
         if tokens and is_heard:
-            self._channel.send(Outputs(list(tokens)))
+            self._channel.send(wire.Tokens(tokens))
         return bool(tokens)
 
     def _tokens(self, output: Any) -> list[Token]:
@@ -323,7 +280,7 @@ class Driver:
             tokens = _ended(tokens, live, finish, f"vLLM ended it: {completion.finish_reason}{by_grammar}")
         return tokens
 
-    def _add(self, parking: Parking) -> None:
+    def _add(self, parking: messages.Parking) -> None:
         request, emitted = parking.request, parking.emitted
         wanted = core_request(request, request.prompt, request.sampling.max_tokens)
         self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
@@ -331,7 +288,7 @@ class Driver:
         if emitted:
             self._connector.extend(request.request_id, emitted)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: messages.News) -> None:
         for name, tokens in news.items():
             if name in self._followed:
                 self._followed[name].tokens.extend(tokens)
@@ -347,7 +304,7 @@ class Driver:
             wanted.resumable = True
             self._llm.engine_core.add_request(wanted)
 
-    def _take_over(self, release: Release) -> None:
+    def _take_over(self, release: messages.Release) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
         name, followed = release.request_id, self._followed.pop(release.request_id)
         self._compute((name,))
@@ -356,7 +313,7 @@ class Driver:
             # no room for it yet, or a session would forget what was output: it begins anew with all its tokens, and
             # finds the whole blocks of them in the prefix cache
             self._forget(name)
-            self._add(Parking(request, tuple(followed.tokens[len(request.prompt) :])))
+            self._add(messages.Parking(request, tuple(followed.tokens[len(request.prompt) :])))
             return
         remaining = request.sampling.max_tokens - release.index
         wanted = core_request(request, tuple(followed.tokens[followed.given :]), remaining)
@@ -381,7 +338,7 @@ class Driver:
         """A parked request computes its KV anew."""
         request, tokens = self._live[name].request, tuple(self._connector.requests[name].all_token_ids)
         self._forget(name)
-        self._add(Parking(request, tokens[len(request.prompt) :]))
+        self._add(messages.Parking(request, tokens[len(request.prompt) :]))
 
     def _compute(self, names: tuple[str, ...]) -> None:
         """Let followed requests finish their inputs, as long as that gets anywhere."""
@@ -406,20 +363,70 @@ class Driver:
         elif request:
             self._llm.engine_core.abort_requests([request.request_id])
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: wire.Call[wire.Command]) -> None:
         try:
-            value = getattr(self, f"call_{call.method}")(*call.arguments)
+            answer = wire.reply(call.call_id, self.obey(call.command))
             self.turns += 1
         except RuntimeFault as error:
-            self._channel.send(Reply(call.call_id, error=error))
+            answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(error))
         except Exception as error:
-            if call.method not in HARMLESS:
+            if not isinstance(call.command, HARMLESS):
                 raise
             traceback.print_exc()
-            failed = RequestError(f"{call.method} failed: {type(error).__name__}: {error}")
-            self._channel.send(Reply(call.call_id, error=failed))
-        else:
-            self._channel.send(Reply(call.call_id, value))
+            failed = f"{type(call.command).__name__} failed: {type(error).__name__}: {error}"
+            answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(RequestError(failed)))
+        self._channel.send(answer)
+
+    def obey(self, command: wire.Command) -> object:  # noqa: C901, PLR0912 - one list of all that the service asks
+        """Do it, between two steps. A class that refines another comes before it."""
+        answer: object = None
+        match command:
+            case wire.Submit(request):
+                self._submit(request)
+            case wire.CancelStream(request_id):
+                self._cancel(request_id)
+            case wire.Stats():
+                answer = self._stats()
+            case messages.ForgetPrefixes():
+                self._llm.reset_prefix_cache()
+            case messages.Expose():
+                answer = _exposition()
+            case messages.PageDigests(name):
+                answer = self._digests(name)
+            case messages.AttachTarget(staging, step_blocks):
+                self._connector.attach_target(staging, step_blocks)
+            case messages.AttachSource(staging, step_blocks):
+                self._step_blocks = step_blocks
+                self._connector.attach_source(staging)
+            case messages.Suspend(names):
+                answer = self._suspend(names)
+            case messages.Sync(names):
+                answer = self._sync(names)
+            case messages.Resume(moved):
+                self._resume(moved)
+            case messages.Follow(parkings):
+                self._follow(parkings)
+            case messages.Park(parkings):
+                self._park(parkings)
+            case messages.Advance(extents, news):
+                answer = self._advance(extents, news)
+            case messages.Settle():
+                self._compute(tuple(self._followed))
+            case messages.Takeover(releases, news):
+                answer = self._take_all_over(releases, news)
+            case messages.Commit():
+                self._commit()
+            case messages.Abandon(names):
+                for name in names:
+                    self._forget(name)
+        return answer
+
+
+def _exposition() -> str:
+    """vLLM's own metrics, as Prometheus text."""
+    from prometheus_client import REGISTRY, generate_latest
+
+    return generate_latest(REGISTRY).decode()
 
 
 def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> list[Token]:
@@ -429,5 +436,4 @@ def _ended(tokens: list[Token], live: _Live, finish: Finish, detail: str) -> lis
         end = Token(live.request.request_id, live.epoch, live.next_index, None, finish=finish, detail=detail)
         return [*tokens, end]
     last = tokens[-1]
-    said = (last.request_id, last.epoch, last.index, last.token_id, last.logprob, last.alternatives)
-    return [*tokens[:-1], Token(*said, finish)]
+    return [*tokens[:-1], replace(last, finish=finish)]

@@ -9,6 +9,10 @@ from runtime.engine import Finish, Request, Token
 NAME_KEY = "intentctl_request"
 """Where a request's sampling parameters carry the router's id, in ``kv_transfer_params``: vLLM changes its own ids."""
 
+PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+SAME = ("temperature", "top_p", "top_k", "min_p", *PENALTIES)
+"""What vLLM calls as we do."""
+
 FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
 
 
@@ -21,14 +25,7 @@ def core_request(request: Request, tokens: tuple[int, ...], max_tokens: int) -> 
     wanted = request.sampling
     sampling = SamplingParams(
         max_tokens=max_tokens,
-        temperature=wanted.temperature,
-        top_p=wanted.top_p,
-        top_k=wanted.top_k,
-        min_p=wanted.min_p,
         seed=wanted.seed if wanted.is_seeded else None,
-        presence_penalty=wanted.presence_penalty,
-        frequency_penalty=wanted.frequency_penalty,
-        repetition_penalty=wanted.repetition_penalty,
         logit_bias=dict(wanted.logit_bias) or None,
         structured_outputs=StructuredOutputsParams(grammar=wanted.grammar) if wanted.grammar else None,
         logprobs=wanted.num_logprobs,
@@ -36,18 +33,12 @@ def core_request(request: Request, tokens: tuple[int, ...], max_tokens: int) -> 
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={"kv_transfer_params": {NAME_KEY: request.request_id}},
+        **{name: getattr(wanted, name) for name in SAME},
     )
     return EngineCoreRequest(
-        request_id=request.request_id,
-        prompt_token_ids=list(tokens),
-        mm_features=None,
-        sampling_params=sampling,
-        pooling_params=None,
-        arrival_time=time.time(),
-        lora_request=None,
-        cache_salt=None,
-        data_parallel_rank=None,
-    )
+        request_id=request.request_id, prompt_token_ids=list(tokens), sampling_params=sampling, arrival_time=time.time(),
+        mm_features=None, pooling_params=None, lora_request=None, cache_salt=None, data_parallel_rank=None,
+    )  # fmt: skip
 
 
 def name_of(request: Any) -> str:

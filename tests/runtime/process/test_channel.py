@@ -22,7 +22,8 @@ class Inbox:
         self.messages.append(message)
         self._news.set()
 
-    def _end(self) -> None:
+    def _end(self, why: str) -> None:
+        self.why = why
         self.ends += 1
         self._news.set()
 
@@ -53,7 +54,7 @@ async def test_messages_arrive_whole_whatever_the_pieces(pair):
 
 async def test_a_slow_reader_blocks_nobody_and_loses_nothing(pair):
     ours, theirs = pair
-    sender = AsyncChannel(ours, lambda _: None, lambda: None)
+    sender = AsyncChannel(ours, lambda _: None, lambda _: None)
     big = "x" * 300_000  # more than a socket buffer
     for number in range(5):
         sender.send((number, big))
@@ -67,7 +68,7 @@ async def test_a_slow_reader_blocks_nobody_and_loses_nothing(pair):
 
 async def test_a_later_message_never_overtakes_what_waits_for_room(pair):
     ours, theirs = pair
-    sender = AsyncChannel(ours, lambda _: None, lambda: None)
+    sender = AsyncChannel(ours, lambda _: None, lambda _: None)
     sender.send("x" * 1_000_000)
     received = bytearray(theirs.recv(1 << 16))  # there is room again, before the loop has seen it
     sender.send("small")

@@ -3,8 +3,8 @@
 import pytest
 
 from runtime.process import liveness
-from runtime.process.channel import Beat
 from runtime.process.liveness import AwakeClock, Pauses, Vigil
+from runtime.process.messages import Beat
 from tests.rows import rows
 
 

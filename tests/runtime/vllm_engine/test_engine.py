@@ -8,7 +8,7 @@ import pytest
 
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
-from runtime.vllm_engine.driver_process import group_pids
+from runtime.process.launcher import group_pids
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.models import VllmSettings

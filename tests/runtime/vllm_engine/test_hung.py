@@ -11,8 +11,9 @@ import pytest
 
 from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.errors import Reason, SwitchError
-from runtime.vllm_engine.driver_process import DriverProcess, group_pids
+from runtime.process.launcher import Launcher, group_pids
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.messages import Preparation
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
@@ -144,7 +145,7 @@ def is_worker(pid: int) -> bool:
 class Bench:
     """One engine through all cells: each begins where the one before ended."""
 
-    def __init__(self, engine: VllmEngine, streams: Streams, started: list[DriverProcess]) -> None:
+    def __init__(self, engine: VllmEngine, streams: Streams, started: list[Instance]) -> None:
         self.engine, self.streams, self.started = engine, streams, started
         self.count = 0
 
@@ -221,14 +222,14 @@ class Bench:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[DriverProcess] = []
+    started: list[Instance] = []
 
-    class Recorded(DriverProcess):
-        def __init__(self, preparation: Preparation) -> None:
-            super().__init__(preparation)
+    class Recorded(Instance):
+        def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
+            super().__init__(launcher, preparation)
             started.append(self)
 
-    monkeypatch.setattr("runtime.vllm_engine.engine.DriverProcess", Recorded)
+    monkeypatch.setattr("runtime.vllm_engine.engine.Instance", Recorded)
     monkeypatch.setattr("runtime.process.liveness.MOST_PAUSE_S", 1.0)
     engine, failed = await VllmEngine.start(CHECKPOINT, topology("tp2"), CLUSTER, SURE), list[str]()
     try:
@@ -244,4 +245,4 @@ async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.
         await engine.close()
     assert not failed, "\n".join(failed)
     await gone({process.pid for process in started})
-    assert not [process.folder for process in started if process.folder.exists()]
+    assert not [process for process in started if process.process.folder and process.process.folder.exists()]

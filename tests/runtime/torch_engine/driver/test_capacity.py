@@ -13,8 +13,7 @@ from runtime.kv.blocks import BlockPool
 from runtime.kv.store import Slice
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.capacity import Capacity, refuse_start
-from runtime.torch_engine.driver.crew import WorkerLostError
-from runtime.torch_engine.driver.lineup import Standby
+from runtime.torch_engine.driver.crew import Standby, WorkerLostError
 from runtime.torch_engine.driver.loop import Driver
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import MODEL
@@ -28,7 +27,7 @@ class SlowCrew:
     gains = False
 
     def __init__(self, devices: list[int]) -> None:
-        self.pids = dict.fromkeys(devices, 1)
+        self.incarnations = dict.fromkeys(devices, 1)
         self.lost: set[int] = set()
         self.asked: list[tuple[int, Runs]] = []
         self.gained: list[tuple[Any, Runs]] = []
@@ -192,7 +191,7 @@ async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver
     driver.pool.resize(4)
     growing = await driver.crew.begun(capacity.resize(16))
     driver.cluster = cluster_of(memory_bytes=1_600_000)
-    preparing = asyncio.create_task(Driver.call_prepare(driver, parse_topology("1x1", cluster, 4, "fp32")))
+    preparing = asyncio.create_task(Driver.begin_switch(driver, parse_topology("1x1", cluster, 4, "fp32")))
     await asyncio.sleep(0)
     driver.crew.may_answer.set()
     await asyncio.gather(growing, preparing)

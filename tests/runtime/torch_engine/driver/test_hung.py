@@ -88,7 +88,7 @@ def test_the_table_stands_in_the_docs() -> None:
 
 async def pid_of(engine: TorchEngine, victim: str) -> int:
     if victim == "driver":
-        return engine.driver_pid
+        return engine._driver.pid
     device = 0 if victim == "rank of the source" else 2
     while True:
         pids = (await engine.stats()).worker_pids
@@ -161,7 +161,7 @@ async def test_what_is_stated_comes_in_time(
     victim, phase, _ = cell
     stated, start = STATED[victim, phase], parse_topology(SOURCE, cluster, LAYERS, "fp32")
     engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, SETTINGS)
-    ears, groups = Ears(engine), {engine.driver_pid}
+    ears, groups = Ears(engine), {engine._driver.pid}
     try:
         for number in range(4):
             await engine.submit(Request(f"r{number}", (5, 9, number + 1), SamplingParams(1200), 1))
@@ -176,7 +176,7 @@ async def test_what_is_stated_comes_in_time(
             named = "driver" if victim == "driver" else f"device {0 if 'source' in victim else 2}"
             assert all(named in token.detail for token in broken)
         await reaches(engine, EngineState.SERVING)
-        groups.add(engine.driver_pid)
+        groups.add(engine._driver.pid)
         assert engine.topology.shape == ("TP2" if stated in {MOVED, GOES_ON} else "1x1")
         others = {"CPU[3]:0-5", "CPU[0]:0-5"} - {str(engine.topology).partition("@")[0]}
         await engine.submit(Request("next", (7, 8), SamplingParams(40), engine._epoch or 1))
@@ -249,7 +249,7 @@ class Crowd:
         async def moment() -> None:
             nonlocal moments
             if moments == at and fault in {"kill", "stop"}:
-                pids = [self.engine.driver_pid, *(await self.engine.stats()).worker_pids.values()]
+                pids = [self.engine._driver.pid, *(await self.engine.stats()).worker_pids.values()]
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(draw.choice(pids), signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
             moments += 1
@@ -286,12 +286,12 @@ async def test_random_switches_with_random_faults_say_no_wrong_token(
     start = parse_topology(PLACES[0], cluster, LAYERS, "fp32")
     settings = dataclasses.replace(SETTINGS, max_running=STREAMS, max_batch_tokens=48)
     engine = await FaultyEngine.start(checkpoints["qwen3-tied"], start, cluster, settings)
-    crowd, ended, groups = Crowd(engine, cluster), Counter[str](), {engine.driver_pid}
+    crowd, ended, groups = Crowd(engine, cluster), Counter[str](), {engine._driver.pid}
     try:
         await crowd.learn()
         for _ in range(SWITCHES):
             await reaches(engine, EngineState.SERVING)
-            groups.add(engine.driver_pid)
+            groups.add(engine._driver.pid)
             await crowd.fill()
             now = str(engine.topology).replace("@fp32", "")
             fault = draw.choice(FAULTS)
@@ -333,7 +333,7 @@ def hogs() -> Iterator[None]:
 
 async def fall_asleep(engine: TorchEngine) -> None:
     """All processes stand still for a minute, this one too, as those of a laptop that sleeps."""
-    pids = [engine.driver_pid, *(await engine.stats()).worker_pids.values(), os.getpid()]
+    pids = [engine._driver.pid, *(await engine.stats()).worker_pids.values(), os.getpid()]
     names = " ".join(map(str, pids))
     waker = f"kill -STOP {names}; sleep {ASLEEP_S}; kill -CONT {names}"
     with subprocess.Popen(["sh", "-c", waker]):  # noqa: ASYNC220 - nobody else works meanwhile
@@ -350,7 +350,7 @@ async def test_a_busy_machine_that_sleeps_is_no_fault(checkpoints: dict[str, Pat
         stall_after_s=usual.stall_after_s, lost_after_s=usual.lost_after_s, load_after_s=usual.load_after_s,
     )  # fmt: skip
     engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, settings)
-    ears, driver, epoch, began_s, slept = Ears(engine), engine.driver_pid, 0, time.monotonic(), False
+    ears, driver, epoch, began_s, slept = Ears(engine), engine._driver.pid, 0, time.monotonic(), False
     try:
         with hogs():
             while (passed_s := time.monotonic() - began_s) < NO_ALARM_S:
@@ -372,7 +372,7 @@ async def test_a_busy_machine_that_sleeps_is_no_fault(checkpoints: dict[str, Pat
                 await ears.all_ended(STREAMS)
                 assert {ears.tokens[name][-1].finish for name in names} <= {Finish.LENGTH, Finish.STOP}
                 ears.tokens.clear()
-                assert (engine.driver_pid, engine.state) == (driver, EngineState.SERVING)
+                assert (engine._driver.pid, engine.state) == (driver, EngineState.SERVING)
     finally:
         await engine.close()
     assert slept

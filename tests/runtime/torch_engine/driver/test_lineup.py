@@ -1,7 +1,6 @@
 """A lineup: who holds which pieces, and what happens to those who wait when a member is lost."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.models import Cluster
 from runtime.notation import parse_topology
-from runtime.torch_engine.driver.crew import WorkerLostError
-from runtime.torch_engine.driver.lineup import BatchLimits, Lineup, load_failed
+from runtime.process.launcher import Incarnation
+from runtime.torch_engine.driver.crew import BatchLimits, Lineup, WorkerLostError, load_failed
 from runtime.torch_engine.messages import WarmUp
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import Group, GroupAborted
@@ -64,7 +63,7 @@ class Workers:
 
     def __init__(self, answers: dict[int, bool | WorkerLostError]) -> None:
         self._answers = answers
-        self.pids = {device: 100 + device for device in answers}
+        self.incarnations = {device: Incarnation("here", device, device) for device in answers}
 
     async def muster(self, _: object) -> None:
         """All are there."""
@@ -72,8 +71,8 @@ class Workers:
     def broadcast(self, *_: object) -> None:
         """Roles are taken at once."""
 
-    async def order(self, device: int, make: Callable[[int], WarmUp]) -> bool:
-        assert make(1) == WarmUp(1, 3)
+    async def order(self, device: int, order: WarmUp) -> bool:
+        assert order == WarmUp(3)
         answer = self._answers[device]
         if isinstance(answer, WorkerLostError):
             raise answer
@@ -99,9 +98,9 @@ async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup):
         lineup.loaded(device)
     await lineup.enlist(crew)
     assert lineup.is_whole(crew)
-    crew.pids[9] = 109
+    crew.incarnations[9] = Incarnation("here", 9, 9)
     assert lineup.is_whole(crew)
-    crew.pids[2] = 202  # forked since
+    crew.incarnations[2] = Incarnation("here", 2, 202)  # started since
     assert not lineup.is_whole(crew)
-    del crew.pids[2]
+    del crew.incarnations[2]
     assert not lineup.is_whole(crew)

@@ -234,7 +234,7 @@ async def test_a_size_that_was_asked_for_outlives_a_switch(heard):
 async def test_a_topology_that_holds_fewer_blocks_starts_anew_with_these(heard):
     await heard.switch("1x1")
     alone = await heard.blocks()
-    os.kill(heard.engine.driver_pid, signal.SIGKILL)
+    os.kill(heard.engine._driver.pid, signal.SIGKILL)
     again = request("again", 100, 5)
     while "again" not in heard.tokens or heard.tokens["again"][-1].finish is not Finish.LENGTH:
         with contextlib.suppress(EngineLostError):

@@ -70,8 +70,7 @@ class ScriptedHost:
     def note(self, what: str) -> None:
         self.notes.append((what, "held" if self.is_held else "open"))
 
-    async def order(self, device: int, make: Any) -> Copied:
-        order: Copy = make(0)
+    async def order(self, device: int, order: Copy) -> Copied:
         self.note(f"copy {int((order.runs[:, 1] - order.runs[:, 0]).sum())}")
         if ("fence", "held") in self.notes:
             await self.answer()

@@ -11,9 +11,9 @@ from runtime.footprint import owned
 from runtime.kv.blocks import BlockPool
 from runtime.models import Cluster
 from runtime.notation import parse_topology
-from runtime.process.channel import Fatal
+from runtime.process.messages import Fatal
 from runtime.sync.stream import KvSize, plan
-from runtime.torch_engine.driver.streaming import StreamingSwitch
+from runtime.torch_engine.driver.switch import StreamingSwitch
 from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
@@ -74,9 +74,8 @@ class Books:
     async def probe(self, _: Any) -> None:
         self.ask()
 
-    async def order(self, device: int, make: Any) -> Any:
+    async def order(self, device: int, order: Any) -> Any:
         self.ask()
-        order = make(0)
         if not isinstance(order, Copy):
             return ""
         for box, source in order.boxes:

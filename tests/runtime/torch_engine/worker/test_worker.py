@@ -10,44 +10,55 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from runtime.engine import SamplingParams
 from runtime.footprint import Piece
-from runtime.kv.store import KvShape, Slice
+from runtime.kv.store import Slice
 from runtime.models import LayerRange
 from runtime.process.channel import BlockingChannel
+from runtime.process.messages import Call, Reply, reply
 from runtime.torch_engine.messages import (
     Copy,
-    Done,
     Drop,
     Exchange,
+    FromWorker,
     Gain,
     GiveBack,
+    Hello,
     Load,
     Loaded,
     LoadFailed,
     Loading,
+    Order,
     Ping,
     Run,
     WarmUp,
+    WorkerConfig,
 )
 from runtime.torch_engine.models import Span, Wish
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SoloGroup
-from runtime.torch_engine.worker.loop import Hello, Worker, WorkerConfig
+from runtime.torch_engine.worker.loop import Worker
 from runtime.torch_engine.worker.places import Place
 from runtime.torch_engine.worker.shard import IncompleteRoleError, Shard, ShardSpec
 from tests.rows import rows
 
-SHAPE = KvShape(5, 4, 4, 8, 16, torch.float32)
+KV = (5, 4, 4, 8, 16, 1)
+
+
+def call(subject: Worker, number: int, order: Order) -> None:
+    subject._obey(Call(number, order))
 
 
 @pytest.fixture
 def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[object]]]:
     ours, theirs = socket.socketpair()
     yield (
-        Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], SHAPE, 0)),
-        (message for message in BlockingChannel(ours).messages() if not isinstance(message, Loading)),
+        Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], KV, "fp32", 0)),
+        (
+            message
+            for message in BlockingChannel(ours, FromWorker).messages()
+            if not isinstance(message, Loading)
+        ),
     )
     ours.close()
     theirs.close()
@@ -78,10 +89,10 @@ def test_copies_are_warm_before_a_role_is_told_and_device_memory_goes_back_then_
         monkeypatch.setattr(Place, name, lambda _, name=name: noted.append((name, {*subject._roles})))
     load(subject)
     assert next(said) == Loaded(7)
-    subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(0, 2)))
-    assert next(said) == Done(1)
-    subject._obey(Drop(2, 7))
-    assert next(said) == Done(2, None)
+    call(subject, 1, Exchange(sheds=7, takes=8, layers=LayerRange(0, 2)))
+    assert next(said) == reply(1)
+    call(subject, 2, Drop(7))
+    assert next(said) == reply(2)
     assert [roles for name, roles in noted if name == "return_freed"] == [set(), {7}, set()]
     assert [roles for name, roles in noted if name == "warm_up_copy"] == [set()]
 
@@ -99,9 +110,9 @@ def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(loaded, 
     subject, said = loaded
     steps = []
     monkeypatch.setattr(subject._roles[7].shard, "forward", lambda *given: steps.append(given))
-    subject._obey(WarmUp(1, 7))
-    subject._obey(WarmUp(2, 8))
-    assert [next(said), next(said)] == [Done(1, True), Done(2, False)]
+    call(subject, 1, WarmUp(7))
+    call(subject, 2, WarmUp(8))
+    assert [next(said), next(said)] == [reply(1, True), reply(2, False)]
     ((tokens, _, group),) = steps
     assert (len(tokens), type(group)) == (3, SoloGroup)
 
@@ -110,10 +121,10 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(loaded):
     subject, said = loaded
     role = subject._roles[7]
     subject._loading.add(8)  # as if a second load were under way
-    subject._obey(Drop(1, 8))
+    call(subject, 1, Drop(8))
     subject._settle(8, Loaded(8), role)
-    subject._obey(Drop(2, 7))
-    assert [next(said), next(said)] == [Done(1, None), Done(2, None)]
+    call(subject, 2, Drop(7))
+    assert [next(said), next(said)] == [reply(1), reply(2)]
     assert subject._roles == {}
 
 
@@ -130,8 +141,8 @@ def test_a_role_that_is_dropped_is_not_loaded_to_its_end(worker, monkeypatch):
 
     monkeypatch.setattr(Shard, "take", slow)
     load(subject)
-    subject._obey(Drop(1, 7))
-    assert next(said) == Done(1)
+    call(subject, 1, Drop(7))
+    assert next(said) == reply(1)
     dropped.set()
     load(subject)
     assert next(said) == Loaded(7)
@@ -145,18 +156,19 @@ def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(worker,
         raise RuntimeError("no peer access")
 
     monkeypatch.setattr(subject._store, "copy", fail)
-    subject._obey(Copy(1, (), np.zeros((0, 2), dtype=np.int64)))
+    call(subject, 1, Copy((), np.zeros((0, 2), dtype=np.int64)))
     answer = next(said)
-    assert isinstance(answer, Done)
-    assert str(answer.error) == "load_failed: RuntimeError: no peer access"
-    subject._obey(Ping(2))
-    assert next(said) == Done(2)
+    assert isinstance(answer, Reply)
+    assert answer.trouble
+    assert str(answer.trouble.error) == "load_failed: RuntimeError: no peer access"
+    call(subject, 2, Ping())
+    assert next(said) == reply(2)
 
 
 def test_a_role_that_lacks_a_layer_refuses_to_run(loaded):
     subject, said = loaded
-    subject._obey(Exchange(1, sheds=7, takes=8, layers=LayerRange(2, 3)))
-    assert next(said) == Done(1)
+    call(subject, 1, Exchange(sheds=7, takes=8, layers=LayerRange(2, 3)))
+    assert next(said) == reply(1)
     span = Span(0, 1, (0,))
     with pytest.raises(IncompleteRoleError, match=r"weights of \[0, 1, 3, 4\] are there"):
         subject._obey(Run(7, 1, [0], (span,), [0], [Wish(SamplingParams(1), 0)]))
@@ -167,9 +179,9 @@ def test_memory_changes_beside_the_loop(worker, monkeypatch, name, kind):
     subject, said = worker
     may_end = threading.Event()
     monkeypatch.setattr(subject._store, name, lambda *_: Slice(None if may_end.wait(60) else 0, 0, 0.0))
-    subject._obey(kind(1, (Piece(0, 0),), ((0, 4),), 0))
+    call(subject, 1, kind((Piece(0, 0),), ((0, 4),), 0))
     may_end.set()  # only now: the loop did not wait
-    assert next(said) == Done(1, Slice(None, 0, 0.0))
+    assert next(said) == reply(1, Slice(None, 0, 0.0))
 
 
 def test_what_is_given_back_is_not_gained_again_at_once(worker, monkeypatch):
@@ -177,13 +189,13 @@ def test_what_is_given_back_is_not_gained_again_at_once(worker, monkeypatch):
     may_end, nothing = threading.Event(), Slice(None, 0, 0.0)
     monkeypatch.setattr(subject._store, "gain", lambda *_: may_end.wait(60) and nothing)
     monkeypatch.setattr(subject._store, "give_back", lambda *_: nothing)
-    subject._obey(Gain(1, (Piece(0, 0),), ((0, 4),), 0))
-    subject._obey(GiveBack(2, (Piece(0, 0),), ((0, 4),), 0))
+    call(subject, 1, Gain((Piece(0, 0),), ((0, 4),), 0))
+    call(subject, 2, GiveBack((Piece(0, 0),), ((0, 4),), 0))
     giving = subject._beside
     assert giving is not None
     giving.join(0.1)
     may_end.set()
-    assert [next(said), next(said)] == [Done(1, nothing), Done(2, nothing)]
+    assert [next(said), next(said)] == [reply(1, nothing), reply(2, nothing)]
 
 
 @pytest.mark.slow

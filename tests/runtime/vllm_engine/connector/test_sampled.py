@@ -1,7 +1,6 @@
 """Requests that cannot move, as the target draws other noise from their seeds: they end where they are, or the switch does."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from runtime.errors import Reason, SwitchError
@@ -19,7 +18,7 @@ async def drawing_otherwise(streams: Streams) -> VllmShadow:
     await streams.be(topology("1x1"))
     shadow = await streams.engine.prepare(topology("tp2"))
     target = await shadow._starting
-    target.started, kept = replace(target.started, runner="V2"), target.started
+    target.started, kept = msgspec.structs.replace(target.started, runner="V2"), target.started
     await shadow.ready()
     target.started = kept
     for name in (*STAYING, "unseeded"):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.vllm_engine.driver_process import group_pids
-from runtime.vllm_engine.spare import Spare
+from runtime.process.launcher import group_pids
+from runtime.vllm_engine.instance import Spare
 from tests.runtime.vllm_engine.streams import run_through, topology
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -19,20 +19,20 @@ UNEVEN = "cpu[0]:0-3 > cpu[1]:3-8"
 async def test_an_engine_in_a_spare_is_as_any_other(streams, unswitched):
     engine = streams.engine
     await streams.be(topology("1x1"))
-    engine._spare = spare = Spare(engine._surroundings, engine.settings)
+    engine.spare = spare = Spare(engine._launcher, engine._surroundings, engine.settings)
     spare.begin()
     waited = spare._process
     assert waited is not None
-    is_ready = asyncio.Event()
-    waited.on_message = lambda _: is_ready.set()
-    await asyncio.wait_for(is_ready.wait(), 300)
+    async with asyncio.timeout(300):
+        while not waited.is_prepared:  # noqa: ASYNC110 - it says so by itself
+            await asyncio.sleep(0.01)
     try:
         await run_through(streams, unswitched, "1x1", UNEVEN, "patch")
     finally:
-        engine._spare = None
+        engine.spare = None
         await spare.close()
     ordered = engine.active
-    assert ordered.process is waited
+    assert ordered is waited
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in ordered.started.pids} == {
         os.getpriority(os.PRIO_PROCESS, 0)
     }

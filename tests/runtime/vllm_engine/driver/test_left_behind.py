@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.vllm_engine.driver_process import SHARED_MEMORY, group_pids
+from runtime.process.launcher import SHARED_MEMORY, group_pids
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -21,8 +21,9 @@ from runtime.notation import parse_topology
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.launch import surroundings
 from runtime.vllm_engine.models import VllmSettings
-from runtime.vllm_engine.spare import Spare
+from runtime.vllm_engine.instance import Spare
 from runtime.engine import Request, SamplingParams
+from runtime.process.launcher import LocalLauncher
 
 gpus = tuple(Gpu(n, "cpu", 3 << 30) for n in range(4))
 cluster = Cluster((Node("local", gpus, Link("shared-memory", 5e9, 1e-5)),))
@@ -31,11 +32,10 @@ async def serve():
     checkpoint = Path(sys.argv[1])
     settings = VllmSettings(kv_cache_bytes=192 << 20, spare=False)
     # one spare waits, another still imports
-    spares = [Spare(surroundings(cluster, settings), settings) for _ in range(2)]
-    is_ready = asyncio.Event()
+    spares = [Spare(LocalLauncher(), surroundings(cluster, settings), settings) for _ in range(2)]
     spares[0].begin()
-    spares[0]._process.on_message = lambda _: is_ready.set()
-    await is_ready.wait()
+    while not spares[0].is_ready:
+        await asyncio.sleep(0.01)
     engine = await VllmEngine.start(checkpoint, parse_topology("tp2", cluster, 8, "fp32"), cluster, settings)
     shadow = await engine.prepare(parse_topology("1x1", cluster, 8, "fp32"))
     await shadow.ready()
@@ -43,11 +43,11 @@ async def serve():
     await shadow.lag()
     both = engine.active, shadow._target
     spares[1].begin()
-    processes = [*(one.process for one in both), *(one._process for one in spares)]
+    processes = [*both, *(one._process for one in spares)]
     print(json.dumps({
         "groups": [one.pid for one in processes],
         "memory": [path for one in both for path in one.started.shared_memory],
-        "folders": [str(one.folder) for one in processes],
+        "folders": [str(one.process.folder) for one in processes],
     }), flush=True)
     await asyncio.Event().wait()
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.errors import Reason
-from runtime.process.channel import Beat, Fatal
+from runtime.process.messages import Beat, Fatal
 from runtime.vllm_engine.driver.boot import Pulse
 
 

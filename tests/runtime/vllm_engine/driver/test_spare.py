@@ -12,10 +12,10 @@ import pytest
 
 from runtime.errors import EngineStartError, Reason
 from runtime.models import Cluster
-from runtime.vllm_engine.driver_process import DriverProcess, group_pids
+from runtime.process.launcher import LocalLauncher, group_pids
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.instance import Instance, Spare
 from runtime.vllm_engine.models import VllmSettings
-from runtime.vllm_engine.spare import Spare
 from tests.rows import rows
 from tests.runtime.scripted import cluster_of, topology
 from tests.runtime.vllm_engine.sides import MODEL
@@ -27,7 +27,7 @@ CLUSTER = cluster_of("cpu", 8 << 30)
 
 @pytest.fixture
 async def spare() -> AsyncIterator[Spare]:
-    made = Spare({}, VllmSettings())
+    made = Spare(LocalLauncher(), {}, VllmSettings())
     yield made
     await made.close()
 
@@ -44,7 +44,7 @@ async def engine() -> AsyncIterator[VllmEngine]:
     made = engine_of()
     made._serve(await made.launch(topology(1)))
     made._begin_spare()
-    await until(lambda: ready(made._spare) is not None)
+    await until(lambda: ready(made.spare) is not None)
     yield made
     await made.close()
 
@@ -55,13 +55,13 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def ready(spare: Spare | None) -> DriverProcess | None:
+def ready(spare: Spare | None) -> Instance | None:
     """The process that waits for orders."""
     process = spare._process if spare else None
     return process if process is not None and process.is_prepared else None
 
 
-def waiting(spare: Spare | None) -> DriverProcess:
+def waiting(spare: Spare | None) -> Instance:
     process = ready(spare)
     assert process is not None
     return process
@@ -80,7 +80,6 @@ async def test_one_that_is_ready_is_taken_once(spare):
     assert taken is first
     assert taken is not None
     assert spare.take() is None
-    taken.end(set())
     await taken.close()
 
 
@@ -90,19 +89,19 @@ async def test_one_that_is_killed_while_it_waits_is_replaced(spare):
     killed = waiting(spare)
     os.killpg(killed.pid, signal.SIGKILL)
     await until(lambda: ready(spare) not in (None, killed))
-    await until(lambda: not killed.folder.exists())
+    await until(lambda: not killed.process.folder.exists())
 
 
 @rows("environment", [{"CANNOT_IMPORT": "1"}, {"NEVER_PREPARED": "1"}])
 async def test_one_that_never_was_ready_is_done_without(environment, caplog):
-    spare = Spare(environment, VllmSettings())
+    spare = Spare(LocalLauncher(), environment, VllmSettings())
     spare.begin()
     process = spare._process
     assert process is not None
     if "NEVER_PREPARED" in environment:
         os.killpg(process.pid, signal.SIGKILL)
     await until(lambda: spare._process is None)
-    await until(lambda: not process.folder.exists())
+    await until(lambda: not process.process.folder.exists())
     said = "ImportError: no vllm here" if "CANNOT_IMPORT" in environment else "it wrote nothing"
     assert f"the spare vLLM process ended: {said}" in caplog.text
     await spare.close()
@@ -112,7 +111,7 @@ async def test_without_processes_to_be_had_there_is_none(spare, monkeypatch, cap
     def start(*_: object, **__: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("runtime.vllm_engine.driver_process.subprocess.Popen", start)
+    monkeypatch.setattr("runtime.process.launcher.subprocess.Popen", start)
     spare.begin()
     assert spare.take() is None
     assert "no spare vLLM process can be started" in caplog.text
@@ -126,47 +125,47 @@ async def test_one_that_is_closed_leaves_nothing_and_begins_no_more(spare):
     spare.begin()
     assert spare._process is None
     assert group_pids(process.pid) == []
-    assert not process.folder.exists()
+    assert not process.process.folder.exists()
 
 
 async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_is_over(engine):
-    waited = waiting(engine._spare)
+    waited = waiting(engine.spare)
     shadow = await engine.prepare(topology(2))
     target = await shadow._starting
 
-    assert target.process is waited
+    assert target is waited
     assert target.topology == topology(2)
-    assert engine._spare._process is None
+    assert engine.spare._process is None
 
     await shadow.abort(Reason.CANCELLED)
-    assert engine._spare._process not in (None, waited)
+    assert engine.spare._process not in (None, waited)
     assert group_pids(waited.pid) == []
 
 
 async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(engine):
-    waited = waiting(engine._spare)
+    waited = waiting(engine.spare)
     waited.is_prepared = False
     target = await engine.launch(topology(2))
-    assert target.process is not waited
-    assert engine._spare._process is waited
+    assert target is not waited
+    assert engine.spare._process is waited
     await target.close()
 
 
 async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engine):
-    waited = waiting(engine._spare)
+    waited = waiting(engine.spare)
     os.killpg(waited.pid, signal.SIGKILL)  # nobody has heard of it yet
     target = await engine.launch(topology(2))
-    assert target.process is not waited
-    assert not waited.folder.exists()
+    assert target is not waited
+    assert not waited.process.folder.exists()
     await target.close()
 
 
 async def test_a_spare_that_is_killed_while_it_starts_the_engine_costs_a_new_process(engine):
-    waited = waiting(engine._spare)
-    engine.settings = replace(engine.settings, options={"ended": (waited.pid,)})
+    waited = waiting(engine.spare)
+    engine.settings = replace(engine.settings, options={"ended": [waited.pid]})
     target = await engine.launch(topology(2))
-    assert target.process is not waited
-    assert not waited.folder.exists()
+    assert target is not waited
+    assert not waited.process.folder.exists()
     await target.close()
 
 
@@ -178,22 +177,22 @@ async def test_what_vllm_refuses_is_told_and_not_tried_again(engine, monkeypatch
 
 
 async def test_a_switch_given_up_while_the_spare_starts_leaves_no_process(engine):
-    waited = waiting(engine._spare)
+    waited = waiting(engine.spare)
     shadow = await engine.prepare(topology(2))
     await asyncio.sleep(0)  # it has its orders
     await shadow.abort(Reason.CANCELLED)
     assert group_pids(waited.pid) == []
-    assert not waited.folder.exists()
+    assert not waited.process.folder.exists()
     assert group_pids(engine.active.pid) != []
-    await until(lambda: ready(engine._spare) is not None)
+    await until(lambda: ready(engine.spare) is not None)
 
 
 async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine):
-    waited, lost = waiting(engine._spare), engine.active
+    waited, lost = waiting(engine.spare), engine.active
     os.killpg(lost.pid, signal.SIGKILL)
     await until(lambda: engine.active is not lost)
-    assert engine.active.process is waited
-    await until(lambda: ready(engine._spare) is not None)
+    assert engine.active is waited
+    await until(lambda: ready(engine.spare) is not None)
 
 
 @rows("kinds", [("cpu", "gpu"), ("cpu", "cpu")])
@@ -201,12 +200,12 @@ def test_the_spare_is_for_devices_of_one_kind(kinds):
     (node,) = CLUSTER.nodes
     gpus = tuple(replace(gpu, kind=kind) for gpu, kind in zip(node.gpus, kinds, strict=False))
     made = VllmEngine(Path("/m"), MODEL, Cluster((replace(node, gpus=gpus),)), VllmSettings())
-    assert (made._spare is not None) == (len(set(kinds)) == 1)
+    assert (made.spare is not None) == (len(set(kinds)) == 1)
 
 
 async def test_the_file_may_do_without():
     made = VllmEngine(Path("/m"), MODEL, CLUSTER, VllmSettings(kv_cache_bytes=1 << 20, spare=False))
     made._serve(await made.launch(topology(1)))
     made._begin_spare()
-    assert made._spare is None
+    assert made.spare is None
     await made.close()

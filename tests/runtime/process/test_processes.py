@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.vllm_engine.driver_process import end_group, group_pids, shared_memory_of
+from runtime.process.launcher import end_group, group_pids, shared_memory_of
 
 CHILD = """
 import multiprocessing, os, time
