@@ -270,6 +270,6 @@ def _launched(engine: VllmEngine) -> int | None:
                 command = (entry / "cmdline").read_text()
             except OSError:
                 continue
-            if fields[1] == mine and "vllm_engine.boot" in command:
+            if fields[1] == mine and "vllm_engine.driver.boot" in command:
                 return int(entry.name)
     return None
