@@ -17,7 +17,7 @@ from benchmarks.provenance import provenance
 from benchmarks.sides import EngineEndedError, Side, by_turns, side
 from intentctl.arguments import EngineName
 
-CONNECTOR = "runtime.vllm_engine.connector:KvConnector"
+CONNECTOR = "runtime.vllm_engine.connector.hooked:KvConnector"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -83,7 +83,7 @@ class Subject:
 
     def with_checkpoint(self, folder: Path) -> "Subject":
         """Another model on the same cluster."""
-        from runtime.torch_engine.checkpoint import Checkpoint
+        from runtime.torch_engine.worker.checkpoint import Checkpoint
 
         return replace(self, checkpoint=folder, spec=Checkpoint(folder).spec)
 
@@ -121,7 +121,7 @@ class Subject:
         )
 
     async def _start_torch(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
-        from runtime.torch_engine.places import is_on_gpus
+        from runtime.torch_engine.worker.places import is_on_gpus
 
         if path == "gather-scatter" and is_on_gpus(topology):
             raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")

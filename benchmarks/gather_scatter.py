@@ -9,7 +9,7 @@ from runtime.footprint import Transfer, heads_of
 from runtime.kv.store import KvStore
 from runtime.models import ModelSpec, Topology
 from runtime.sync.patch import Integers
-from runtime.torch_engine.driver import Driver, main
+from runtime.torch_engine.driver.loop import Driver, main
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import Copied, Copy
 
@@ -21,23 +21,23 @@ class GatherScatter(StopAndCopy):
 
     async def _copy_rest(self) -> None:
         runs = self._sync.order()
-        gather = held(self._source.topology, self._driver.model, target=_NOBODY)
-        scatter = held(self._target.topology, self._driver.model, source=_NOBODY)
-        handles = self._driver.crew.handle
+        gather = held(self._source.topology, self._parts.model, target=_NOBODY)
+        scatter = held(self._target.topology, self._parts.model, source=_NOBODY)
+        handles = self._parts.crew.handle
         self._copied_bytes += self.place.copy([(box, handles(box.source)) for box in gather], runs)
         for box in scatter:
             self._copied_bytes += (await self._scatter(box, runs)).num_bytes
 
     async def _scatter(self, box: Transfer, runs: Integers) -> Copied:
         source = ((box, self.place.handle),)
-        copied: Copied = await self._driver.crew.order(box.target, lambda number: Copy(number, source, runs))
+        copied: Copied = await self._parts.crew.order(box.target, Copy(source, runs))
         return copied
 
     @property
     def place(self) -> KvStore:
         """Where everything is gathered."""
-        assert isinstance(self._driver, GatherScatterDriver), "only that driver makes this switch"
-        return self._driver.place
+        assert isinstance(self._host, GatherScatterDriver), "only that driver makes this switch"
+        return self._host.place
 
 
 class GatherScatterDriver(Driver):
@@ -49,7 +49,7 @@ class GatherScatterDriver(Driver):
     @property
     def place(self) -> KvStore:
         """Memory for the whole cache."""
-        self._place = self._place or KvStore(self.shape)
+        self._place = self._place or KvStore(self.parts.shape)
         return self._place
 
 

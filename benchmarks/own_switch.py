@@ -8,10 +8,10 @@ from benchmarks.strategy import Start, Switched, running
 from intentctl.measure import Interval
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
-from runtime.errors import SwitchError
+from runtime.errors import Reason, SwitchError
 from runtime.ledger import Counts
 from runtime.machine import SwitchSettings
-from runtime.models import Phase, Progress, Reason, Topology
+from runtime.models import Phase, Progress, Topology
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 

@@ -19,7 +19,7 @@ from benchmarks.counting import prompt_tokens
 from benchmarks.engines import Subject
 from benchmarks.load import Load, Recording, listen, until
 from intentctl.arguments import EngineName
-from runtime.models import Reason
+from runtime.errors import Reason
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from runtime.vllm_engine.engine import VllmEngine
@@ -49,7 +49,9 @@ async def measured(
     """One target, prepared beside streams and given up."""
     target, options = asked
     if options.has_spare:
-        await asyncio.wait_for(until(lambda: engine.has_spare), SPARE_TIMEOUT_S)
+        await asyncio.wait_for(
+            until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S
+        )
 
     def make(number: int, max_tokens: int) -> Recording:
         prompt = prompt_tokens(Path(subject.checkpoint), number, options.context)
@@ -66,7 +68,11 @@ async def measured(
         await shadow.abort(Reason.CANCELLED)
         if options.has_spare:
             began_s = time.time()
-            await load.watch(asyncio.wait_for(until(lambda: engine.has_spare), SPARE_TIMEOUT_S))
+            await load.watch(
+                asyncio.wait_for(
+                    until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S
+                )
+            )
             moments += [began_s, time.time()]
     spans = dict(zip(("before", "meanwhile"), pairwise(moments[:3]), strict=True))
     if options.has_spare:

@@ -28,9 +28,9 @@ from benchmarks.patterns import (
 )
 from benchmarks.strategy import running
 from runtime.engine import Engine
-from runtime.errors import StreamError, SwitchError
+from runtime.errors import Reason, StreamError, SwitchError
 from runtime.footprint import blocks, blocks_beside
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Reason, Topology
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer

@@ -5,16 +5,16 @@ Its memory is warm: the background copy has been there before, and what it copie
 """
 
 from runtime.sync.patch import PatchSync
-from runtime.torch_engine.driver import Driver, main
+from runtime.torch_engine.driver.loop import Driver, main
+from runtime.torch_engine.driver.switch import Switch
 from runtime.torch_engine.engine import TorchEngine
-from runtime.torch_engine.switch import Switch
 
 
 class StopAndCopy(Switch):
     """A switch whose books begin at the fence."""
 
     async def _catch_up(self) -> None:
-        self._sync = PatchSync(self._driver.pool, self._driver.settings.block_size)
+        self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
 
     async def _copy_rest(self) -> None:
         """However long it takes: that is what is measured."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.counting import prompt_tokens
 from runtime.engine import Output, Request, SamplingParams, Token
 from runtime.models import Cluster, Gpu, Link, Node, uniform
-from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.worker.checkpoint import Checkpoint
 
 _MEMORY_BYTES = 1 << 36  # of the one device: what is not used is never touched
 

@@ -76,7 +76,7 @@ def example(engine: EngineName) -> Path:
     """
     if engine is EngineName.VLLM:
         from runtime.errors import EngineStartError
-        from runtime.vllm_engine.boot import installed_version
+        from runtime.vllm_engine.driver.boot import installed_version
 
         try:
             installed_version()

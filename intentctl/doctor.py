@@ -103,7 +103,7 @@ def _own_packages() -> Check:
 def _vllm() -> Check:
     """Only deployments with ``engine: vllm`` need it."""
     from runtime.errors import EngineStartError
-    from runtime.vllm_engine.boot import installed_version
+    from runtime.vllm_engine.driver.boot import installed_version
 
     try:
         return Check("vllm", "ok", installed_version())

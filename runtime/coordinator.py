@@ -13,9 +13,9 @@ from typing import Protocol, assert_never
 
 from runtime import machine
 from runtime.engine import Engine, Shadow
-from runtime.errors import JournalError, RuntimeFault, SwitchError
+from runtime.errors import JournalError, Reason, RuntimeFault, SwitchError
 from runtime.machine import Event, Operation, State, SwitchSettings
-from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
+from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
 
 ShadowOperation = (

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from runtime.capabilities import Capabilities
-from runtime.models import CutTimings, Reason, Topology
+from runtime.errors import Reason
+from runtime.models import CutTimings, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Token:
     request_id: str
     epoch: int
     index: int
-    """Output index from 0, contiguous."""
+    """Output index from 0, contiguous; -1 for an end of which the engine does not know where it comes."""
     token_id: int | None
     logprob: float = 0.0
     """Natural log of the probability under the unscaled distribution (temperature 1, nothing filtered)."""

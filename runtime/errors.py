@@ -13,10 +13,22 @@ RuntimeFault
     SwitchError              a switch that was refused or given up; carries its reason
 """
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from runtime.models import Reason
+
+class Reason(StrEnum):
+    """Why a switch or a request ended otherwise than asked; shown verbatim."""
+
+    RANK_LOST = "rank_lost"
+    ENGINE_LOST = "engine_lost"
+    NO_MEMORY = "no_memory"
+    NOT_CONVERGED = "not_converged"
+    DEADLINE = "deadline"
+    UNSUPPORTED = "unsupported"
+    CANCELLED = "cancelled"
+    LOAD_FAILED = "load_failed"
+    BUSY = "busy"
+    JOURNAL_FAILED = "journal_failed"
 
 
 class RuntimeFault(Exception):  # noqa: N818 - the tree's root, never raised itself
@@ -62,7 +74,7 @@ class JournalError(RuntimeFault):
 class SwitchError(RuntimeFault):
     """A switch that was refused or given up before it committed."""
 
-    def __init__(self, reason: "Reason", detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason.value}: {detail}")
         self.reason = reason
         self.detail = detail

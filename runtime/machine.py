@@ -13,7 +13,8 @@ from enum import Enum, auto
 from typing import assert_never
 
 from runtime.engine import Cut, Lag
-from runtime.models import Phase, Reason
+from runtime.errors import Reason
+from runtime.models import Phase
 
 STALL_PAUSE_S = 0.005
 """Pause before the lag is asked again when nothing was copied since."""

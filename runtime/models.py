@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from runtime.architectures import MIXTURES, architecture_of
+from runtime.errors import Reason as Reason  # noqa: PLC0414 - a noun of the runtime, though errors carry it
 from runtime.errors import TopologyError, UnsupportedModelError
 
 BYTES_PER_VALUE: Mapping[str, float] = {
@@ -415,21 +416,6 @@ class Phase(StrEnum):
     CLEANING = "cleaning"
     DONE = "done"
     ABORTED = "aborted"
-
-
-class Reason(StrEnum):
-    """Why a switch or a request ended otherwise than asked; shown verbatim."""
-
-    RANK_LOST = "rank_lost"
-    ENGINE_LOST = "engine_lost"
-    NO_MEMORY = "no_memory"
-    NOT_CONVERGED = "not_converged"
-    DEADLINE = "deadline"
-    UNSUPPORTED = "unsupported"
-    CANCELLED = "cancelled"
-    LOAD_FAILED = "load_failed"
-    BUSY = "busy"
-    JOURNAL_FAILED = "journal_failed"
 
 
 @dataclass(frozen=True, slots=True)

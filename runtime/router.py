@@ -17,11 +17,29 @@ from typing import Protocol, Self
 from runtime.encoding import Encoder
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
-from runtime.gaps import Gaps
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.text import TextStream
 from runtime.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Of the streams that one cut moved, those that went on so far."""
+
+    epoch: int
+    """Of the cut."""
+    waits_s: list[float] = field(default_factory=list)
+    """From a stream's last token before to its first one under the new epoch."""
+    usual_s: list[float] = field(default_factory=list)
+    """The mean time between two tokens before, of each stream that had two."""
+
+    def add(self, wait_s: float, before_s: float, num_before: int) -> None:
+        """A stream went on; it had so many tokens before, the first and the last ``before_s`` apart."""
+        self.waits_s.append(wait_s)
+        if num_before > 1:
+            self.usual_s.append(before_s / (num_before - 1))
+
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from pydantic import JsonValue
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine, EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
-from runtime.gaps import Gaps
 from runtime.models import CutoverReport, Phase, Progress, Topology
-from runtime.router import Router
+from runtime.router import Gaps, Router
 from service import documents as docs
 from service.access.consent import Consent, refuse_barred
 from service.access.office import Acts

@@ -77,9 +77,9 @@ PURE = paths(
     "service: openai_calls openai_declaration openai_forms openai_messages openai_requests openai_tools",
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide keeper limits planner verdict",
-    "runtime: architectures models capabilities errors engine machine gaps ledger text footprint notation",
-    "runtime: kv.slots kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.scheduler",
-    "runtime.vllm_engine: frontier geometry launch models paths",
+    "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
+    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")
 EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "threading")
@@ -256,6 +256,74 @@ def functions_of(text: str) -> tuple[tuple[str, Function], ...]:
     return tuple((name, node) for name, node in found if not name.rpartition(".")[2].startswith("_"))
 
 
+IN_A_DRIVER = paths("runtime.torch_engine.driver: switch capacity")
+"""What works in a driver and knows of it what ``Host`` says."""
+HOST = "runtime/torch_engine/driver/host.py"
+MAX_HOST_NAMES = 14
+
+
+@cache
+def host_names() -> frozenset[str]:
+    """What ``Host`` declares."""
+    tree = ast.parse((ROOT / HOST).read_text(encoding="utf-8"))
+    (host,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Host")
+    fields = (node.target for node in host.body if isinstance(node, ast.AnnAssign))
+    named = {field.id for field in fields if isinstance(field, ast.Name)}
+    return frozenset(named | {node.name for node in host.body if isinstance(node, Function)})
+
+
+def reaches_past_host(source: Source) -> list[str]:
+    """Ways to the driver that are none of its ``Host``'s."""
+    found = [
+        f"{source.path}: {name}"
+        for name in source.imports
+        if name.startswith("runtime.torch_engine.driver.loop")
+    ]
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and "driver" in node.attr:
+            found.append(f"{source.path}:{node.lineno}: {node.attr}")
+        if isinstance(node, ast.Attribute) and node.attr not in host_names():
+            value = node.value
+            name = (
+                value.attr
+                if isinstance(value, ast.Attribute)
+                else value.id
+                if isinstance(value, ast.Name)
+                else ""
+            )
+            if name in {"_host", "host"}:
+                found.append(f"{source.path}:{node.lineno}: {node.attr}")
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle; ``imports`` are by module, of all modules that are looked at."""
+    left = {name: {other for other in others if other in imports} for name, others in imports.items()}
+    while leaves := [name for name, others in left.items() if not others & left.keys()]:
+        for name in leaves:
+            del left[name]
+    return sorted(left)
+
+
+def modules_of(package: str) -> dict[str, set[str]]:
+    """Each module of a package with those that it imports, inside functions and type checks too."""
+    files = {source.path: source for source in sources(package)}
+    names = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): one
+        for path, one in files.items()
+    }
+    return {
+        name: {known for known in names if known != name and is_under_or_is(source.imports, known)}
+        for name, source in names.items()
+        if not source.path.endswith("__init__.py")
+    }
+
+
+def is_under_or_is(imports: set[str], module: str) -> bool:
+    """Whether a module, or a name of it, is imported."""
+    return any(name == module or name.rpartition(".")[0] == module for name in imports)
+
+
 def untyped(source: Source) -> list[str]:
     """What a file calls of other packages without knowing what goes in or comes out."""
     return [f"{source.path}: {name}" for name, function in called_abroad(source) if says_any(function)]
@@ -307,7 +375,25 @@ def test_few_lines_of_the_service_and_the_command_line_say_any():
     assert len(lines) <= 20, lines
 
 
+def test_a_switch_reaches_its_driver_through_host_alone():
+    assert len(host_names()) <= MAX_HOST_NAMES
+    inside = [source for source in sources("runtime") if source.lies_in(IN_A_DRIVER)]
+    assert len(inside) == len(IN_A_DRIVER)
+    assert [line for source in inside for line in reaches_past_host(source)] == []
+
+
+def test_no_module_of_the_runtime_imports_itself_in_a_circle():
+    assert circles(modules_of("runtime")) == []
+
+
 # --- the rules themselves can say no ---
+
+
+def test_a_circle_is_seen_wherever_it_closes():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["a", "b", "c"]
+    assert "torch" not in modules_of("runtime")["runtime.kv.store"]
+    assert "runtime.errors" in modules_of("runtime")["runtime.models"]
 
 
 @rows(
@@ -327,6 +413,9 @@ def test_few_lines_of_the_service_and_the_command_line_say_any():
         (environment_reads, "runtime/router.py", "import os\nos.environ['X']"),
         (oversized, "runtime/router.py", "\n" * 501),
         (oversized, "runtime/router.py", "def long():\n" + "    x = 1\n" * 60),
+        (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._host.scheduler.max_running = 0"),
+        (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._driver.fence()"),
+        (reaches_past_host, "x.py", "from runtime.torch_engine.driver.loop import Driver"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f, g, h, *, i): ..."),
     ],
 )
@@ -339,7 +428,7 @@ def test_a_rule_sees_what_breaks_it(rule, path, text):
     [
         (foreign_imports, "selector/search.py", "from runtime.models import A\nfrom selector.space import a"),
         (foreign_imports, "intentctl/demo.py", "from service.operator import Operator"),
-        (strays, "runtime/torch_engine/shard.py", "import torch"),
+        (strays, "runtime/torch_engine/worker/shard.py", "import torch"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
         (overloaded, "runtime/kv/kernels.py", "@triton.jit\ndef f(a, b, c, d, e, f, g): ..."),

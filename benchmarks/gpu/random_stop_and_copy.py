@@ -2,7 +2,7 @@
 
 from benchmarks.gpu.random_weights import RandomDriver
 from benchmarks.stop_and_copy import StopAndCopy
-from runtime.torch_engine.driver import main
+from runtime.torch_engine.driver.loop import main
 
 
 class RandomStopAndCopyDriver(RandomDriver):

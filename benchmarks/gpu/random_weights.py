@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.engines import OwnPath
-from runtime.torch_engine.checkpoint import Checkpoint, expected_tensors
-from runtime.torch_engine.driver import Driver
+from runtime.torch_engine.driver.loop import Driver
 from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.worker.checkpoint import READERS, Checkpoint, expected_tensors
 
 SHARP = 3.0
 """Standard deviation of logits, about: flat ones would hide mistakes."""
@@ -44,10 +44,13 @@ class RandomCheckpoint(Checkpoint):
         return values.normal_(0.0, gain * values.shape[-1] ** -0.5, generator=chance)
 
 
+READERS["random"] = RandomCheckpoint
+
+
 class RandomDriver(Driver):
     """A driver of random weights."""
 
-    checkpoint_class = RandomCheckpoint
+    reader = "random"
 
 
 class RandomEngine(TorchEngine):

@@ -19,12 +19,12 @@ from runtime.footprint import Piece, heads_of
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Stage, Topology, uniform
-from runtime.torch_engine.checkpoint import Checkpoint
-from runtime.torch_engine.group import Group, GroupMemory, GroupShape
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.places import DTYPES, Place, open_cpu, open_gpu
-from runtime.torch_engine.shard import Shard, ShardSpec
-from runtime.torch_engine.weights import Weights
+from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.group import Group, GroupMemory, GroupShape
+from runtime.torch_engine.worker.places import DTYPES, Place, open_cpu, open_gpu
+from runtime.torch_engine.worker.shard import Shard, ShardSpec
+from runtime.torch_engine.worker.weights import Weights
 
 BLOCK_SIZE = 8
 

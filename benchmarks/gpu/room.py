@@ -9,7 +9,7 @@ from benchmarks.parameters import SHAM_TOKENS, SHORTEST_CONTEXT, SIDE_TOKENS
 from runtime.footprint import peak_bytes, weight_bytes
 from runtime.kv.pages import chunk_blocks
 from runtime.models import BYTES_PER_VALUE, ModelSpec, Topology
-from runtime.torch_engine.group import GroupShape
+from runtime.torch_engine.worker.group import GroupShape
 
 CONTEXT_BYTES = 800_000_000
 """Of device memory that CUDA, its libraries and kernels take in each process."""

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.memory import HANDLE_BYTES, Memory
-from runtime.kv.pages import chunk_blocks
-from runtime.kv.slots import parts_of_blocks
+from runtime.kv.pages import chunk_blocks, parts_of_blocks
 from runtime.kv.store import KvHandle, KvShape, Slice
 
 _ENTRY = np.dtype([("serial", np.int64), ("exported", np.void, HANDLE_BYTES)])
@@ -124,20 +123,11 @@ class ChunkedStore:
         from runtime.kv import kernels
 
         num_heads = heads.stop - heads.start
+        box = stacks.start, heads.start, num_heads
         kernels.copy[len(parts), (stacks.stop - stacks.start) * num_heads](
-            self.table,
-            source,
-            parts,
-            stacks.start,
-            heads.start,
-            num_heads,
-            *self._dims[1:],
-            STACK=self.shape.stack,
-            BLOCK_SIZE=self.shape.block_size,
-            CHUNK_BLOCKS=self.chunk_blocks,
-            WORDS=self.shape.half_slot_bytes // 4,
-            TILE=_TILE_WORDS,
-        )
+            self.table, source, parts, *box, *self._dims[1:], STACK=self.shape.stack, BLOCK_SIZE=self.shape.block_size,
+            CHUNK_BLOCKS=self.chunk_blocks, WORDS=self.shape.half_slot_bytes // 4, TILE=_TILE_WORDS,
+        )  # fmt: skip
 
     def forget_peers(self) -> None:
         """Close the memory of peers."""

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer
-from runtime.kv.pages import holes, refuse_divided_stacks
-from runtime.kv.slots import stacked
+from runtime.kv.pages import holes, refuse_divided_stacks, stacked
 from runtime.models import Topology
 
 _GATHERED_SLOTS = 16

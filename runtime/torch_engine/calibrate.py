@@ -16,16 +16,16 @@ from pathlib import Path
 
 import torch
 
-from runtime.channel import BlockingChannel
 from runtime.errors import CheckpointError, RuntimeFault
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import LayerRange
-from runtime.torch_engine.attention import Attention
-from runtime.torch_engine.checkpoint import Checkpoint
-from runtime.torch_engine.group import Group, GroupMemory, GroupShape, SoloGroup
+from runtime.process.channel import BlockingChannel
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.shard import Shard, ShardSpec
-from runtime.torch_engine.weights import Weights
+from runtime.torch_engine.worker.attention import Attention
+from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.group import Group, GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.worker.shard import Shard, ShardSpec
+from runtime.torch_engine.worker.weights import Weights
 
 _BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency

@@ -1,62 +1,48 @@
 """``TorchEngine``: the service's handle on a driver process; speaks the protocol of ``runtime.engine``."""
 
-import asyncio
 import contextlib
 import dataclasses
-import itertools
 import logging
-import os
 import platform
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from runtime import footprint
 from runtime.capabilities import Capabilities
-from runtime.channel import AsyncChannel, Beat, Call, Fatal, Outputs, Reply
 from runtime.engine import Cut, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
-from runtime.errors import EngineLostError, EngineStartError, RuntimeFault, SwitchError, TopologyError
-from runtime.liveness import RESTART_PATIENCE_S, Pauses, Vigil
-from runtime.models import Cluster, CutTimings, ModelSpec, Reason, Topology
-from runtime.torch_engine.messages import (
-    DriverConfig,
-    KvDigests,
-    Started,
-)
+from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError, TopologyError
+from runtime.models import Cluster, CutTimings, ModelSpec, Topology
+from runtime.process import messages as wire
+from runtime.process.driver import DriverProcess, Revived
+from runtime.process.launcher import LocalLauncher, Program
+from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
-from runtime.torch_engine.places import precision_of
+from runtime.torch_engine.worker.places import precision_of
 
 log = logging.getLogger(__name__)
 
-END_S = 5.0
-"""How long a driver may take to end, before it is killed; and then to be gone."""
 
-
-class TorchEngine:
+class TorchEngine(Revived):
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
-    driver_module = "runtime.torch_engine.driver"
+    driver_module = "runtime.torch_engine.driver.loop"
     """What runs as the driver; gets the descriptor of its socket."""
 
-    def __init__(self, config: DriverConfig) -> None:
+    def __init__(self, config: messages.DriverConfig) -> None:
         """Use ``start``."""
+        super().__init__()
         self._config = config
         self._topology = config.topology
-        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
-        self._live: dict[str, tuple[int, int]] = {}  # request id -> (epoch, next index)
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._call_ids = itertools.count()
+        self._live: dict[str, int] = {}
+        """Epochs of the requests that have not ended."""
+        self._launcher = LocalLauncher()
+        self._driver: DriverProcess
+        self._started: messages.Started
         self._shadow: TorchShadow | None = None
         self._epoch = 0
-        self._fatal: Fatal | None = None
-        self._restart: asyncio.Task[None] | None = None
-        self._down: EngineLostError | None = None
-        """Why no driver serves; one that could not be started is tried again, unless the engine was closed."""
-        self._pauses = Pauses()
 
     @classmethod
     async def start(
@@ -72,9 +58,11 @@ class TorchEngine:
             relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
             raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
-        engine = cls(DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
+        engine = cls(messages.DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
         try:
             await engine._launch()
+        except OSError as error:
+            raise EngineStartError(f"no driver process can be started: {error}") from error
         except BaseException:
             await engine.close()
             raise
@@ -98,22 +86,13 @@ class TorchEngine:
     @property
     def state(self) -> EngineState:
         """Whether it can serve now; see the protocol."""
-        if self._down:
-            return EngineState.FAILED
-        if self._restart:
-            return EngineState.RESTARTING
-        return EngineState.STALLED if self._vigil.is_stalled else EngineState.SERVING
-
-    @property
-    def driver_pid(self) -> int:
-        """Process id of the driver."""
-        return self._process.pid
+        return self.state_of(self._driver.vigil)
 
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
-        self._live[request.request_id] = (request.epoch, 0)
+        self._live[request.request_id] = request.epoch
         try:
-            await self._call("submit", request)
+            await self._call(wire.Submit(request))
         except BaseException:  # cancelled before a driver had it, too
             self._live.pop(request.request_id, None)
             raise
@@ -121,30 +100,21 @@ class TorchEngine:
     async def cancel(self, request_id: str) -> None:
         """End a request early; see the protocol."""
         with contextlib.suppress(EngineLostError):
-            await self._call("cancel", request_id)
-
-    async def outputs(self) -> AsyncIterator[list[Output]]:
-        """Batches in order; see the protocol."""
-        while (batch := await self._outputs.get()) is not None:
-            yield batch
+            await self._call(wire.CancelStream(request_id))
 
     async def prepare(self, target: Topology) -> "TorchShadow":
         """Begin to build the target; see the protocol."""
         if _precision(target) != (running := _precision(self._topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
-        await self._call("prepare", target)
+        await self._call(messages.BeginSwitch(target))
         self._shadow = TorchShadow(self._call, target)
         return self._shadow
 
     async def stats(self) -> EngineStats:
         """A snapshot; see the protocol."""
-        stats: EngineStats = await self._call("stats")
+        stats: EngineStats = await self._call(wire.Stats())
         return stats
-
-    async def exposition(self) -> str:
-        """The service's metrics say all there is."""
-        return ""
 
     async def resize(self, num_blocks: int) -> Resized:
         """Have so many KV blocks while requests run; what is no longer needed goes back to the system.
@@ -156,140 +126,72 @@ class TorchEngine:
             SwitchError: ``busy`` while a switch is under way; ``no_memory`` if devices hold fewer, or a running request may
                 come to need more.
         """
-        resized: Resized = await self._call("resize", num_blocks)
+        resized: Resized = await self._call(messages.Resize(num_blocks))
         return resized
 
-    async def digests(self, positions: dict[str, int] | None = None) -> KvDigests:
+    async def digests(self, positions: dict[str, int] | None = None) -> messages.KvDigests:
         """Byte digests of each running request's KV; pass the positions of an earlier answer to compare with it."""
-        found: KvDigests = await self._call("digests", positions)
+        found: messages.KvDigests = await self._call(messages.ReadDigests(positions))
         return found
 
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
-        self._down = EngineLostError("the engine was closed")
-        if self._restart:
-            self._restart.cancel()
-        self._vigil.stop()
-        self._channel.close()
-        self._ready.cancel()
-        await asyncio.to_thread(_end, self._process, END_S)
-        self._fail_calls(self._down)
+        await self.give_up()
+        await self._driver.close()
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", self.driver_module, str(theirs.fileno())]
-        self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, milliseconds
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
-        )
-        theirs.close()
-        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-        self._channel = AsyncChannel(ours, self._hear, self._lost)
-        settings = self._config.settings
-        self._vigil = Vigil(settings.stall_after_s, settings.lost_after_s, self._kill)
-        self._channel.send(self._config)
-        self._started = await self._ready
+        settings, program = self._config.settings, Program(self.driver_module, messages.FromDriver)
+        driver = DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
+        driver.on_outputs, driver.on_end = self._note, self._lost
+        driver.send(self._config)
+        self._driver = driver
+        self._started = await driver.ready
         self._pauses.served()
 
-    def _kill(self, why: str) -> None:
-        """End a driver that hangs: it cannot end by itself."""
-        self._fatal = Fatal(Reason.ENGINE_LOST, why)
-        _kill_group(self._process)
-
-    def _hear(self, message: Any) -> None:
-        match message:
-            case Outputs(items):
-                self._note(items)
-                self._outputs.put_nowait(items)
-            case Reply(call_id, value, error):
-                self._settle(call_id, value, error)
-            case Started() if not self._ready.done():
-                self._vigil.begin()
-                self._ready.set_result(message)
-            case Beat():
-                self._vigil.hear(message)
-            case Fatal():
-                self._fatal = message
-
-    def _settle(self, call_id: int, value: Any, error: Exception | None) -> None:
-        future = self._calls.pop(call_id)
-        if future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-
     def _note(self, items: list[Output]) -> None:
-        """Keep the books that an error report needs if the driver dies."""
+        """Keep the books that an error report needs if the driver dies, and pass on what was said."""
         for item in items:
             if isinstance(item, Moved):
                 self._note_cut(item)
-                self._live.update(
-                    {rid: (item.epoch, self._live[rid][1]) for rid in item.request_ids if rid in self._live}
-                )
+                self._live |= dict.fromkeys(self._live.keys() & item.request_ids, item.epoch)
             elif item.finish is not None:
                 self._live.pop(item.request_id, None)
-            else:
-                self._live[item.request_id] = (item.epoch, item.index + 1)
+        self._outputs.put_nowait(items)
 
     def _note_cut(self, moved: Moved) -> None:
         """The first fence of an epoch is the commit; later ones are requests that were on their way."""
         if self._shadow and moved.epoch > self._epoch:
             self._epoch, self._topology, self._shadow.moved = moved.epoch, self._shadow.target, moved
 
-    def _lost(self) -> None:
+    def _lost(self, fatal: wire.Fatal) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
-        self._vigil.stop()
-        live, self._live = self._live, {}
-        calls, self._calls = self._calls, {}
-        if self._ready.done():
-            self._restart = asyncio.create_task(self._replace(live, calls))
+        if self._driver.ready.done():
+            detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+            self._driver.end(EngineLostError(detail))
+            self._end_streams(detail)
+            self.revive(self._launch_anew)
         else:
-            self._burial = asyncio.create_task(self._say_why_not(calls))
+            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(f"{fatal.reason}: {fatal.detail}"))
+            self._driver.ready.set_exception(trouble.error)
+            self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
 
-    async def _end_of_driver(self) -> Fatal:
-        """Why the driver is gone, once it is."""
-        status = await asyncio.to_thread(_end, self._process, 0.0)
-        fatal = self._fatal or Fatal(Reason.ENGINE_LOST, f"the driver ended with status {status}")
-        self._fatal = None
-        return fatal
-
-    async def _say_why_not(self, calls: "_Calls") -> None:
-        fatal = await self._end_of_driver()
-        if not self._ready.done():
-            self._ready.set_exception(fatal.error or EngineLostError(f"{fatal.reason}: {fatal.detail}"))
-        _fail(calls, EngineLostError(f"the engine could not start: {fatal.detail}"))
-
-    async def _replace(self, live: dict[str, tuple[int, int]], calls: "_Calls") -> None:
-        """End what the lost driver served, and start another with the topology that ran last, until one serves."""
-        lost, topology = await self._end_of_driver(), self._topology
-        detail = f"{lost.reason}: {lost.detail}; send the request again"
-        log.warning(
-            "%s: %s; %d requests lost, starting %s anew", lost.reason, lost.detail, len(live), topology
-        )
-        ended = [
-            Token(name, epoch, index, None, finish=Finish.ERROR, detail=detail)
-            for name, (epoch, index) in live.items()
+    def _end_streams(self, detail: str) -> None:
+        """End what the lost driver served. How far each came, the ledger knows."""
+        live, self._live = self._live, {}
+        ended: list[Output] = [
+            Token(name, epoch, -1, None, finish=Finish.ERROR, detail=detail) for name, epoch in live.items()
         ]
-        self._outputs.put_nowait(list(ended))
-        _fail(calls, EngineLostError(detail))
-        self._config = dataclasses.replace(self._config, topology=topology, settings=self._fitting())
-        self._pauses.lost()
-        while not await self._relaunched():
-            pass
-        self._restart = self._down = None
+        log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
+        self._outputs.put_nowait(ended)
 
-    async def _relaunched(self) -> bool:
-        """Try once to start a driver, after a pause if drivers were lost one after the other."""
-        await asyncio.sleep(self._pauses.next_s())
-        try:
-            await self._launch()
-        except (RuntimeFault, OSError) as error:
-            self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
-            log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
-            return False
-        return True
+    async def _launch_anew(self) -> None:
+        """Another driver, with the topology that ran last, once the one before is gone."""
+        await self._driver.close()
+        self._config = msgspec.structs.replace(
+            self._config, topology=self._topology, settings=self._fitting()
+        )
+        await self._launch()
 
     def _fitting(self) -> EngineSettings:
         """The settings with no more KV blocks than what ran last holds alone; the pool may have given way for it."""
@@ -299,46 +201,9 @@ class TorchEngine:
         held = footprint.blocks(self._topology, self.model, cluster, settings.block_size)
         return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
 
-    def _fail_calls(self, error: EngineLostError) -> None:
-        calls, self._calls = self._calls, {}
-        _fail(calls, error)
-
-    async def _call(self, method: str, *arguments: Any) -> Any:
-        if self._restart and not self._down:
-            await asyncio.wait({self._restart}, timeout=RESTART_PATIENCE_S)
-        if self._down:
-            raise self._down
-        if self._restart:
-            raise EngineLostError("the engine is being started anew; try again in some seconds")
-        call_id = next(self._call_ids)
-        future = self._calls[call_id] = asyncio.get_running_loop().create_future()
-        self._channel.send(Call(call_id, method, arguments))
-        return await future
-
-
-_Calls = dict[int, asyncio.Future[Any]]
-
-
-def _fail(calls: _Calls, error: EngineLostError) -> None:
-    for future in calls.values():
-        if not future.done():
-            future.set_exception(error)
-
-
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _end(process: "subprocess.Popen[bytes]", patience_s: float) -> int | None:
-    """Wait for a driver, then kill it and its workers; its status, None if it is still there. Blocks."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience_s or 0.1)
-    if process.returncode is None:
-        _kill_group(process)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_S)
-    return process.returncode
+    async def _call(self, command: wire.Command) -> Any:
+        await self.up()
+        return await self._driver.call(command)
 
 
 def _precision(topology: Topology) -> str:
@@ -351,24 +216,24 @@ def _precision(topology: Topology) -> str:
 class TorchShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    def __init__(self, call: Any, target: Topology) -> None:
+    def __init__(self, call: Callable[[wire.Command], Awaitable[Any]], target: Topology) -> None:
         self._call, self.target = call, target
         self.moved: Moved | None = None
         """The commit, once it is heard of."""
 
     async def ready(self) -> None:
         """Wait until the target is up."""
-        await self._ask("ready")
+        await self._ask(messages.AwaitTarget())
 
     async def lag(self) -> Lag:
         """Copy a slice and tell what is left."""
-        lag: Lag = await self._ask("lag")
+        lag: Lag = await self._ask(messages.CopyAhead())
         return lag
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request to the target."""
         try:
-            cut: Cut = await self._ask("cut", epoch, deadline_s)
+            cut: Cut = await self._ask(messages.CutOver(epoch, deadline_s))
         except RuntimeFault:
             if self.moved is None:
                 raise
@@ -382,18 +247,18 @@ class TorchShadow:
 
     async def release(self) -> None:
         """Clean up after a cut."""
-        await self._ask("release")
+        await self._ask(messages.EndSwitch())
 
     async def abort(self, reason: Reason) -> None:
         """Clean up instead of a cut."""
         try:
-            await self._ask("abort", reason)
+            await self._ask(messages.AbortSwitch(reason))
         except SwitchError as error:
             if error.reason is not Reason.ENGINE_LOST:  # what it held went with it
                 raise
 
-    async def _ask(self, method: str, *arguments: Any) -> Any:
+    async def _ask(self, command: wire.Command) -> Any:
         try:
-            return await self._call(method, *arguments)
+            return await self._call(command)
         except EngineLostError as error:
             raise SwitchError(Reason.ENGINE_LOST, str(error)) from error

@@ -1,24 +1,25 @@
-"""What the engine's processes say to each other. Orders go down, events come up; a leaf module."""
+"""What the engine's processes say to each other, beside what those of both engines do. Orders go down, events come up."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.errors import SwitchError
+from runtime.engine import Cut, Lag
+from runtime.errors import Reason
 from runtime.footprint import Piece, Transfer
-from runtime.kv.store import KvHandle
+from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
-from runtime.torch_engine.group import GroupShape
-from runtime.torch_engine.models import EngineSettings, Sampled, Span
-from runtime.torch_engine.shard import ShardSpec
-from runtime.torch_engine.wishes import Wish
+from runtime.process import messages as wire
+from runtime.torch_engine.models import EngineSettings, Resized, Sampled, Span, Wish
+from runtime.torch_engine.worker.group import GroupShape
+from runtime.torch_engine.worker.places import DTYPES
+from runtime.torch_engine.worker.shard import ShardSpec
 
 
-@dataclass(frozen=True, slots=True)
-class DriverConfig:
+class DriverConfig(wire.Said, frozen=True):
     """What the driver is started with."""
 
     checkpoint: Path
@@ -27,8 +28,117 @@ class DriverConfig:
     settings: EngineSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Started(wire.Said, frozen=True):
+    """The driver serves."""
+
+    spec: ModelSpec
+    num_blocks: int
+
+
+class KvDigests(msgspec.Struct, frozen=True):
+    """Digests of KV bytes that do not depend on the topology."""
+
+    positions: dict[str, int]
+    """Request to how many of its first positions were read."""
+    digests: dict[tuple[str, int, Piece], str]
+    """(request, logical block, piece) to digest."""
+    blocks: dict[tuple[str, int], int]
+    """(request, logical block) to block id."""
+
+
+class BeginSwitch(wire.Command, frozen=True):
+    """Begin to bring the target up, or refuse it before anything is touched."""
+
+    target: Topology
+
+
+class AwaitTarget(wire.Command, frozen=True):
+    """Wait until the target is up."""
+
+
+class CopyAhead(wire.Command, frozen=True):
+    """Copy a slice of what the target lacks."""
+
+    ANSWER: ClassVar[Any] = Lag
+
+
+class CutOver(wire.Command, frozen=True):
+    """Move every request to the target."""
+
+    ANSWER: ClassVar[Any] = Cut
+    epoch: int
+    deadline_s: float
+
+
+class EndSwitch(wire.Command, frozen=True):
+    """Clean up after a cut."""
+
+
+class AbortSwitch(wire.Command, frozen=True):
+    """Clean up instead of a cut."""
+
+    reason: Reason
+
+
+class Resize(wire.Command, frozen=True):
+    """Have so many KV blocks, unless a switch is under way."""
+
+    ANSWER: ClassVar[Any] = Resized
+    num_blocks: int
+
+
+class ReadDigests(wire.Command, frozen=True):
+    """Digests of each running request's first positions; None takes all it has computed."""
+
+    ANSWER: ClassVar[Any] = KvDigests
+    positions: dict[str, int] | None
+
+
+Asked = (
+    wire.Submit | wire.CancelStream | wire.Stats | BeginSwitch | AwaitTarget | CopyAhead
+    | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
+)  # fmt: skip
+ToDriver = DriverConfig | wire.Call[Asked]
+FromDriver = Started | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.Fatal
+
+
+class WorkerConfig(wire.Said, frozen=True):
+    """What a worker is started with."""
+
+    checkpoint: Path
+    kv: tuple[int, int, int, int, int, int]
+    """Layers, KV heads, blocks, block size, head dimension, layers of a slab."""
+    precision: str
+    scratch_block: int
+    """A block no sequence ever gets: probes write there."""
+    index: int = 0
+    """Of its device in the inventory."""
+    place: str = "cpu"
+    """One of ``places.PLACES``."""
+    gains: bool = False
+    """KV memory has to be gained before it is written to, and peers close it before it is given back."""
+    reader: str = "safetensors"
+    """One of ``checkpoint.READERS``."""
+
+    @property
+    def shape(self) -> KvShape:
+        """Of its KV memory."""
+        return KvShape(*self.kv[:5], DTYPES[self.precision], self.kv[5])
+
+
+class Hello(wire.Said, frozen=True):
+    """The worker is up; peers find its KV memory here."""
+
+    handle: KvHandle
+
+
+class Unable(wire.Said, frozen=True):
+    """There is no such device, or no memory on it: the worker waits for its end."""
+
+    detail: str
+
+
+class Load(wire.Said, frozen=True):
     """Take an incoming role: load weights, join the group, warm up alone."""
 
     generation: int
@@ -40,8 +150,7 @@ class Load:
     group_shape: GroupShape
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(wire.Said, frozen=True):
     """Compute one micro-batch in a role."""
 
     generation: int
@@ -53,150 +162,101 @@ class Run:
     wishes: list[Wish]
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Copy slots from peers."""
-
-    order: int
-    boxes: tuple[tuple[Transfer, KvHandle], ...]
-    runs: NDArray[np.int64]
-    """``[runs, 2]``: first slot and the one after the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """Let one role go of the weights of these layers, and another take its own; either may be absent."""
-
-    order: int
-    sheds: int
-    """Generation."""
-    takes: int
-    layers: LayerRange
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Forget a role, if it is still there, and the memory of peers."""
-
-    order: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Have memory for these runs of blocks, in these pieces, for one slice; between steps, or beside them where it can be."""
-
-    order: int
-    pieces: tuple[Piece, ...]
-    runs: tuple[tuple[int, int], ...]
-    after: int
-    """As in ``GiveBack``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Close the memory of peers; they open it again for the next copy."""
-
-    order: int
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice; when, as with ``Gain``."""
-
-    order: int
-    pieces: tuple[Piece, ...]
-    runs: tuple[tuple[int, int], ...]
-    after: int
-    """Where to go on: the ``rest`` of the slice before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Answer: a worker that does not is hung."""
-
-    order: int
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """Run a step alone in a role; what is done says whether this worker has that role."""
-
-    order: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """Digests of this worker's pieces of (block, valid tokens)."""
-
-    order: int
-    pieces: tuple[Piece, ...]
-    blocks: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The role is ready for its group."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Another layer of the role is there."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """The role could not be taken."""
-
-    generation: int
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """The last stage finished a micro-batch."""
-
-    batch_id: int
-    sampled: list[Sampled]
-
-
-class Copied(NamedTuple):
-    """What a copy was, as the worker's ``Done``."""
+class Copied(msgspec.Struct, frozen=True):
+    """What a copy was."""
 
     num_bytes: int
     seconds: float
     """Of its device's time; see ``Place.clock_s``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """An order with a number is done, or failed with ``error``."""
+class Copy(wire.Command, frozen=True):
+    """Copy slots from peers."""
 
-    order: int
-    value: Any = None
-    error: SwitchError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The driver serves."""
-
-    spec: ModelSpec
-    num_blocks: int
+    ANSWER: ClassVar[Any] = Copied
+    boxes: tuple[tuple[Transfer, KvHandle], ...]
+    runs: NDArray[np.int64]
+    """``[runs, 2]``: first slot and the one after the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvDigests:
-    """Digests of KV bytes that do not depend on the topology."""
+class Exchange(wire.Command, frozen=True):
+    """Let one role go of the weights of these layers, and another take its own; either may be absent."""
 
-    positions: dict[str, int]
-    """Request to how many of its first positions were read."""
-    digests: dict[tuple[str, int, Piece], str]
-    """(request, logical block, piece) to digest."""
-    blocks: dict[tuple[str, int], int]
-    """(request, logical block) to block id."""
+    sheds: int
+    """Generation."""
+    takes: int
+    layers: LayerRange
+
+
+class Drop(wire.Command, frozen=True):
+    """Forget a role, if it is still there, and the memory of peers."""
+
+    generation: int
+
+
+class Gain(wire.Command, frozen=True):
+    """Have memory for these runs of blocks, in these pieces, for one slice; between steps, or beside them where it can be."""
+
+    ANSWER: ClassVar[Any] = Slice
+    pieces: tuple[Piece, ...]
+    runs: tuple[tuple[int, int], ...]
+    after: int
+    """Where to go on: the ``rest`` of the slice before."""
+
+
+class GiveBack(Gain, frozen=True):
+    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice; when, as with ``Gain``."""
+
+
+class Forget(wire.Command, frozen=True):
+    """Close the memory of peers; they open it again for the next copy."""
+
+
+class Ping(wire.Command, frozen=True):
+    """Answer: a worker that does not is hung."""
+
+
+class WarmUp(wire.Command, frozen=True):
+    """Run a step alone in a role; the answer is whether this worker has that role."""
+
+    ANSWER: ClassVar[Any] = bool
+    generation: int
+
+
+class Digest(wire.Command, frozen=True):
+    """Digests of this worker's pieces of (block, valid tokens)."""
+
+    ANSWER: ClassVar[Any] = dict[tuple[int, int, Piece], str]
+    pieces: tuple[Piece, ...]
+    blocks: tuple[tuple[int, int], ...]
+
+
+class Loaded(wire.Said, frozen=True):
+    """The role is ready for its group."""
+
+    generation: int
+
+
+class Loading(wire.Said, frozen=True):
+    """Another layer of the role is there."""
+
+    generation: int
+
+
+class LoadFailed(wire.Said, frozen=True):
+    """The role could not be taken."""
+
+    generation: int
+    detail: str
+
+
+class Ran(wire.Said, frozen=True):
+    """The last stage finished a micro-batch."""
+
+    batch_id: int
+    sampled: list[Sampled]
+
+
+Order = Copy | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
+ToWorker = WorkerConfig | Load | Run | wire.Call[Order]
+FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | Ran | wire.Reply

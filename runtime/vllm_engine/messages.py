@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from runtime.engine import Request
+from runtime.process import messages as wire
 from runtime.vllm_engine.geometry import KvGeometry
+from runtime.vllm_engine.staging import StagingHandle
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(wire.Said, frozen=True):
     """The first message to a driver process: how it prepares for a ``DriverConfig``."""
 
     environment: Mapping[str, str]
@@ -22,13 +23,7 @@ class Preparation:
     """Without progress for so long its engine ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The driver process has imported vLLM and waits for a ``DriverConfig``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverConfig:
+class DriverConfig(wire.Said, frozen=True):
     """What a driver is started with."""
 
     checkpoint: Path
@@ -39,8 +34,7 @@ class DriverConfig:
     is_on_cpu: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(wire.Said, frozen=True):
     """The engine serves."""
 
     geometry: KvGeometry | str
@@ -129,3 +123,96 @@ class Released:
     load_s: float
     first_step_s: float
     loaded_bytes: int
+
+
+class ForgetPrefixes(wire.Command, frozen=True):
+    """Empty the prefix cache, for comparisons with what is computed anew."""
+
+
+class Expose(wire.Command, frozen=True):
+    """vLLM's own metrics, as Prometheus text."""
+
+    ANSWER: ClassVar[Any] = str
+
+
+class AttachSource(wire.Command, frozen=True):
+    """Begin a switch away from here."""
+
+    staging: StagingHandle
+    step_blocks: int
+
+
+class Sync(wire.Command, frozen=True):
+    """Tell how far the copies are; once they are done, copy what these requests have computed since."""
+
+    ANSWER: ClassVar[Any] = SourceState
+    names: tuple[str, ...]
+
+
+class Suspend(Sync, frozen=True):
+    """Stop at a step boundary, everything pinned, and copy the rest of these requests' KV."""
+
+
+class Resume(wire.Command, frozen=True):
+    """Go on after ``Suspend``, without what has moved away; the switch is over on this side."""
+
+    moved: tuple[str, ...]
+
+
+class AttachTarget(AttachSource, frozen=True):
+    """Begin a switch to here."""
+
+
+class Park(wire.Command, frozen=True):
+    """Take requests of the source in; they wait for their KV and for ``Takeover``."""
+
+    parkings: list[Parking]
+
+
+class Follow(Park, frozen=True):
+    """Begin to compute the KV of these requests here."""
+
+
+class Advance(wire.Command, frozen=True):
+    """Hear what was said and how far the source is; tell how far this side is."""
+
+    ANSWER: ClassVar[Any] = TargetState
+    extents: Mapping[str, Extent]
+    news: News
+
+
+class Settle(wire.Command, frozen=True):
+    """Finish the inputs that followed requests are computing, so that the cut need not wait for them."""
+
+
+class Takeover(wire.Command, frozen=True):
+    """The cut: these requests go on here. Answered when their KV is here and the first step is done."""
+
+    ANSWER: ClassVar[Any] = Released
+    releases: list[Release]
+    news: News
+
+
+class Commit(wire.Command, frozen=True):
+    """The switch is over on this side."""
+
+
+class Abandon(wire.Command, frozen=True):
+    """Forget requests that were parked or followed."""
+
+    names: tuple[str, ...]
+
+
+class PageDigests(wire.Command, frozen=True):
+    """Digests of a request's pages by (logical block, layer, head)."""
+
+    ANSWER: ClassVar[Any] = dict[tuple[int, int, int], str]
+    name: str
+
+
+Asked = (
+    wire.Submit | wire.CancelStream | wire.Stats | ForgetPrefixes | Expose | AttachSource | Sync | Suspend | Resume | AttachTarget
+    | Park | Follow | Advance | Settle | Takeover | Commit | Abandon | PageDigests
+)  # fmt: skip
+ToDriver = Preparation | DriverConfig | wire.Call[Asked]
+FromDriver = wire.Prepared | Started | wire.Tokens | wire.Reply | wire.Beat | wire.Fatal

@@ -35,11 +35,6 @@ class Staging:
         path, inode = f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino
         self.handle = StagingHandle(path, inode, num_slots, geometry)
 
-    @property
-    def used_bytes(self) -> int:
-        """Memory that was really taken."""
-        return os.fstat(self._fd).st_blocks * 512
-
     def close(self) -> None:
         """Give the memory back as soon as no worker has it open. Idempotent."""
         if self._fd >= 0:

@@ -12,21 +12,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from runtime.engine import Cut, Lag, Token
-from runtime.errors import EngineLostError, EngineStartError, SwitchError
-from runtime.models import BYTES_PER_VALUE, CutTimings, Reason, Topology
-from runtime.vllm_engine.frontier import tail_start
+from runtime.errors import EngineLostError, EngineStartError, Reason, SwitchError
+from runtime.models import BYTES_PER_VALUE, Cluster, CutTimings, ModelSpec, Topology
+from runtime.vllm_engine import messages
+from runtime.vllm_engine.connector.frontier import Terms, counted, path_of, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
-from runtime.vllm_engine.instance import Instance
-from runtime.vllm_engine.messages import Extent, News, Parking, Release, Released, SourceState, TargetState
-from runtime.vllm_engine.models import Stay, SwitchPath
-from runtime.vllm_engine.paths import Terms, counted, path_of
+from runtime.vllm_engine.instance import Instance, Stream
+from runtime.vllm_engine.models import Stay, SwitchPath, VllmSettings
 from runtime.vllm_engine.staging import Staging
-
-if TYPE_CHECKING:
-    from runtime.vllm_engine.engine import VllmEngine
 
 LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
@@ -36,10 +32,45 @@ ANSWER_TIMEOUT_S = 10.0
 """How long an engine that does not serve may take to answer."""
 
 
+class VllmHost(Protocol):
+    """The engine, as far as a switch concerns it."""
+
+    model: ModelSpec
+    cluster: Cluster
+    settings: VllmSettings
+    streams: dict[str, Stream]
+    active: Instance
+    standby: list[Instance]
+
+    async def launch(self, topology: Topology) -> Instance:
+        """Start one vLLM engine."""
+
+    def close_gate(self) -> None:
+        """Let nothing in or out until ``open_gate``."""
+
+    def open_gate(self) -> None:
+        """Go on."""
+
+    def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
+        """From now on ``target`` serves, and these requests are its own."""
+
+    def hear(self, instance: Instance, tokens: list[Token]) -> None:
+        """Book tokens, and pass them on."""
+
+    def end_streams(self, names: list[str], detail: str) -> None:
+        """End requests with an error."""
+
+    async def retire(self, instance: Instance) -> None:
+        """Keep an engine that serves no more as standby, or end it."""
+
+    def end_switch(self) -> None:
+        """Another one may begin."""
+
+
 class VllmShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    def __init__(self, engine: "VllmEngine", topology: Topology, standby: Instance | None) -> None:
+    def __init__(self, engine: VllmHost, topology: Topology, standby: Instance | None) -> None:
         self._engine = engine
         self._source = engine.active
         self._topology = topology
@@ -73,10 +104,10 @@ class VllmShadow:
         """Copy in the background, and tell what the target still lacks."""
         with self._losing():
             target = self._target
-            state: SourceState = await self._source.call("sync", self._named("patch"))
+            state: messages.SourceState = await self._source.call(messages.Sync(self._named("patch")))
             await self._bring(target)
             extents = {name: state.extents[name] for name in self._told.keys() & state.extents.keys()}
-            there: TargetState = await target.call("advance", extents, self._news())
+            there: messages.TargetState = await target.call(messages.Advance(extents, self._news()))
         patched = set(self._named("patch"))
         lacking = {
             name: self._lack(name, extent, there.computed.get(name, 0))
@@ -97,9 +128,9 @@ class VllmShadow:
             detail = f"the cut took longer than {deadline_s} s; the old topology goes on"
             raise SwitchError(Reason.DEADLINE, detail) from None
         finally:
-            if not self._engine.active.is_gone:
+            if not self._engine.active.gone:
                 self._engine.open_gate()
-            if not self._is_committed and not self._source.is_gone:
+            if not self._is_committed and not self._source.gone:
                 await self._resume()
         await self._let_source_go(done.moved)
         return done
@@ -116,7 +147,7 @@ class VllmShadow:
             detail = f"it could not move to {self._topology.shape} and did not end in {timeout_s} s; send the request again"
             self._engine.end_streams(late, detail)
             with contextlib.suppress(EngineLostError):
-                await self._source.call("drop", tuple(late))
+                await self._source.call(messages.Abandon(tuple(late)))
 
     async def release(self) -> None:
         """Give the source up. Idempotent."""
@@ -136,7 +167,7 @@ class VllmShadow:
         self._is_over = True
         try:
             target = await self._started_or_none()
-            if not self._source.is_gone and self._staging is not None:
+            if not self._source.gone and self._staging is not None:
                 await self._resume()
             if target is not None:
                 await self._give_back(target)
@@ -204,8 +235,8 @@ class VllmShadow:
         # nobody waits for the target's steps yet
         load_blocks = max(1, LOAD_BYTES // block_bytes)
         with self._losing():
-            await self._source.call("attach_source", self._staging.handle, step_blocks)
-            await target.call("attach_target", self._staging.handle, load_blocks)
+            await self._source.call(messages.AttachSource(self._staging.handle, step_blocks))
+            await target.call(messages.AttachTarget(self._staging.handle, load_blocks))
 
     async def _bring(self, target: Instance) -> None:
         """Choose paths for new requests and bring them to the target; drop there what has ended."""
@@ -216,17 +247,17 @@ class VllmShadow:
         for name in gone:
             del self._paths[name]
         if dropped := tuple(name for name in gone if self._told.pop(name, None) is not None):
-            await target.call("drop", dropped)
+            await target.call(messages.Abandon(dropped))
         for name, stream in streams.items():
             if name not in self._paths:
                 self._paths[name] = path_of(stream.request, len(stream.emitted), self._terms)
-        for path, method in (("patch", "park"), ("follow", "follow")):
+        for path, command in (("patch", messages.Park), ("follow", messages.Follow)):
             new = [streams[name] for name in self._named(path) if name not in self._told]
             self._told |= {stream.request.request_id: len(stream.emitted) for stream in new}
             if new:
-                await target.call(method, [Parking(one.request, tuple(one.emitted)) for one in new])
+                await target.call(command([messages.Parking(one.request, tuple(one.emitted)) for one in new]))
 
-    def _news(self) -> News:
+    def _news(self) -> messages.News:
         """What was said since the target was told last."""
         news = {}
         for name, told in self._told.items():
@@ -235,11 +266,11 @@ class VllmShadow:
                 self._told[name] = len(stream.emitted)
         return news
 
-    def _overflows(self, extent: Extent) -> bool:
+    def _overflows(self, extent: messages.Extent) -> bool:
         """Staging memory has no slots for all of it: it will be left to drain."""
         return len(extent.slots) * self._source.started.block_size < extent.num_computed
 
-    def _lack(self, name: str, extent: Extent, there: int) -> int:
+    def _lack(self, name: str, extent: messages.Extent, there: int) -> int:
         """Positions that the target lacks and that would make the cut longer; the last block is copied in it anyway."""
         path, lacking = self._paths.get(name), max(0, extent.num_computed - there)
         if path == "patch" and there >= tail_start(extent.num_computed, self._source.started.block_size):
@@ -253,9 +284,9 @@ class VllmShadow:
         await self._bring(self._target)
         self._refuse_to_leave(path for path in self._paths.values() if isinstance(path, Stay))
         if self._named("follow"):
-            await self._target.call("settle")
+            await self._target.call(messages.Settle())
         started_s = time.monotonic()
-        state: SourceState = await self._source.call("suspend", self._named("patch"))
+        state: messages.SourceState = await self._source.call(messages.Suspend(self._named("patch")))
         suspended_s = time.monotonic()
         await self._bring(self._target)
         self._check_source()
@@ -264,7 +295,7 @@ class VllmShadow:
         paths = {name: self._paths[name] for name in self._left() if name not in moved}
         stays = {name: path if isinstance(path, Stay) else Stay.NO_ROOM for name, path in paths.items()}
         self._refuse_to_leave(stays.values())
-        done: Released = await self._target.call("release", releases, self._news())
+        done: messages.Released = await self._target.call(messages.Takeover(releases, self._news()))
         self._check_source()
         self._commit(epoch, moved)
         # the step in flight when the order came is drained too
@@ -299,31 +330,31 @@ class VllmShadow:
 
     def _check_source(self) -> None:
         """A source that is gone is being replaced, and its streams have ended: there is nothing to move."""
-        if self._source.is_gone:
+        if self._source.gone:
             raise EngineLostError("the engine that served was lost inside the cut")
 
     async def _resume(self) -> None:
         """Let the source go on; one that does not answer is as good as lost."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._source.call("resume", ())
+                await self._source.call(messages.Resume(()))
         except TimeoutError:
             self._source.kill()
         except EngineLostError:
             pass
 
-    def _release_of(self, name: str, state: SourceState, epoch: int) -> Release | None:
+    def _release_of(self, name: str, state: messages.SourceState, epoch: int) -> messages.Release | None:
         """How a request that the target knows goes on there; None when it stays on the source."""
         index = len(self._engine.streams[name].emitted)
         generator = state.generators.get(name, b"")
         if self._paths[name] == "follow":
-            return Release(name, epoch, index, None, generator)
+            return messages.Release(name, epoch, index, None, generator)
         extent = state.extents.get(name)
         # no room in staging memory: it stays
         is_there = extent is not None and extent.staged >= extent.num_computed
-        return Release(name, epoch, index, extent, generator) if is_there else None
+        return messages.Release(name, epoch, index, extent, generator) if is_there else None
 
-    def _recomputed(self, releases: list[Release], state: SourceState) -> int:
+    def _recomputed(self, releases: list[messages.Release], state: messages.SourceState) -> int:
         """Positions with KV on the source that the target computed itself."""
         followed = [release.request_id for release in releases if release.extent is None]
         return sum(state.extents[name].num_computed for name in followed if name in state.extents)
@@ -341,14 +372,14 @@ class VllmShadow:
         """The moved requests' blocks on the source are free; those left to drain go on."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._source.call("resume", moved)
+                await self._source.call(messages.Resume(moved))
         except TimeoutError:
             self._source.kill()  # its streams have moved, but for those that were to drain
         except EngineLostError:
             pass
         with contextlib.suppress(EngineLostError):  # who watches over the target ends it if it hangs
-            await self._target.call("drop", tuple(self._told.keys() - set(moved)))
-            await self._target.call("commit")
+            await self._target.call(messages.Abandon(tuple(self._told.keys() - set(moved))))
+            await self._target.call(messages.Commit())
 
     def _left(self) -> list[str]:
         streams = self._engine.streams.items()
@@ -366,13 +397,13 @@ class VllmShadow:
             return None
 
     async def _give_back(self, target: Instance) -> None:
-        if target.is_gone or self._standby is None:
+        if target.gone or self._standby is None:
             await target.close()
             return
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await target.call("drop", tuple(self._told))
-                await target.call("commit")
+                await target.call(messages.Abandon(tuple(self._told)))
+                await target.call(messages.Commit())
         except (TimeoutError, EngineLostError):
             await target.close()
         else:
@@ -388,7 +419,7 @@ class VllmShadow:
         try:
             yield
         except EngineLostError as error:
-            reason = Reason.ENGINE_LOST if self._source.is_gone else Reason.RANK_LOST
+            reason = Reason.ENGINE_LOST if self._source.gone else Reason.RANK_LOST
             raise SwitchError(reason, str(error)) from error
 
 

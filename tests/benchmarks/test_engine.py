@@ -5,7 +5,7 @@ import pytest
 from benchmarks.checkpoints import LLAMA_150M, make_llama
 from benchmarks.counting import prompt_tokens
 from benchmarks.engine import main, parameters, parser, summary, table
-from runtime.torch_engine.checkpoint import Checkpoint
+from runtime.torch_engine.worker.checkpoint import Checkpoint
 
 
 def test_the_ratio_is_the_median_of_the_rounds_with_a_line_per_checkpoint():

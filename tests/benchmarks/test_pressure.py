@@ -25,8 +25,7 @@ from benchmarks.pressure import main, parameters_of, parser
 from benchmarks.pressure_live import Live, Run, Shift, answered, splits
 from benchmarks.pressure_simulated import Costs, Simulation, aligned, choice, measured, simulated, switches
 from benchmarks.questions import cluster_of
-from runtime.errors import StreamError, SwitchError
-from runtime.models import Reason
+from runtime.errors import Reason, StreamError, SwitchError
 from runtime.notation import parse_topology
 from selector.models import shape
 from selector.performance.perf import LayerCost, StageCost

@@ -10,7 +10,7 @@ from intentctl import demo
 from intentctl.arguments import EngineName
 from intentctl.demo import Switched, report, report_rows
 from intentctl.streams import Recording
-from runtime.vllm_engine import boot
+from runtime.vllm_engine.driver import boot
 from service.deployment import load
 from service.documents.problems import Code
 from tests.service.examples import operation as planned

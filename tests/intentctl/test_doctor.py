@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from intentctl import doctor
-from runtime.vllm_engine import boot
+from runtime.vllm_engine.driver import boot
 from tests.rows import rows
 
 

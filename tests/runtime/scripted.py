@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from runtime.capabilities import Capabilities
 from runtime.engine import Cut, Engine, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
-from runtime.errors import EngineLostError, RequestError, SwitchError
+from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.models import (
     Cluster,
     CutTimings,
@@ -21,7 +21,6 @@ from runtime.models import (
     Node,
     Phase,
     Precision,
-    Reason,
     Stage,
     Topology,
 )

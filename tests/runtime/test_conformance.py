@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from runtime.engine import Cut, Engine, Finish, Moved, Request, SamplingParams, Shadow, Token
-from runtime.errors import EngineLostError, RequestError, SwitchError
+from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
-from runtime.models import Reason, Topology
+from runtime.models import Topology
 from runtime.notation import parse_topology
 from tests.runtime.scripted import ScriptedEngine, cluster_of, topology
 

@@ -10,9 +10,9 @@ from tokenizers import models
 
 from runtime.coordinator import Coordinator
 from runtime.engine import Lag, SamplingParams
-from runtime.errors import JournalError, SwitchError
+from runtime.errors import JournalError, Reason, SwitchError
 from runtime.machine import SwitchSettings
-from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
+from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import GenerationParams, Router
 from runtime.tokenizer import Tokenizer
 from tests.rows import rows

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from runtime import machine
 from runtime.engine import Cut, Lag
+from runtime.errors import Reason
 from runtime.machine import Effect, Event, Holding, Operation, State, SwitchSettings, step
-from runtime.models import CutTimings, Phase, Reason
+from runtime.models import CutTimings, Phase
 from tests.rows import rows
 
 CUT = Cut(1, ("a",), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))

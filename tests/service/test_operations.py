@@ -1,4 +1,5 @@
-from runtime.models import CutoverReport, Phase, Progress, Reason
+from runtime.errors import Reason
+from runtime.models import CutoverReport, Phase, Progress
 from service.documents.operations import OperationDocument
 from tests.service.examples import plan
 

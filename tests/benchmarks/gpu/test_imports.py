@@ -7,7 +7,11 @@ from pathlib import Path
 import benchmarks.gpu
 
 ROOT = Path(__file__).parents[3]
-LATER = ("runtime.torch_engine.driver", "runtime.torch_engine.chunked_attention", "runtime.kv.chunks")
+LATER = (
+    "runtime.torch_engine.driver.loop",
+    "runtime.torch_engine.worker.chunked_attention",
+    "runtime.kv.chunks",
+)
 """Imported by processes that parts start, or within functions."""
 
 

@@ -17,7 +17,7 @@ from benchmarks.gpu.random_weights import (
 )
 from benchmarks.gpu.shapes import LLAMA_2_13B, LLAMA_3_8B, QWEN_3_8B, SMALL_QWEN, folder_of, spec_of
 from runtime.errors import CheckpointError
-from runtime.torch_engine.checkpoint import Checkpoint, expected_tensors
+from runtime.torch_engine.worker.checkpoint import Checkpoint, expected_tensors
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[3]

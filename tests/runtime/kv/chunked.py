@@ -7,8 +7,8 @@ import torch
 
 from runtime.footprint import Piece
 from runtime.kv.chunks import ChunkedStore
-from runtime.kv.memory import HostMemory
 from runtime.kv.store import KvShape
+from tests.runtime.kv.host_memory import HostMemory
 
 
 def pieces_of(shape: KvShape) -> list[Piece]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runtime.errors import EngineStartError
-from runtime.kv.memory import HANDLE_BYTES, CudaMemory, HostMemory, MemoryFaultError
+from runtime.kv.memory import HANDLE_BYTES, CudaMemory, MemoryFaultError
+from tests.runtime.kv.host_memory import HostMemory
 
 
 class Status(IntEnum):

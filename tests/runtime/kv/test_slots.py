@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv.slots import parts_of_blocks, stacked
+from runtime.kv.pages import parts_of_blocks, stacked
 
 BLOCKS = 6
 

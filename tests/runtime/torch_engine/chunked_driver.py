@@ -3,7 +3,6 @@
 Triton's interpreter runs the kernels.
 """
 
-import dataclasses
 import fcntl
 import os
 import struct
@@ -12,16 +11,16 @@ from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
 
+import msgspec
 import torch
 from triton.runtime.interpreter import GridExecutor
 
 from runtime.kv.chunks import ChunkedStore
-from runtime.kv.memory import HostMemory
 from runtime.kv.store import KvShape
-from runtime.torch_engine.driver import Driver, main
-from runtime.torch_engine.messages import DriverConfig
-from runtime.torch_engine.places import Place
-from runtime.torch_engine.worker import WorkerConfig
+from runtime.torch_engine.driver.loop import Driver, main
+from runtime.torch_engine.messages import DriverConfig, WorkerConfig
+from runtime.torch_engine.worker.places import PLACES, Place
+from tests.runtime.kv.host_memory import HostMemory
 
 CHUNK_BLOCKS = 4  # a page
 
@@ -87,10 +86,11 @@ def open_chunks(_: int, shape: KvShape) -> Place:
 class ChunkedDriver(Driver):
     """With such workers."""
 
-    def worker_config(self, config: DriverConfig) -> WorkerConfig:
-        return dataclasses.replace(super().worker_config(config), open_place=open_chunks, gains=True)
+    def worker_config(self, config: DriverConfig, shape: KvShape) -> WorkerConfig:
+        return msgspec.structs.replace(super().worker_config(config, shape), place="chunks", gains=True)
 
 
 if __name__ == "__main__":
     GridExecutor.__call__ = launch
+    PLACES["chunks"] = open_chunks
     main(ChunkedDriver)

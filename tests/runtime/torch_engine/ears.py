@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.engine import Moved, Output, Request, SamplingParams, Token
-from runtime.models import Cluster, ModelSpec, Reason, Topology
+from runtime.errors import Reason
+from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
 from runtime.torch_engine.models import EngineSettings

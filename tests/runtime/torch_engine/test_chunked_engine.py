@@ -15,9 +15,9 @@ from runtime import footprint
 from runtime.engine import Request, SamplingParams
 from runtime.notation import parse_topology
 from runtime.sync.stream import KvSize, plan
-from runtime.torch_engine.checkpoint import Checkpoint
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.worker.checkpoint import Checkpoint
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import all_same, started
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 import tokenizers
 
 from runtime.engine import Request, SamplingParams, Token
-from runtime.models import Reason
+from runtime.errors import Reason
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from tests.runtime.torch_engine.ears import Ears, hearing, same, started

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from runtime.engine import Output, Request, SamplingParams, Token
-from runtime.errors import SwitchError, TopologyError
-from runtime.models import Reason
+from runtime.errors import Reason, SwitchError, TopologyError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from runtime.vllm_engine import driver_process
+from runtime.vllm_engine import instance
 from runtime.vllm_engine.engine import VllmEngine
 from tests.runtime.vllm_engine.streams import (
     CHECKPOINT,
@@ -45,4 +45,4 @@ async def unswitched(engine: VllmEngine) -> Streams:
 @pytest.fixture
 def scripted_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Driver processes compute nothing; all else of them is real."""
-    monkeypatch.setattr(driver_process, "MODULE", "tests.runtime.vllm_engine.scripted_driver")
+    monkeypatch.setattr(instance, "MODULE", "tests.runtime.vllm_engine.scripted_driver")

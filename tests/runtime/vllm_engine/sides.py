@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from runtime.models import ModelSpec
+from runtime.vllm_engine.connector.scheduler_side import SchedulerSide
+from runtime.vllm_engine.connector.worker_side import Ack, Order
 from runtime.vllm_engine.geometry import PACKED, KvGeometry
 from runtime.vllm_engine.messages import Extent
-from runtime.vllm_engine.scheduler_side import SchedulerSide
 from runtime.vllm_engine.staging import StagingHandle
-from runtime.vllm_engine.worker_side import Ack, Order
 
 MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 64, 96, 8, 4, 8, 100, 512)
 BLOCK_SIZE = 4

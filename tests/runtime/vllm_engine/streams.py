@@ -19,6 +19,7 @@ from runtime.models import Topology
 from runtime.notation import parse_topology
 from runtime.tokenizer import Tokenizer
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.messages import ForgetPrefixes
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.switch import VllmShadow
 from tests.runtime.scripted import cluster_of
@@ -214,7 +215,7 @@ def difference(ours: list[float], theirs: list[float]) -> float:
 async def run_through(streams: Streams, unswitched: Streams, source: str, target: str, path: str) -> Cut:
     """All the requests, switched in the middle, against themselves unswitched."""
     await streams.be(topology(source))
-    await streams.engine.active.call("forget_prefixes")
+    await streams.engine.active.call(ForgetPrefixes())
     shadow = await streams.prepared(topology(target))
     for name, (prompt, sampling) in RUNNING.items():
         await streams.submit(name, prompt, sampling)

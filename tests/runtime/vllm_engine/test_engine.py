@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import SwitchError
-from runtime.models import Reason, Topology
+from runtime.errors import Reason, SwitchError
+from runtime.models import Topology
+from runtime.process.launcher import group_pids
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.models import VllmSettings
-from runtime.vllm_engine.processes import group_pids
 from tests.runtime.scripted import cluster_of, topology
 from tests.runtime.vllm_engine.sides import MODEL
 

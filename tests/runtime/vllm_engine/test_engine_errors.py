@@ -10,12 +10,12 @@ import pytest
 from runtime.errors import (
     CheckpointError,
     EngineStartError,
+    Reason,
     RuntimeFault,
     SwitchError,
     TopologyError,
     UnsupportedModelError,
 )
-from runtime.models import Reason
 from runtime.vllm_engine import engine as engine_module
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.models import VllmSettings

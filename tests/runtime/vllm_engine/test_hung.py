@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from runtime.engine import EngineState, Finish, SamplingParams
-from runtime.errors import SwitchError
-from runtime.models import Reason
-from runtime.vllm_engine.driver_process import DriverProcess
+from runtime.errors import Reason, SwitchError
+from runtime.process.launcher import Launcher, group_pids
 from runtime.vllm_engine.engine import VllmEngine
+from runtime.vllm_engine.instance import Instance
 from runtime.vllm_engine.messages import Preparation
-from runtime.vllm_engine.processes import group_pids
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
     CHECKPOINT,
@@ -146,7 +145,7 @@ def is_worker(pid: int) -> bool:
 class Bench:
     """One engine through all cells: each begins where the one before ended."""
 
-    def __init__(self, engine: VllmEngine, streams: Streams, started: list[DriverProcess]) -> None:
+    def __init__(self, engine: VllmEngine, streams: Streams, started: list[Instance]) -> None:
         self.engine, self.streams, self.started = engine, streams, started
         self.count = 0
 
@@ -223,15 +222,15 @@ class Bench:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[DriverProcess] = []
+    started: list[Instance] = []
 
-    class Recorded(DriverProcess):
-        def __init__(self, preparation: Preparation) -> None:
-            super().__init__(preparation)
+    class Recorded(Instance):
+        def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
+            super().__init__(launcher, preparation)
             started.append(self)
 
-    monkeypatch.setattr("runtime.vllm_engine.engine.DriverProcess", Recorded)
-    monkeypatch.setattr("runtime.liveness.MOST_PAUSE_S", 1.0)
+    monkeypatch.setattr("runtime.vllm_engine.engine.Instance", Recorded)
+    monkeypatch.setattr("runtime.process.liveness.MOST_PAUSE_S", 1.0)
     engine, failed = await VllmEngine.start(CHECKPOINT, topology("tp2"), CLUSTER, SURE), list[str]()
     try:
         async with hearing(engine) as streams:
@@ -246,4 +245,4 @@ async def test_whatever_is_killed_or_stopped_ends_as_stated(monkeypatch: pytest.
         await engine.close()
     assert not failed, "\n".join(failed)
     await gone({process.pid for process in started})
-    assert not [process.folder for process in started if process.folder.exists()]
+    assert not [process for process in started if process.process.folder and process.process.folder.exists()]

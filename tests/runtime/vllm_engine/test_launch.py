@@ -6,16 +6,8 @@ from pathlib import Path
 import pytest
 
 from runtime.capabilities import Batching, Capabilities
-from runtime.errors import EngineStartError, SwitchError
-from runtime.models import (
-    LayerRange,
-    ModelSpec,
-    Precision,
-    Reason,
-    Stage,
-    Topology,
-    uniform,
-)
+from runtime.errors import EngineStartError, Reason, SwitchError
+from runtime.models import LayerRange, ModelSpec, Precision, Stage, Topology, uniform
 from runtime.vllm_engine.launch import (
     capabilities,
     engine_options,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from runtime.engine import Request, SamplingParams
+from runtime.vllm_engine.connector.frontier import Terms, counted, path_of
 from runtime.vllm_engine.models import Stay
-from runtime.vllm_engine.paths import Terms, counted, path_of
 from tests.rows import rows
 
 TERMS = Terms(

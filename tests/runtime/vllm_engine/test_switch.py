@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from runtime.engine import EngineState, Finish, SamplingParams
-from runtime.errors import SwitchError
-from runtime.models import Reason
+from runtime.errors import Reason, SwitchError
+from runtime.process.launcher import SHARED_MEMORY, group_pids
+from runtime.process.messages import Command, Stats
 from runtime.vllm_engine.engine import VllmEngine
-from runtime.vllm_engine.messages import Release
-from runtime.vllm_engine.processes import SHARED_MEMORY, group_pids
+from runtime.vllm_engine.messages import ForgetPrefixes, PageDigests, Release, Resume, Suspend, Takeover
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
     KINDS,
@@ -60,16 +60,16 @@ async def test_every_page_arrives_whole(streams, source, target):
     await streams.have(20, *prompts())
     await streams.synced(shadow)
     here, there = shadow._source, shadow._target
-    await there.call("suspend", ())  # so that the first step does not write
-    state = await here.call("suspend", tuple(prompts()))
+    await there.call(Suspend(()))  # so that the first step does not write
+    state = await here.call(Suspend(tuple(prompts())))
     releases = [Release(name, 0, 0, state.extents[name]) for name in prompts()]
-    sent = {name: await here.call("digests", name) for name in prompts()}
-    await there.call("release", releases, shadow._news())
-    arrived = {name: await there.call("digests", name) for name in prompts()}
+    sent = {name: await here.call(PageDigests(name)) for name in prompts()}
+    await there.call(Takeover(releases, shadow._news()))
+    arrived = {name: await there.call(PageDigests(name)) for name in prompts()}
     assert arrived == sent
     assert len(sent["r5"]) == 5 * 8 * 4
     await shadow.abort(Reason.CANCELLED)
-    await there.call("resume", ())
+    await there.call(Resume(()))
 
 
 async def test_followed_requests_go_on_as_the_target_would_by_itself(streams):
@@ -87,7 +87,7 @@ async def test_followed_requests_go_on_as_the_target_would_by_itself(streams):
     await streams.ended(*wanted)
     assert done.paths == {"follow": 14}
     assert done.left_to_drain == ()
-    await streams.engine.active.call("forget_prefixes")
+    await streams.engine.active.call(ForgetPrefixes())
     counts = {}
     for name, prompt in wanted.items():
         before = [token.token_id for token in streams.said[name] if token.epoch == epoch]
@@ -148,7 +148,7 @@ async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(st
     await streams.ended("r3")
     await shadow.lag()
     await shadow.abort(Reason.CANCELLED)
-    assert (await shadow._target.call("stats")).free_blocks == free
+    assert (await shadow._target.call(Stats())).free_blocks == free
     await streams.ended("r4", "r5")
     await streams.be(topology(target))
     await streams.submit("after", prompts()["r0"], SamplingParams(max_tokens=5))
@@ -164,12 +164,12 @@ async def test_a_source_that_dies_is_started_anew_and_the_target_given_up(stream
     await streams.synced(shadow)
     source, call, group = shadow._source, shadow._target.call, streams.engine.active.pid
 
-    async def kill_and_call(method: str, *arguments: object) -> object:
-        if method == "release":
+    async def kill_and_call(command: Command) -> object:
+        if isinstance(command, Takeover):
             source.kill()
-            while not source.is_gone:  # noqa: ASYNC110 - heard of by the loop, not by an event
+            while not source.gone:  # noqa: ASYNC110 - heard of by the loop, not by an event
                 await asyncio.sleep(0)
-        return await call(method, *arguments)
+        return await call(command)
 
     if moment == "in the sync":
         os.kill(group, signal.SIGKILL)
@@ -270,6 +270,6 @@ def _launched(engine: VllmEngine) -> int | None:
                 command = (entry / "cmdline").read_text()
             except OSError:
                 continue
-            if fields[1] == mine and "vllm_engine.boot" in command:
+            if fields[1] == mine and "vllm_engine.driver.boot" in command:
                 return int(entry.name)
     return None

@@ -10,7 +10,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-THERE = "torch triton numpy safetensors tokenizers transformers jinja2 cuda-bindings pytest hypothesis rich typer httpx"
+THERE = "torch triton numpy msgspec safetensors tokenizers transformers jinja2 cuda-bindings pytest hypothesis rich typer httpx"
 NEVER = """
 fastapi jsonschema langchain_core langchain_openai openai pydantic pydantic_core pydantic_settings
 pytest_asyncio pytest_timeout rapidfuzz sqlalchemy starlette xdist

@@ -1,0 +1,1 @@
+"""Processes of ours and what they say to each other: for both engines."""

@@ -1,0 +1,160 @@
+"""A driver process as the service sees it: started, watched, asked, mourned and replaced, for both engines."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from runtime.engine import EngineState, Output
+from runtime.errors import EngineLostError, Reason, RuntimeFault
+from runtime.process.launcher import Launcher, Program
+from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
+from runtime.process.messages import Beat, Calls, Command, Fatal, Fenced, Prepared, Reply, Tokens
+
+log = logging.getLogger(__name__)
+
+
+class DriverProcess:
+    """One driver, from its start to its end. Whoever has it hears it."""
+
+    def __init__(
+        self, launcher: Launcher, program: Program, stall_after_s: float, lost_after_s: float
+    ) -> None:
+        """Start it; it waits for its first message.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self.on_outputs: Callable[[list[Output]], None] = lambda _: None
+        self.on_end: Callable[[Fatal], None] = lambda _: None
+        """Called once, if it ends without having been ended, with why."""
+        self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """What it says when it serves."""
+        self.fatal: Fatal | None = None
+        """Why it ends, if it or its watch said so."""
+        self.gone: EngineLostError | None = None
+        """Why it can be asked no more."""
+        self.is_prepared = False
+        self._calls = Calls()
+        self.process = launcher.start(program, self._hear, self._ended)
+        self.vigil = Vigil(stall_after_s, lost_after_s, self._hung)
+        self.send, self.pid, self.kill = self.process.send, self.process.pid, self.process.kill
+
+    async def call(self, command: Command) -> Any:
+        """Ask the driver; the answer is of the command's type.
+
+        Raises:
+            EngineLostError: it is gone.
+            RuntimeFault: what the driver raised.
+        """
+        if self.gone:
+            raise self.gone
+        call, done = self._calls.begin(command)
+        self.send(call)
+        return await done
+
+    def end(self, why: EngineLostError) -> None:
+        """Hear nothing more of it, and end its group; who waits for an answer hears why. Idempotent."""
+        self.gone = self.gone or why
+        self.vigil.stop()
+        self.process.end()
+        self.ready.cancel()
+        self._calls.fail(why)
+
+    async def close(self, why: str = "the engine was closed") -> None:
+        """End it, and wait until it is gone, if it goes. Idempotent."""
+        self.end(EngineLostError(why))
+        await self.process.close()
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case Tokens(items):
+                self.on_outputs([*items])
+            case Fenced(moved):
+                self.on_outputs([moved])
+            case Reply():
+                self._calls.settle(message)
+            case Beat():
+                self.vigil.hear(message)
+            case Fatal():
+                self.fatal = message
+            case Prepared():
+                self.is_prepared = True
+            case started if not self.ready.done():
+                self.vigil.begin()
+                self.ready.set_result(started)
+
+    def _hung(self, why: str) -> None:
+        """End a driver that cannot end by itself."""
+        self.fatal = Fatal(Reason.ENGINE_LOST, why)
+        self.kill()
+
+    def _ended(self, why: str) -> None:
+        self.vigil.stop()
+        detail = f"its driver process said what is no message ({why})" if why else "its driver process ended"
+        self.on_end(self.fatal or Fatal(Reason.ENGINE_LOST, detail))
+
+
+class Revived:
+    """An engine whose driver is replaced when it is lost, after pauses, until one serves."""
+
+    def __init__(self) -> None:
+        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._pauses = Pauses()
+        self._restart: asyncio.Task[None] | None = None
+        self._down: EngineLostError | None = None
+        """Why no driver serves; one that could not be started is tried again, unless the engine was closed."""
+
+    async def outputs(self) -> AsyncIterator[list[Output]]:
+        """Batches in order; see the protocol."""
+        while (batch := await self._outputs.get()) is not None:
+            yield batch
+
+    async def exposition(self) -> str:
+        """None of its own; see the protocol."""
+        return ""
+
+    def state_of(self, vigil: Vigil) -> EngineState:
+        """Whether it can serve now, as far as who watches over its driver knows."""
+        if self._down:
+            return EngineState.FAILED
+        if self._restart:
+            return EngineState.RESTARTING
+        return EngineState.STALLED if vigil.is_stalled else EngineState.SERVING
+
+    def revive(self, start: Callable[[], Awaitable[None]]) -> None:
+        """The driver was lost: ``start`` another."""
+        self._restart = asyncio.create_task(self._revive(start))
+
+    async def up(self) -> None:
+        """Wait some time for a driver that is started anew.
+
+        Raises:
+            EngineLostError: none serves.
+        """
+        if self._restart and not self._down:
+            await asyncio.wait({self._restart}, timeout=RESTART_PATIENCE_S)
+        if self._down:
+            raise self._down
+        if self._restart:
+            raise EngineLostError("the engine is being started anew; try again in some seconds")
+
+    async def give_up(self) -> None:
+        """The engine is closed: nothing is started any more."""
+        self._down = EngineLostError("the engine was closed")
+        if self._restart:
+            self._restart.cancel()
+            await asyncio.gather(self._restart, return_exceptions=True)
+
+    async def _revive(self, start: Callable[[], Awaitable[None]]) -> None:
+        self._pauses.lost()
+        while True:
+            await asyncio.sleep(self._pauses.next_s())
+            try:
+                await start()
+            except (RuntimeFault, OSError) as error:
+                self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
+                log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
+            else:
+                self._restart = self._down = None
+                return

@@ -1,0 +1,118 @@
+"""Deadlines for other processes, and the clock they are counted by: time as this process's own loop lives it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from runtime.process.messages import Beat
+
+TURN_S = 0.25
+"""Between two turns."""
+BEAT_S = 1.0
+"""Between two signs of life of a driver."""
+START_S = 60.0
+"""How long a driver that does not serve yet may give no sign of life: it imports torch or vLLM."""
+RESTART_PATIENCE_S = 10.0
+"""How long a call waits for a driver that is started anew."""
+STEADY_S, MOST_PAUSE_S = 60.0, 60.0
+"""After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
+MOST_PATIENCE_S = 3600
+"""Longer than any step takes."""
+
+
+def is_stopped(pid: int) -> bool:
+    """A signal or a debugger stopped it. Linux: reads /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
+class AwakeClock:
+    """Seconds in which the loop turned. However long the machine or this process stood still, it counts as one turn:
+    nobody is overdue for that."""
+
+    def __init__(self, on_turn: Callable[[], None]) -> None:
+        """``on_turn`` is called about every quarter of a second; what it raises goes to the loop's exception handler."""
+        self.now_s = 0.0
+        self._on_turn, self._loop = on_turn, asyncio.get_running_loop()
+        self._last_s = time.monotonic()
+        self._next = self._loop.call_later(TURN_S, self._turn)
+
+    def stop(self) -> None:
+        """Turn no more."""
+        self._next.cancel()
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        self.now_s += min(now_s - self._last_s, 2 * TURN_S)
+        self._last_s = now_s
+        self._next = self._loop.call_later(TURN_S, self._turn)
+        self._on_turn()
+
+
+class Vigil:
+    """The service's watch over a driver process: one that gives no sign of life for too long is ended."""
+
+    def __init__(self, stall_after_s: float, lost_after_s: float, end: Callable[[str], None]) -> None:
+        """``end`` is called once, with why; the driver ends by itself when only its steps make no progress.
+
+        Raises:
+            ValueError: deadlines that end what is well, or that nobody would wait for.
+        """
+        if not 2 * BEAT_S <= stall_after_s < lost_after_s <= MOST_PATIENCE_S:
+            raise ValueError(
+                f"{2 * BEAT_S:g} <= stall_after_s {stall_after_s:g} < lost_after_s {lost_after_s:g} <= {MOST_PATIENCE_S} "
+                "does not hold: give seconds without progress"
+            )
+        self._stall_after_s, self._lost_after_s, self._end = stall_after_s, lost_after_s, end
+        self._clock = AwakeClock(self._turn)
+        self._heard_s = self._stalled_s = 0.0
+        self._has_begun = False
+
+    @property
+    def is_stalled(self) -> bool:
+        """It has served and now makes no progress."""
+        silent_s = self._clock.now_s - self._heard_s
+        return self._has_begun and max(silent_s, self._stalled_s) > self._stall_after_s
+
+    def begin(self) -> None:
+        """It serves from now on; before, imports and loading may keep it from any sign for longer."""
+        self._has_begun, self._heard_s = True, self._clock.now_s
+
+    def hear(self, beat: Beat) -> None:
+        """It lives."""
+        self._heard_s, self._stalled_s = self._clock.now_s, beat.stalled_s
+
+    def stop(self) -> None:
+        """It is gone, or nobody's any more."""
+        self._clock.stop()
+
+    def _turn(self) -> None:
+        silent_s = self._clock.now_s - self._heard_s
+        if silent_s > (self._lost_after_s if self._has_begun else max(START_S, self._lost_after_s)):
+            self.stop()
+            self._end(f"its driver gave no sign of life for {silent_s:.0f} s and was ended")
+
+
+class Pauses:
+    """Before each start of a lost driver: none after a steady while, else twice the one before."""
+
+    def __init__(self) -> None:
+        self._since_s, self._num_losses = time.monotonic(), 0
+
+    def served(self) -> None:
+        """A driver serves from now on."""
+        self._since_s = time.monotonic()
+
+    def lost(self) -> None:
+        """It ended."""
+        if time.monotonic() - self._since_s > STEADY_S:
+            self._num_losses = 0
+
+    def next_s(self) -> float:
+        """How long to wait before the next start."""
+        pause_s = min(MOST_PAUSE_S, 2.0 ** (self._num_losses - 1)) if self._num_losses else 0.0
+        self._num_losses += 1
+        return pause_s

@@ -1,0 +1,1 @@
+"""The driver process of the built-in engine: sequences, block tables, versions, switches."""

@@ -1,0 +1,273 @@
+"""How many KV blocks the driver has in circulation, over wishes and switches, and giving back the memory of the others.
+
+Books first, memory after: a block is retired in the pool at once, then its pages are punched out slice by slice, beside
+steps where the device can. Retired blocks come back only while nothing is being punched, so no live block can lose its bytes.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from runtime import footprint
+from runtime.errors import Reason, SwitchError
+from runtime.footprint import Piece
+from runtime.kv.pages import runs
+from runtime.kv.store import Slice
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
+from runtime.sync.stream import KvSize, StreamPlan, plan
+from runtime.torch_engine.driver.crew import Lineup, WorkerLostError
+from runtime.torch_engine.driver.host import Host
+from runtime.torch_engine.driver.scheduler import Scheduler
+from runtime.torch_engine.models import Resized
+
+log = logging.getLogger(__name__)
+SCRATCH = 1
+"""Blocks that hold memory on every device and are never in the pool."""
+
+
+class Capacity:
+    """The driver's pool, made to fit what runs and what comes up beside it."""
+
+    def __init__(self, host: Host, scheduler: Scheduler) -> None:
+        self._host, self._parts, self._scheduler = host, host.parts, scheduler
+        self._pool = self._parts.pool
+        self._wanted = self._pool.num_blocks
+        self._returned: set[int] = set()
+        """Retired blocks whose memory the system has back."""
+        self._turn = asyncio.Lock()
+        """Held while memory is punched out, and to put blocks back into circulation."""
+
+    @property
+    def is_owing(self) -> bool:
+        """Blocks have retired whose memory nobody is giving back."""
+        return len(self._returned) < len(self._pool.retired) and not self._turn.locked()
+
+    async def resize(self, num_blocks: int) -> Resized:
+        """Have ``num_blocks`` blocks, as far as blocks are free at once, the rest as they come free.
+
+        Raises:
+            SwitchError: a switch is under way, the devices hold fewer, or an accepted request may come to need more.
+        """
+        async with self._turn:
+            self._refuse_size(num_blocks)
+            self._wanted = num_blocks
+            await self._have(num_blocks)
+            slices = await self._punch()
+        returned = sum(each.bytes for each in slices)
+        seconds = tuple(each.seconds for each in slices)
+        return Resized(self._pool.num_blocks, self._pool.num_blocks - self._pool.capacity, returned, seconds)
+
+    async def resized(self) -> None:
+        """Return when no resize is under way: it would undo the room that is made next."""
+        async with self._turn:
+            pass
+
+    def make_room(self, target: Topology) -> StreamPlan | None:
+        """Shrink the pool to what fits while ``target`` comes up beside what runs; ``give_back`` does the rest.
+
+        Where only one copy of the weights fits, to what fits while layers move one by one: how they do is returned.
+
+        Raises:
+            SwitchError: what lives now would not fit either way; nothing was touched.
+        """
+        now, least = self._host.active.topology, max(1, self._scheduler.least_blocks)
+        place = (self._parts.model, self._parts.cluster, self._parts.settings.block_size)
+        fits = footprint.blocks_beside(now, target, *place) - SCRATCH
+        streamed = None
+        if fits < least:
+            fits, streamed = self._room_to_stream(now, target, least)
+        self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
+        self._pool.resize(min(self._pool.capacity, fits))
+        return streamed
+
+    def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
+        """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
+        shape, cluster = self._parts.shape, self._parts.cluster
+        devices = {*now.devices, *target.devices}
+        usable = {device: cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM) for device in devices}
+
+        def planned(num_blocks: int) -> StreamPlan:
+            kv = KvSize(num_blocks + SCRATCH, shape.block_size, shape.stack)
+            return plan(now, target, self._parts.model, kv, usable)
+
+        def is_too_much(num_blocks: int) -> bool:
+            return any(size > usable[device] for device, size in planned(num_blocks).peak_bytes.items())
+
+        fits = bisect_left(range(least, self._pool.capacity + 1), True, key=is_too_much) + least - 1
+        if fits < least:
+            way = f"going from {now.shape} to {target.shape}, even layer by layer,"
+            what = f"{way} with {least + SCRATCH} KV blocks, which requests need, needs"
+            advice = "wait until some have ended, or take other devices"
+            _refuse(planned(least).peak_bytes, cluster, what, advice)
+        return fits, planned(fits)
+
+    async def give_back(self) -> None:
+        """Return when the system has the memory of every retired block."""
+        async with self._turn:
+            await self._punch()
+
+    async def gain(self, lineup: Lineup, layers: LayerRange | None = None) -> None:
+        """Have a lineup's devices hold its KV, of some layers or of all, before it is written to.
+
+        Raises:
+            SwitchError: one has not so much memory, or is lost.
+        """
+        if not self._parts.crew.gains:
+            return
+        async with self._turn:
+            await self._parts.crew.muster(lineup.topology.devices)
+            held = {*range(self._parts.shape.num_blocks)} - self._pool.retired
+            await self._gain(lineup, runs(held, held), layers)
+
+    async def warm(self, pieces: Mapping[int, Collection[Piece]], blocks: Collection[int]) -> None:
+        """Have memory behind what a switch will copy to first: a page fault while it copies would hold up a step.
+
+        Raises:
+            SwitchError: a worker is lost.
+        """
+        if self._parts.crew.gains:
+            return  # it is there
+        async with self._turn:
+            held = {*blocks} - self._pool.retired
+            await self._gain_pieces(pieces, runs(held, held))
+
+    async def _gain(
+        self, lineup: Lineup, blocks: list[tuple[int, int]], layers: LayerRange | None = None
+    ) -> None:
+        wanted = {
+            device: [piece for piece in lineup.pieces(device) if layers is None or piece.layer in layers]
+            for device in lineup.topology.devices
+        }
+        await self._gain_pieces(wanted, blocks)
+
+    async def _gain_pieces(
+        self, wanted: Mapping[int, Collection[Piece]], blocks: list[tuple[int, int]]
+    ) -> None:
+        if not blocks:
+            return
+        try:
+            await self._parts.crew.gain(wanted, blocks)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+
+    async def settle(self) -> None:
+        """A switch is over: have as many blocks as are wanted, or as what is active now holds.
+
+        Where a device has less memory than it should the pool stays as it is.
+        """
+        async with self._turn:
+            with suppress(SwitchError):
+                await self._have(self._settled(self._host.active.topology))
+
+    def _settled(self, topology: Topology) -> int:
+        held = footprint.blocks(
+            topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size
+        )
+        return min(self._wanted, held - SCRATCH)
+
+    async def _have(self, num_blocks: int) -> None:
+        active, size = self._host.active.topology, self._parts.settings.block_size
+        standing = standing_bytes(active, self._parts.model, num_blocks + SCRATCH, size)
+        await self._parts.standby.give_way(standing)
+        await self._gain_back(num_blocks)
+        self._pool.resize(num_blocks)
+        self._returned &= self._pool.retired
+        self._scheduler.request_blocks = num_blocks
+        self._host.schedule()
+
+    async def _gain_back(self, num_blocks: int) -> None:
+        """Have memory for retired blocks before they come back. Which do may change meanwhile."""
+        if not self._parts.crew.gains:
+            return
+        gained: set[int] = set()
+        while fresh := {*self._pool.returning(num_blocks)} - gained:
+            self._returned -= fresh
+            await self._gain(self._host.active, runs(fresh, fresh))
+            gained |= fresh
+
+    def beside(self, target: Topology) -> Mapping[int, int]:
+        """Bytes each device needs while ``target`` stands beside what runs, with the blocks that there are."""
+        now, size = self._host.active.topology, self._parts.settings.block_size
+        return footprint.peak_bytes(now, target, self._parts.model, self._pool.num_blocks + SCRATCH, size)
+
+    async def _punch(self) -> list[Slice]:
+        slices: list[Slice] = []
+        while fresh := self._pool.retired - self._returned:
+            pages = runs(self._pool.retired, fresh)
+            devices = list(self._parts.crew.incarnations)
+            # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
+            await asyncio.gather(*(self._punch_on(device, []) for device in devices))
+            for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):
+                slices += done
+            self._returned |= fresh
+        return slices
+
+    async def _punch_on(self, device: int, pages: list[tuple[int, int]]) -> list[Slice]:
+        pieces = {piece for lineup in self._host.lineups for piece in lineup.pieces(device)} if pages else ()
+        try:
+            return await self._parts.crew.give_back(device, pieces, pages)
+        except WorkerLostError:
+            return []  # its memory went with it
+        except SwitchError as error:
+            log.warning("memory of KV blocks that are gone stays taken: %s", error.detail)
+            return []
+
+    def _refuse_size(self, num_blocks: int) -> None:
+        if len(self._host.lineups) > 1:
+            raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
+        least, most = max(1, self._scheduler.longest_blocks), self._parts.shape.num_blocks - SCRATCH
+        active = self._host.active.topology
+        held = footprint.blocks(
+            active, self._parts.model, self._parts.cluster, self._parts.settings.block_size
+        )
+        if not least <= num_blocks <= min(most, held - SCRATCH):
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"{num_blocks} KV blocks: {active.shape} holds {held - SCRATCH}, {most} are reserved, and a request "
+                f"that runs or waits may come to need {least}",
+            )
+
+
+def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
+    """KV blocks when the deployment says none: half of what one device alone could hold.
+
+    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
+    what its topology holds. At most 8,192 blocks.
+    """
+    stage = topology.stages[0]
+    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
+    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(
+        topology, model, cluster, block_size
+    )
+    return min(most // 2, 8192)
+
+
+def refuse_start(
+    topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int
+) -> None:
+    """Refuse to start with more KV blocks than leave each device its headroom.
+
+    Raises:
+        SwitchError: they do not fit.
+    """
+    needed = standing_bytes(topology, model, num_blocks, block_size)
+    _refuse(needed, cluster, f"{topology.shape} with {num_blocks} KV blocks needs", "lower torch.kv_blocks")
+
+
+def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_size: int) -> dict[int, int]:
+    """Bytes each device needs for a topology that stands alone."""
+    weights = footprint.weight_bytes(topology, model)
+    per_block = footprint.block_bytes(topology, model, block_size)
+    return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
+
+
+def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str, advice: str) -> None:
+    for device, size in needed.items():
+        usable = int(cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
+        if size > usable:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"device {device} has {usable:,} bytes to use but {what} {size:,}; {advice}",
+            )

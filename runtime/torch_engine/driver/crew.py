@@ -1,0 +1,446 @@
+"""The driver's workers: started on demand, kept as standby when idle, missed when they die."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from runtime import footprint
+from runtime.engine import SamplingParams
+from runtime.errors import Reason, SwitchError
+from runtime.footprint import Piece, owned
+from runtime.kv.store import KvHandle, Slice
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology
+from runtime.process import messages as wire
+from runtime.process.channel import encode
+from runtime.process.launcher import Incarnation, Launcher, Process, Program
+from runtime.torch_engine import messages
+from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape
+from runtime.torch_engine.worker.shard import ShardSpec
+
+MODULE = "runtime.torch_engine.worker.loop"
+Runs = tuple[tuple[int, int], ...]
+
+_PING_S = 2.0
+"""After so long without a word a worker is asked whether it lives."""
+_REAP_S = 2.0
+"""How long the end of the driver waits for that of a worker."""
+
+
+class WorkerLostError(Exception):
+    """A worker died, or was ended because it hung, while something was awaited from it."""
+
+    def __init__(self, device: int, how: str = "died") -> None:
+        super().__init__(f"the worker on device {device} {how}")
+        self.device = device
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: Process
+    greeting: "asyncio.Future[KvHandle]"
+    heard_s: float
+    calls: wire.Calls = field(default_factory=wire.Calls)
+
+
+class Crew:
+    """Workers by device index."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        config: messages.WorkerConfig,
+        on_event: Callable[[int, Any], None],
+        on_lost: Callable[[int, str], None],
+    ) -> None:
+        """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and how."""
+        self._launcher, self._config = launcher, config
+        self._on_event, self._on_lost = on_event, on_lost
+        self._workers: dict[int, _Worker] = {}
+        self._now_s = 0.0
+
+    @property
+    def incarnations(self) -> dict[int, Incarnation]:
+        """The worker of each device that has one."""
+        return {device: worker.process.incarnation for device, worker in self._workers.items()}
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Their process ids, for people."""
+        return {device: worker.process.pid for device, worker in self._workers.items()}
+
+    @property
+    def all_blocks(self) -> Runs:
+        """The run of every block of a slab."""
+        return ((0, self._config.shape.num_blocks),)
+
+    async def muster(self, devices: Iterable[int]) -> None:
+        """Start what is missing and wait until each has greeted."""
+        wanted = list(devices)
+        for device in wanted:
+            if device not in self._workers:
+                self._start(device)
+        # shielded: whoever gives up waiting must not cancel a greeting that others wait for later
+        await asyncio.gather(*(asyncio.shield(self._workers[device].greeting) for device in wanted))
+
+    def handle(self, device: int) -> KvHandle:
+        """Where a worker's KV memory is.
+
+        Raises:
+            WorkerLostError: it is gone.
+        """
+        if device not in self._workers:
+            raise WorkerLostError(device)
+        return self._workers[device].greeting.result()
+
+    def broadcast(self, devices: Iterable[int], message: object) -> None:
+        """Send one message to several workers, encoded once."""
+        data = encode(message)
+        for device in devices:
+            if worker := self._workers.get(device):
+                worker.process.send_encoded(data)
+
+    async def order(self, device: int, order: wire.Command) -> Any:
+        """Give an order and wait for its outcome.
+
+        Raises:
+            WorkerLostError: the worker is or gets lost.
+            SwitchError: the worker could not do it.
+        """
+        if device not in self._workers:
+            raise WorkerLostError(device)
+        try:
+            return await self._send(self._workers[device], order)
+        except SwitchError as error:
+            failed = f"device {device} failed at {type(order).__name__}: {error.detail}"
+            raise SwitchError(error.reason, failed) from error
+
+    def _send(self, worker: _Worker, order: wire.Command) -> "asyncio.Future[Any]":
+        call, done = worker.calls.begin(order, self._now_s)
+        worker.process.send(call)
+        return done
+
+    def turn(self, now_s: float, patience_s: float, greeting_s: float) -> None:
+        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones.
+
+        A new one may take ``greeting_s`` to open its device.
+        """
+        self._now_s = now_s
+        for device, worker in list(self._workers.items()):
+            silent_s = now_s - worker.heard_s
+            if not worker.greeting.done():
+                if silent_s > max(patience_s, greeting_s):
+                    self.lose(device, f"did not greet for {silent_s:.0f} s")
+            elif (first := worker.calls.oldest) is None:
+                if silent_s > _PING_S:
+                    self._send(worker, messages.Ping())
+            elif min(silent_s, now_s - first.since_s) > patience_s:
+                name = type(first.command).__name__
+                self.lose(device, f"did not answer {name} for {silent_s:.0f} s and was ended")
+
+    async def give_back(
+        self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
+    ) -> list[Slice]:
+        """Have a worker give memory back to the system, slice by slice beside its steps, or between them on a GPU.
+
+        Raises:
+            WorkerLostError: the worker is or gets lost; its memory went with it.
+        """
+        what = tuple(sorted(pieces)), tuple(runs)
+        if self.gains and all(what):
+            await self._have_closed(device)
+        return await self._in_slices(device, messages.GiveBack, what)
+
+    @property
+    def gains(self) -> bool:
+        """KV memory has to be gained; elsewhere writing to it does."""
+        return self._config.gains
+
+    async def gain(self, wanted: Mapping[int, Iterable[Piece]], runs: Iterable[tuple[int, int]]) -> None:
+        """Have workers hold these pieces of these blocks, slice by slice beside their steps, or between them on a GPU.
+
+        Raises:
+            WorkerLostError: a worker is or gets lost.
+            SwitchError: a device has not so much memory.
+        """
+        every = tuple(runs)
+        orders = [
+            self._in_slices(device, messages.Gain, (tuple(sorted(pieces)), every))
+            for device, pieces in wanted.items()
+        ]
+        await asyncio.gather(*orders)
+
+    async def _in_slices(
+        self, device: int, kind: type[messages.Gain], what: tuple[tuple[Piece, ...], Runs]
+    ) -> list[Slice]:
+        slices: list[Slice] = []
+        after: int | None = 0
+        while after is not None:
+            done = await self.order(device, kind(*what, after))
+            slices.append(done)
+            after = done.rest
+        return slices
+
+    async def _have_closed(self, device: int) -> None:
+        """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
+        others = [other for other in self._workers if other != device]
+        await asyncio.gather(
+            *(self.order(other, messages.Forget()) for other in others), return_exceptions=True
+        )
+
+    def end(self) -> None:
+        """Kill every worker and wait for it."""
+        ended = [self._bury(device) for device in list(self._workers)]
+        for worker in ended:
+            worker.process.join(_REAP_S)
+
+    def stopped(self, devices: Iterable[int]) -> list[int]:
+        """Those whose worker was stopped by a signal or a debugger."""
+        workers = {device: self._workers[device] for device in devices if device in self._workers}
+        return [device for device, worker in workers.items() if worker.process.is_stopped]
+
+    def _start(self, device: int) -> None:
+        process = self._launcher.start(
+            Program(MODULE, messages.FromWorker, device, is_warm=True),
+            lambda message: self._hear(device, message),
+            lambda why: self.lose(device, f"said what is no message ({why})" if why else "died"),
+        )
+        greeting = asyncio.get_running_loop().create_future()
+        self._workers[device] = _Worker(process, greeting, self._now_s)
+        process.send(msgspec.structs.replace(self._config, index=device))
+
+    def _hear(self, device: int, message: Any) -> None:
+        worker = self._workers[device]
+        worker.heard_s = self._now_s
+        match message:
+            case messages.Hello(handle):
+                worker.greeting.set_result(handle)
+            case messages.Unable(detail):
+                unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
+                self._bury(device).greeting.set_exception(unable)
+            case wire.Reply():
+                worker.calls.settle(message)
+            case _:
+                self._on_event(device, message)
+
+    def lose(self, device: int, how: str) -> None:
+        """A worker died, or hangs and is ended: whoever waits for it hears of it."""
+        worker, lost = self._bury(device), WorkerLostError(device, how)
+        worker.calls.fail(lost)
+        if not worker.greeting.done():
+            worker.greeting.set_exception(lost)
+            worker.greeting.exception()  # whoever waits hears of it; nobody has to
+        self._on_lost(device, how)
+
+    def _bury(self, device: int) -> _Worker:
+        worker = self._workers.pop(device)
+        worker.process.end()
+        return worker
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a step may hold; sizes the group's buffers."""
+
+    tokens: int
+    sequences: int
+
+
+class Lineup:
+    """One topology on the crew. ``generation`` names it to the workers."""
+
+    def __init__(self, generation: int, topology: Topology, model: ModelSpec, limits: BatchLimits) -> None:
+        self.generation, self.topology, self._model = generation, topology, model
+        widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
+        values = max(limits.tokens * model.hidden_size, limits.sequences * widest)
+        shape = GroupShape(tuple(stage.tp_size for stage in topology.stages), values)
+        self._memory = GroupMemory(shape)
+        self._workers: dict[int, Incarnation] = {}
+        self._loading = set(topology.devices)
+        self._asked = False
+        self.heard_s: float | None = None
+        """When, by the awake clock, a layer of it was loaded last."""
+        self._loaded = asyncio.get_running_loop().create_future()
+        self._loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    @property
+    def is_loaded(self) -> bool:
+        """Every worker has its role, or can have none."""
+        return self._loaded.done()
+
+    def is_stuck(self, now_s: float, patience_s: float) -> bool:
+        """Roles were given, and none got a layer for so long."""
+        if self.heard_s is None or not self._asked or self.is_loaded:
+            self.heard_s = now_s
+        return now_s - self.heard_s > patience_s
+
+    async def load(self, crew: Crew) -> None:
+        """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
+        if not self._loaded.done():
+            await self._give_roles(crew, lambda layers: layers)
+        await self._loaded
+
+    async def enlist(self, crew: Crew) -> None:
+        """The same without weights: they come layer by layer."""
+        await self._give_roles(crew, lambda layers: LayerRange(layers.start, layers.start))
+        await self._loaded
+
+    async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
+        await crew.muster(self.topology.devices)
+        self._workers = {device: crew.incarnations[device] for device in self.topology.devices}
+        last, self._asked = self.topology.pp_size - 1, True
+        for number, stage in enumerate(self.topology.stages):
+            for rank, device in enumerate(stage.devices):
+                shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
+                group = self._memory.path, self._memory.shape
+                order = messages.Load(self.generation, shard, loading(stage.layers), number, *group)
+                crew.broadcast([device], order)
+
+    def is_whole(self, crew: Crew) -> bool:
+        """Every worker that was given a role is still there; one that was forked since has none."""
+        return self._workers.items() <= crew.incarnations.items()
+
+    async def warm_up(self, crew: Crew) -> None:
+        """Have every worker of a lineup that served before run a step alone: no rank waits for another.
+
+        Raises:
+            SwitchError: one is lost, or has lost its role.
+        """
+        devices = self.topology.devices
+        orders = [crew.order(device, messages.WarmUp(self.generation)) for device in devices]
+        try:
+            are_there = await asyncio.gather(*orders)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        for device, is_there in zip(devices, are_there, strict=True):
+            if not is_there:
+                raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
+
+    def hung(self, crew: Crew) -> list[int]:
+        """Devices whose worker keeps a step from its end, as far as anybody can see."""
+        devices = self.topology.devices
+        return crew.stopped(devices) or [devices[rank] for rank in self._memory.computing()]
+
+    def loaded(self, device: int) -> None:
+        """A worker has its role."""
+        self._loading.discard(device)
+        if not self._loading and not self._loaded.done():
+            self._loaded.set_result(None)
+
+    def lose(self, error: SwitchError) -> None:
+        """A member is gone or cannot load: wake whoever waits, here and in the group."""
+        self._memory.abort()
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+
+    def probe(self, batch_id: int, scratch_block: int) -> messages.Run:
+        """A one-token step through the whole group that touches no sequence's KV."""
+        span = Span(0, 1, (scratch_block,))
+        return messages.Run(
+            self.generation, batch_id, [0], (span,), [0], [Wish(SamplingParams(max_tokens=1), 0)]
+        )
+
+    def pieces(self, device: int) -> frozenset[Piece]:
+        """KV pieces a device holds for this topology."""
+        return owned(self.topology, self._model).get(device, frozenset())
+
+    async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
+        """Give back the KV memory that ``keep`` does not need. Roles and group stay.
+
+        Raises:
+            SwitchError: devices that could not, after all others did.
+        """
+        failed = list[str]()
+        for device in self.topology.devices:
+            try:
+                await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
+            except WorkerLostError:
+                pass  # its memory went with it
+            except SwitchError as error:
+                failed.append(error.detail)
+        if failed:
+            raise SwitchError(Reason.NO_MEMORY, f"KV memory stays taken: {'; '.join(failed)}")
+
+    async def disband(self, crew: Crew, keep: "Lineup") -> None:
+        """The same, and forget the roles and the group."""
+        try:
+            await self.stand_by(crew, keep)
+        finally:
+            await self.dismiss(crew)
+
+    async def dismiss(self, crew: Crew) -> None:
+        """Forget the roles and the group, as far as workers can."""
+        try:
+            for device in self.topology.devices:
+                with suppress(WorkerLostError):
+                    await crew.order(device, messages.Drop(self.generation))
+        finally:
+            self._memory.close()
+
+
+def load_failed(device: int, detail: str) -> SwitchError:
+    """What a worker that cannot take its role means for the switch."""
+    return SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
+
+
+class Standby:
+    """At most so many lineups, and only where nobody needs their memory."""
+
+    def __init__(self, crew: Crew, model: ModelSpec, cluster: Cluster, most: int) -> None:
+        self._crew, self._model, self._cluster, self._most = crew, model, cluster, most
+        self._lineups: list[Lineup] = []
+
+    @property
+    def topologies(self) -> tuple[Topology, ...]:
+        """The oldest first."""
+        return tuple(lineup.topology for lineup in self._lineups)
+
+    def take(self, topology: Topology) -> Lineup | None:
+        """The lineup of a topology, which stands by no longer; none whose worker died."""
+        for lineup in self._lineups:
+            if lineup.topology == topology and lineup.is_whole(self._crew):
+                self._lineups.remove(lineup)
+                return lineup
+        return None
+
+    async def keep(self, lineup: Lineup, active: Lineup) -> None:
+        """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
+        await lineup.stand_by(self._crew, keep=active)
+        self._lineups.append(lineup)
+        if not lineup.is_whole(self._crew):  # ``lose`` was told before it stood here
+            await self._disband(lineup)
+        while len(self._lineups) > self._most:
+            await self._disband(self._lineups[0])
+
+    async def give_way(self, needed: Mapping[int, int], target: Topology | None = None) -> None:
+        """Disband the oldest, but not ``target``, until the others fit beside what is needed (bytes by device)."""
+        while others := [lineup for lineup in self._lineups if lineup.topology != target]:
+            held = Counter[int]()
+            for lineup in others:
+                held.update(footprint.weight_bytes(lineup.topology, self._model))
+            if all(size + needed.get(device, 0) <= self._usable(device) for device, size in held.items()):
+                return
+            await self._disband(others[0])
+
+    async def clear(self) -> None:
+        """Disband all."""
+        while self._lineups:
+            await self._disband(self._lineups[0])
+
+    async def lose(self, device: int, error: SwitchError) -> None:
+        """A worker died: what stood by on it is of no use."""
+        for lineup in [one for one in self._lineups if device in one.topology.devices]:
+            lineup.lose(error)
+            await self._disband(lineup)
+
+    async def _disband(self, lineup: Lineup) -> None:
+        self._lineups.remove(lineup)
+        await lineup.dismiss(self._crew)
+
+    def _usable(self, device: int) -> float:
+        return self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM)

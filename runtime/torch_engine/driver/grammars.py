@@ -1,0 +1,57 @@
+"""Grammars of requests, compiled beside the steps. Imports llguidance only when asked: machines that are lent bare have none."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runtime.engine import Request
+from runtime.errors import RequestError
+
+if TYPE_CHECKING:
+    from runtime.grammar import Matcher, Vocabulary
+
+
+class Compiler:
+    """Makes matchers of grammars over one model's vocabulary."""
+
+    def __init__(self, checkpoint: Path, vocab_size: int) -> None:
+        self._checkpoint, self._vocab_size = checkpoint, vocab_size
+        self._vocabulary: asyncio.Future[Vocabulary] | None = None
+        """Loaded for the first grammar."""
+        self._compiling: dict[str, asyncio.Future[Matcher]] = {}
+
+    async def matcher(self, request: Request) -> "Matcher":
+        """The matcher of a request's grammar.
+
+        Raises:
+            RequestError: no matcher can be made of it, or it was cancelled meanwhile.
+        """
+        compiling = asyncio.ensure_future(self._compile(request.sampling.grammar))
+        self._compiling[request.request_id] = compiling
+        try:
+            return await compiling
+        except asyncio.CancelledError:
+            raise RequestError("it was cancelled before it began") from None
+        finally:
+            del self._compiling[request.request_id]
+
+    def cancel(self, request_id: str) -> None:
+        """Give up a request's grammar, if it is being compiled."""
+        if compiling := self._compiling.get(request_id):
+            compiling.cancel()
+
+    async def _compile(self, grammar: str) -> "Matcher":
+        from runtime.grammar import Matcher
+
+        if self._vocabulary is None:
+            self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
+        matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
+        if matcher.error:
+            raise RequestError(f"the grammar cannot be followed: {matcher.error}")
+        return matcher
+
+    def _read_vocabulary(self) -> "Vocabulary":
+        from runtime.grammar import Vocabulary
+        from runtime.tokenizer import Tokenizer
+
+        return Vocabulary(Tokenizer.load(self._checkpoint), self._vocab_size)

@@ -1,0 +1,458 @@
+"""The driver: one process that lives as long as its model is served.
+
+It owns sequences, block tables and versions; workers own weights and KV memory. A switch gives workers incoming
+roles and turns the epoch here; no sequence leaves this process.
+
+Run as ``python -m runtime.torch_engine.driver.loop FD`` by ``TorchEngine``; the socket FD carries ``DriverConfig`` first.
+"""
+
+import asyncio
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from runtime import footprint
+from runtime.engine import EngineStats, Moved, Request
+from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
+from runtime.footprint import Piece
+from runtime.kv.blocks import BlockPool
+from runtime.kv.store import KvShape
+from runtime.models import Topology
+from runtime.process import messages as wire
+from runtime.process.channel import AsyncChannel
+from runtime.process.launcher import LocalLauncher
+from runtime.torch_engine import messages
+from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
+from runtime.torch_engine.driver.crew import BatchLimits, Crew, Lineup, Standby, load_failed
+from runtime.torch_engine.driver.grammars import Compiler
+from runtime.torch_engine.driver.host import DriverParts
+from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
+from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
+from runtime.torch_engine.driver.watchdog import Watchdog
+from runtime.torch_engine.worker import places
+from runtime.torch_engine.worker.checkpoint import READERS
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Schedules, and answers the service's calls."""
+
+    switch_class = Switch
+    """How it brings requests to another topology."""
+    reader = "safetensors"
+    """How it and its workers read a checkpoint folder: one of ``READERS``."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._service = AsyncChannel(sock, self._hear, lambda why: self._end(bool(why)), messages.ToDriver)
+        self.batches: dict[int, list[Chunk]] = {}
+        self._batch_id = self._generation = self._epoch = 0
+        self._fenced = False
+        self._fenced_s: float | None = None
+        self._unsent: list[wire.Tokens | wire.Fenced] = []
+        self._drained = asyncio.Event()
+        self._first_step: asyncio.Future[None] | None = None
+        self._switch: Switch | None = None
+        self._end_workers: Callable[[], None] = lambda: None
+        self.coming_up: dict[int, Lineup] = {}
+        """By generation, those that do not serve yet or are about to."""
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def start(self, config: messages.DriverConfig) -> None:
+        """Open the checkpoint, fork the workers of the first topology and tell the service."""
+        try:
+            await self._start(config)
+        except RuntimeFault as error:
+            self.fail(wire.Fatal(Reason.LOAD_FAILED, str(error), wire.Trouble.of(error)))
+        except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
+            traceback.print_exc()
+            self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
+        else:
+            self._service.send(messages.Started(self.parts.model, self.parts.shape.num_blocks))
+
+    async def _start(self, config: messages.DriverConfig) -> None:
+        settings, cluster = config.settings, config.cluster
+        model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
+        config.topology.check(cluster, model)
+        self._grammars = Compiler(config.checkpoint, model.vocab_size)
+        num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
+        refuse_start(config.topology, model, cluster, num_blocks, size)
+        dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
+        shape = KvShape(*dims, places.DTYPES[places.precision_of(config.topology)], settings.layers_per_slab)
+        shape.check(config.topology)
+        pool = BlockPool(num_blocks)
+        self._scratch = pool.reserve()
+        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
+        self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
+        crew = Crew(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
+        standby = Standby(crew, model, cluster, settings.num_standby)
+        self.parts, self._end_workers = (
+            DriverParts(settings, model, cluster, shape, pool, crew, standby),
+            crew.end,
+        )
+        self.capacity = Capacity(self, self.scheduler)
+        self._watch = Watchdog(self, self.batches, self.coming_up, self.lose_incoming, self._service.send)
+        self.active = self._lineup(config.topology)
+        began_s = time.perf_counter()
+        await self.capacity.gain(self.active)
+        await self.active.load(self.parts.crew)
+        largest = max(footprint.weight_bytes(config.topology, self.parts.model).values())
+        self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
+        await self.probe(self.active)
+        gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
+
+    def worker_config(self, config: messages.DriverConfig, shape: KvShape) -> messages.WorkerConfig:
+        """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+        gpus = places.is_on_gpus(config.topology)
+        kv = (
+            shape.num_layers,
+            shape.num_kv_heads,
+            shape.num_blocks,
+            shape.block_size,
+            shape.head_dim,
+            shape.stack,
+        )
+        precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
+        checkpoint, scratch = config.checkpoint, self._scratch
+        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader)
+
+    def _lineup(self, topology: Topology) -> Lineup:
+        self._generation += 1
+        limits = BatchLimits(self.parts.settings.max_batch_tokens, self.parts.settings.max_running)
+        lineup = self.coming_up[self._generation] = Lineup(
+            self._generation, topology, self.parts.model, limits
+        )
+        return lineup
+
+    async def probe(self, lineup: Lineup) -> None:
+        """Run one token through every rank of a lineup.
+
+        Raises:
+            SwitchError: it does not come back.
+        """
+        self._batch_id += 1
+        self.parts.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
+        await self._watch.probe(self._batch_id, lineup)
+
+    def schedule(self) -> None:
+        """Fill the pipeline with micro-batches; blocks that came free and shall retire do so beside."""
+        if self.capacity.is_owing:
+            self._spawn(self.capacity.give_back())
+        stages = self.active.topology.pp_size
+        while not self._fenced and len(self.batches) < stages:
+            chunks = self.scheduler.next_batch(self._token_budget(), stages)
+            if not chunks:
+                return
+            self._batch_id += 1
+            self._watch.stepped(is_first=not self.batches)
+            self.batches[self._batch_id] = chunks
+            self.parts.crew.broadcast(self.active.topology.devices, self._run(chunks))
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have begun."""
+        return len(self.scheduler.running)
+
+    def hold(self) -> None:
+        """Start no new sequence until ``admit``."""
+        self.scheduler.is_held = True
+
+    def admit(self) -> None:
+        """Start new sequences again, from the next step on."""
+        self.scheduler.is_held = False
+
+    def _token_budget(self) -> int:
+        is_closing = self._switch is not None and self._switch.is_closing
+        return (
+            self.parts.settings.closing_batch_tokens if is_closing else self.parts.settings.max_batch_tokens
+        )
+
+    def _run(self, chunks: list[Chunk]) -> messages.Run:
+        tokens: list[int] = []
+        rows, wishes = [], []
+        for chunk in chunks:
+            start, count = chunk.span.start, chunk.span.count
+            tokens += chunk.sequence.tokens[start : start + count]
+            if chunk.samples:
+                rows.append(len(tokens) - 1)
+                wishes.append(chunk.sequence.wish())
+        spans = tuple(chunk.span for chunk in chunks)
+        return messages.Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
+
+    def _ran(self, ran: messages.Ran) -> None:
+        if self._watch.probed(ran.batch_id):
+            return
+        self._watch.stepped(is_first=False)
+        if self._fenced and self._fenced_s is None:
+            self._fenced_s = time.perf_counter()
+        tokens = self.scheduler.complete(self.batches.pop(ran.batch_id), ran.sampled)
+        self.schedule()
+        if tokens:
+            self.emit(wire.Tokens(tokens))
+        if not self.batches:
+            self._drained.set()
+        if self._first_step and not self._first_step.done():
+            self._first_step.set_result(None)
+
+    def emit(self, *outputs: wire.Tokens | wire.Fenced) -> None:
+        """Send outputs to the service, in order; from the fence on they wait until requests run again.
+
+        Sending wakes the service, which would then take a core from the cut.
+        """
+        self._unsent += outputs
+        if not self._fenced:
+            for output in self._unsent:
+                self._service.send(output)
+            self._unsent = []
+
+    async def fence(self) -> tuple[float, float]:
+        """Schedule nothing new, and wait for the micro-batches in flight.
+
+        The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
+        last one had ended, as ``time.perf_counter``.
+        """
+        self._fenced, self._fenced_s = True, None
+        self._drained.clear()
+        if not self.batches:
+            self._fenced_s = time.perf_counter()
+            self._drained.set()
+        await self._drained.wait()
+        assert self._fenced_s is not None, "it fell before the last one ended"
+        return self._fenced_s, time.perf_counter()
+
+    def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
+        """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
+        self.active, self._epoch = lineup, epoch
+        moved = self.scheduler.move(epoch)
+        self.emit(wire.Fenced(Moved(epoch, moved)))
+        return moved
+
+    def resume(self) -> asyncio.Future[None]:
+        """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
+        self._fenced = False
+        self._first_step = asyncio.get_running_loop().create_future()
+        self.schedule()
+        self.emit()
+        if not self.batches:
+            self._first_step.set_result(None)
+        return self._first_step
+
+    def _worker_said(self, device: int, event: Any) -> None:
+        match event:
+            case messages.Ran():
+                self._ran(event)
+            case messages.Loading(generation) if lineup := self.coming_up.get(generation):
+                lineup.heard_s = self._watch.now_s
+            case messages.Loaded(generation) if lineup := self.coming_up.get(generation):
+                lineup.loaded(device)
+            case messages.LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
+                self.lose_incoming(lineup, load_failed(device, detail))
+
+    def lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+        """What is coming up will not: its switch ends, or the start fails."""
+        if self._switch and self._switch.target is lineup:
+            self._switch.lose(error)
+        else:
+            lineup.lose(error)
+
+    def _worker_lost(self, device: int, how: str) -> None:
+        detail = f"the worker on device {device} {how}"
+        if device in self.active.topology.devices:
+            self.fail(wire.Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
+            return
+        lost = SwitchError(Reason.RANK_LOST, detail)
+        if self._switch and device in self._switch.devices:
+            self._switch.lose(lost)
+        self._spawn(self.parts.standby.lose(device, lost))
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case messages.DriverConfig():
+                self._spawn(self.start(message))
+            case wire.Call():
+                self._spawn(self._answer(message))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RuntimeFault):
+            log.warning("something beside the steps failed: %s", error)
+        elif error is not None:
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug: what it was in the middle of would never end."""
+        traceback.print_exception(error)
+        self.fail(wire.Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
+
+    async def _answer(self, call: wire.Call[wire.Command]) -> None:
+        try:
+            answer = wire.reply(call.call_id, await self._done(call.command))
+        except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
+            if not isinstance(error, RuntimeFault):
+                traceback.print_exc()
+            answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(error))
+        self._service.send(answer)
+
+    async def _done(self, command: wire.Command) -> object:
+        answer: object = None
+        match command:
+            case wire.Submit(request):
+                await self._submit(request)
+            case wire.CancelStream(request_id):
+                self._cancel(request_id)
+            case wire.Stats():
+                answer = self._stats()
+            case messages.BeginSwitch(target):
+                await self.begin_switch(target)
+            case messages.AwaitTarget():
+                await self._current().ready()
+            case messages.CopyAhead():
+                answer = await self._current().lag()
+            case messages.CutOver(epoch, deadline_s):
+                answer = await self._current().cut(epoch, deadline_s)
+            case messages.EndSwitch() if self._switch:
+                await self._switch.release()
+            case messages.AbortSwitch(reason) if self._switch:
+                await self._switch.abort(reason)
+            case messages.Resize(num_blocks):
+                answer = await self.capacity.resize(num_blocks)
+            case messages.ReadDigests(positions):
+                answer = await self._digests(positions)
+        return answer
+
+    async def _submit(self, request: Request) -> None:
+        """Queue a request and schedule; its grammar is compiled beside the steps first."""
+        matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
+        late = request.epoch < self._epoch
+        self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
+        if late:  # it was sent before the service knew of the cut
+            self.emit(wire.Fenced(Moved(self._epoch, (request.request_id,))))
+        self.schedule()
+
+    def _cancel(self, request_id: str) -> None:
+        self._grammars.cancel(request_id)
+        if ended := self.scheduler.cancel(request_id):
+            self.emit(wire.Tokens(ended))
+        self.schedule()
+
+    async def begin_switch(self, target: Topology) -> None:
+        """Begin a switch, or refuse it before anything is touched."""
+        if not self._switch:
+            await self.capacity.resized()
+        if self._switch:
+            raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
+        try:
+            target.check(self.parts.cluster, self.parts.model)
+            places.refuse_to_cross(self.active.topology, target)
+            self.parts.shape.check(target)
+            streamed = self.capacity.make_room(target)
+        except TopologyError as error:
+            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+        if streamed:
+            self._switch = StreamingSwitch(self, self.capacity, self._lineup(target), streamed)
+        else:
+            lineup = self.parts.standby.take(target) or self._lineup(target)
+            self._switch = self.switch_class(self, self.capacity, lineup)
+
+    def _stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        counts = (
+            len(scheduler.running),
+            scheduler.num_waiting,
+            self.parts.pool.num_free,
+            self.parts.pool.num_blocks,
+        )
+        cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
+        return EngineStats(*counts, self.parts.crew.pids, self.parts.standby.topologies, *cache)
+
+    async def _digests(self, positions: dict[str, int] | None) -> messages.KvDigests:
+        if positions is None:
+            positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
+        wanted = self._valid_blocks(positions)
+        found: dict[tuple[str, int, Piece], str] = {}
+        for device in self.active.topology.devices:
+            pieces = tuple(sorted(self.active.pieces(device)))
+            asked = messages.Digest(pieces, tuple({*wanted.values()}))
+            read = await self.parts.crew.order(device, asked)
+            found.update(
+                {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
+            )
+        return messages.KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
+
+    def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """(Request, logical block) to (block, valid tokens)."""
+        size = self.parts.settings.block_size
+        return {
+            (sequence.request.request_id, logical): (block, valid)
+            for sequence in self.scheduler.running
+            for logical, block in enumerate(sequence.table)
+            if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
+        }
+
+    def over(self, target: Lineup) -> None:
+        """The switch to ``target`` has ended and cleaned up."""
+        self.coming_up.pop(target.generation, None)
+        if self._switch and self._switch.target is target:
+            self._switch = None
+            self.schedule()
+
+    @property
+    def lineups(self) -> tuple[Lineup, ...]:
+        """What holds KV: what is active, and what is coming up beside it."""
+        return (self.active, self._switch.target) if self._switch else (self.active,)
+
+    def _current(self) -> Switch:
+        if self._switch is None:
+            raise SwitchError(Reason.CANCELLED, "there is no switch under way")
+        return self._switch
+
+    def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
+            self._broke(error)
+
+    def fail(self, fatal: wire.Fatal) -> None:
+        """Nothing can go on: tell the service and end."""
+        self._service.send(fatal)
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        """The service is gone or nothing can go on: no worker survives the driver."""
+        self._end_workers()
+        os._exit(status)
+
+
+async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
+    driver = driver_class(sock)
+    asyncio.get_running_loop().set_exception_handler(driver.heard_of)
+    await asyncio.Event().wait()
+
+
+def main(driver_class: type[Driver] = Driver) -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
+    torch.set_num_threads(1)
+    asyncio.run(_serve(driver_class, socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+"""The driver's side of a live switch: bring the target up, copy, cut, clean up; or give up and leave no trace."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from runtime.engine import Cut, Lag
+from runtime.errors import Reason, SwitchError
+from runtime.footprint import Transfer, transfer
+from runtime.models import CutTimings, LayerRange
+from runtime.process.messages import Fatal
+from runtime.sync.pace import Pace, Passes
+from runtime.sync.patch import Integers, PatchSync
+from runtime.sync.stream import StreamPlan
+from runtime.torch_engine.driver.capacity import Capacity
+from runtime.torch_engine.driver.crew import Lineup, WorkerLostError
+from runtime.torch_engine.driver.host import Host
+from runtime.torch_engine.messages import Copied, Copy, Exchange
+from runtime.torch_engine.worker.attention import GAP
+
+_CLOSING_SLICES = 4
+"""With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
+
+_UNREAD_S = 0.01
+"""After a machine that stood still an answer may have come in time and not been read."""
+
+_BLOCKS_AHEAD = 4
+"""Blocks per sequence whose memory is there before copying begins."""
+
+
+class Switch:
+    """One switch from the driver's active lineup to a target lineup."""
+
+    path = "patch"
+    """What reports call the way that requests took."""
+
+    def __init__(self, host: Host, capacity: Capacity, target: Lineup) -> None:
+        self._host, self._capacity, self._parts = host, capacity, host.parts
+        self._target, self._source = target, host.active
+        self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
+        self._boxes: dict[int, list[Transfer]] = {}
+        for box in transfer(self._source.topology, target.topology, self._parts.model):
+            self._boxes.setdefault(box.target, []).append(box)
+        self._copied_bytes = 0
+        self._pace = Pace(self.copy_share, self._parts.settings.copy_slice_bytes // self._slot_bytes(max))
+        self._passes = Passes()
+        self._held_s = 0.0
+        self._held_since_s: float | None = None
+        self.is_closing = False
+        """The cut is near: no step may take long, or it would delay the cut."""
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost.add_done_callback(lambda future: future.exception())
+        self._is_back = target.is_loaded
+        self._committed = False
+        self._ended = False
+        self._bring_up = asyncio.create_task(self._build())
+        self._bring_up.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Devices of the target."""
+        return frozenset(self._target.topology.devices)
+
+    @property
+    def copy_share(self) -> float:
+        """Share of the copiers' time that copying may take."""
+        settings = self._parts.settings
+        serves = self._boxes.keys() & set(self._source.topology.devices)
+        return settings.copy_share if serves else settings.beside_copy_share
+
+    @property
+    def target(self) -> Lineup:
+        """The lineup that is being brought up."""
+        return self._target
+
+    def lose(self, error: SwitchError) -> None:
+        """A target-only worker is gone: the switch is over, the old topology goes on."""
+        self._call_off(error)
+        self._target.lose(error)
+
+    async def ready(self) -> None:
+        """Wait for the target's roles, and for a step of each."""
+        await asyncio.wait({self._bring_up, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        self._check()
+        await self._bring_up
+
+    async def lag(self) -> Lag:
+        """Copy one slice of what the target lacks, then tell what is left."""
+        upcoming, began_s = self._upcoming(), time.monotonic()
+        slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
+        pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
+        if self._host.num_running:
+            await asyncio.sleep(pause_s)
+        left = self._sync.lag(self._upcoming())
+        self.is_closing = left <= _CLOSING_SLICES * self._pace.slots
+        self._passes.measured(slots, left)
+        self._hold_back(not self._passes.is_gaining and self._held_s < self._parts.settings.hold_back_s)
+        return Lag(left, left * self._slot_bytes(sum), self._copied_bytes, held_s=self._held_s)
+
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:
+        """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
+        before = self._copied_bytes
+        with _uncollected():
+            self._hold_back(True)  # a newcomer's cached prefix may be much to copy at once
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self._catch_up()
+                    fenced_s, drained_s = await self._host.fence()
+                    await self._copy_rest()
+                    self._check()
+            except TimeoutError:
+                self._go_on()
+                raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
+            except BaseException:
+                self._go_on()
+                raise
+            patched_s = time.perf_counter()
+            self._committed, self.is_closing = True, False
+            moved = self._host.commit(self._target, epoch)
+            committed_s = time.perf_counter()
+            first_step = self._host.resume()
+            self._forget_prefixes()  # while workers compute, and before anybody new looks for one
+            self._hold_back(False)
+            self._host.schedule()
+            await first_step
+        parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
+        timings = CutTimings(*((end - start) * 1000 for start, end in parts))
+        return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={self.path: len(moved)})
+
+    async def release(self) -> None:
+        """Give back what only the source needed; it stays on standby."""
+        if self._committed and not self._ended:
+            self._ended = True
+            await self._clean_up(self._retire_source())
+
+    async def abort(self, reason: Reason) -> None:
+        """Give back what only the target needed; if it stood by before, it does again."""
+        if self._committed or self._ended:
+            return
+        self._ended = True
+        self._hold_back(False)
+        stays = self._is_back and not self._lost.done()
+        given_up = SwitchError(reason, "the switch was given up")
+        if stays:
+            self._call_off(given_up)
+        else:
+            self.lose(given_up)
+        self._bring_up.cancel()
+        await asyncio.gather(self._bring_up, return_exceptions=True)
+        if stays:
+            await self._clean_up(self._parts.standby.keep(self._target, self._source))
+        else:
+            await self._clean_up(self._target.disband(self._parts.crew, keep=self._source))
+
+    async def _clean_up(self, giving_back: Awaitable[None]) -> None:
+        """Whatever fails in it, the next switch can begin."""
+        try:
+            await giving_back
+        finally:
+            try:
+                await self._capacity.settle()
+            finally:
+                self._host.over(self._target)
+
+    async def _retire_source(self) -> None:
+        await self._parts.standby.keep(self._source, self._target)
+
+    async def _build(self) -> None:
+        await self._parts.standby.give_way(
+            self._capacity.beside(self._target.topology), self._target.topology
+        )
+        await self._capacity.give_back()  # the target's weights come where retired blocks were
+        await self._capacity.gain(self._target)
+        await self._target.load(self._parts.crew)
+        await self._warm()
+        if self._is_back:  # ranks that wait for each other would hold up the steps of those that serve
+            await self._target.warm_up(self._parts.crew)
+        else:
+            await self._host.probe(self._target)
+
+    async def _warm(self) -> None:
+        """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
+        blocks = [*self._parts.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
+        pieces = {
+            device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()
+        }
+        await self._capacity.warm(pieces, blocks)
+        self._sync.warmed(blocks)
+
+    def _go_on(self) -> None:
+        """The cut is given up: requests run on the source as before."""
+        self._hold_back(False)
+        self._host.resume()
+
+    async def _catch_up(self) -> None:
+        """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""
+        slots, upcoming = max(self._pace.slots, 1), self._upcoming()
+        for _ in range(0, self._sync.lag(upcoming), slots):
+            await self._copy(self._sync.order(slots, upcoming))
+
+    async def _copy_rest(self) -> None:
+        """What the target lacks. Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut."""
+        last = asyncio.create_task(self._copy(self._sync.order()))
+        most_s = self._parts.settings.stop_timeout_s
+        try:
+            for timeout_s in (most_s, _UNREAD_S):
+                await asyncio.wait({last}, timeout=timeout_s)
+            if not last.done():
+                late = f"the last patch took more than {most_s} s; requests go on where they were"
+                raise SwitchError(Reason.DEADLINE, f"{late}; try again")
+            await last
+        finally:
+            last.cancel()
+
+    def _forget_prefixes(self) -> None:
+        """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
+        if self._boxes:
+            pool = self._parts.pool
+            pool.forget(self._sync.lacking(pool.cached))
+
+    async def _copy(self, runs: Integers) -> tuple[int, float]:
+        """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""
+        return await self._copy_boxes(self._boxes, runs)
+
+    async def _copy_boxes(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:
+        self._check()
+        if not len(runs):
+            return 0, 0.0
+        orders = [self._copy_to(device, some, runs) for device, some in boxes.items()]
+        try:
+            done = await asyncio.gather(*orders)
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        self._copied_bytes += sum(copied.num_bytes for copied in done)
+        slots = int((runs[:, 1] - runs[:, 0]).sum())
+        return slots, max((copied.seconds for copied in done), default=0.0)
+
+    async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
+        crew = self._parts.crew
+        sources = tuple((box, crew.handle(box.source)) for box in boxes)
+        copied: Copied = await crew.order(device, Copy(sources, runs))
+        return copied
+
+    def _hold_back(self, is_held: bool) -> None:
+        """Start no new sequence while what runs is written faster than it is copied, and count for how long."""
+        now_s = time.monotonic()
+        self._held_s += now_s - self._held_since_s if self._held_since_s is not None else 0.0
+        self._held_since_s = now_s if is_held else None
+        (self._host.hold if is_held else self._host.admit)()
+
+    def _call_off(self, error: SwitchError) -> None:
+        if not self._lost.done():
+            self._lost.set_exception(error)
+
+    def _check(self) -> None:
+        if self._lost.done() and (error := self._lost.exception()):
+            raise error
+
+    def _upcoming(self, each: int = 1) -> list[int]:
+        """Blocks that steps take next, ``each`` by each sequence, and those over which they read: they shall be warm."""
+        pool = self._parts.pool
+        return [*pool.next_free(each * self._host.num_running), *pool.between(GAP)]
+
+    def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
+        """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""
+        pieces = [sum(len(box.pieces) for box in boxes) for boxes in self._boxes.values()]
+        return over(pieces or [1]) * self._parts.shape.piece_slot_bytes
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: a full collection takes as long as the cut itself."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class StreamingSwitch(Switch):
+    """Before the cut the target has its group and roles without weights; inside it, step by step, the rest (``sync.stream``).
+
+    A step that fails is undone, and those before it, so that the source goes on. A worker that dies after the first
+    step takes KV with it that nobody else has: then the engine starts anew.
+    """
+
+    path = "stream"
+
+    def __init__(self, host: Host, capacity: Capacity, target: Lineup, plan: StreamPlan) -> None:
+        self._plan = plan
+        super().__init__(host, capacity, target)
+
+    async def lag(self) -> Lag:
+        """There is nothing to copy before the cut, but a prediction of how long it takes."""
+        self._check()
+        loading_s = max(self._plan.load_bytes.values()) / self._host.load_bytes_per_s
+        return Lag(0, 0, self._copied_bytes, loading_s)
+
+    async def _build(self) -> None:
+        await self._parts.standby.clear()
+        await self._capacity.give_back()
+        await self._target.enlist(self._parts.crew)
+
+    async def _catch_up(self) -> None:
+        """Nothing is copied while requests run."""
+
+    async def _copy_rest(self) -> None:
+        runs, way, moved = self._sync.order(), (self._source, self._target), list[LayerRange]()
+        try:
+            for step in self._plan.steps:
+                await self._bring(step, runs, way)
+                moved.append(step)
+                await self._clear(step, way)
+            await self._host.probe(self._target)
+        except BaseException as error:
+            try:
+                await self._undo(moved, runs, error)
+            except Exception as second:  # noqa: BLE001 - whatever it is, the source is not whole
+                detail = f"{error}; the layers that had moved could not be brought back: {second}"
+                self._host.fail(Fatal(Reason.ENGINE_LOST, detail))
+            raise
+
+    async def _undo(self, moved: list[LayerRange], runs: Integers, error: BaseException) -> None:
+        """Bring back what has moved. The step after that may be half done, but what it took from is still whole."""
+        is_lost = isinstance(error, SwitchError) and error.reason is Reason.RANK_LOST
+        if is_lost and moved:
+            self._host.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
+            return
+        back = self._target, self._source
+        for step in self._plan.steps[len(moved) : len(moved) + 1]:
+            await self._exchange(step, back)
+            await self._clear(step, back)
+        for step in reversed(moved):
+            await self._bring(step, runs, back)
+            await self._clear(step, back)
+        self._forget_prefixes()  # cached blocks that no request used did not come along
+
+    async def _bring(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
+        """KV, then weights. The KV that was copied from goes only afterwards, so that until then nothing is lost."""
+        old, new = way
+        boxes: dict[int, list[Transfer]] = {}
+        for box in transfer(old.topology, new.topology, self._parts.model):
+            first, last = max(box.layers[0], layers.start), min(box.layers[1], layers.end)
+            if first < last:
+                part = Transfer(box.target, box.source, (first, last), box.heads)
+                boxes.setdefault(box.target, []).append(part)
+        await self._capacity.gain(new, layers)
+        await self._copy_boxes(boxes, runs)
+        await self._exchange(layers, way)
+
+    async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+        old, new = way
+        for device in {*old.topology.devices, *new.topology.devices}:
+            with self._needing(device, new):
+                await self._parts.crew.order(device, Exchange(old.generation, new.generation, layers))
+
+    @contextlib.contextmanager
+    def _needing(self, device: int, new: Lineup) -> Iterator[None]:
+        """A lost worker ends the switch; on the way back only those of the source are needed."""
+        try:
+            yield
+        except WorkerLostError as error:
+            if new is not self._source or device in self._source.topology.devices:
+                raise SwitchError(Reason.RANK_LOST, str(error)) from error
+
+    async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+        """Give back the KV memory of the old side."""
+        old, new = way
+        crew = self._parts.crew
+        for device in old.topology.devices:
+            gone = {piece for piece in old.pieces(device) - new.pieces(device) if piece.layer in layers}
+            with self._needing(device, new):
+                await crew.give_back(device, gone, crew.all_blocks)
+
+    async def _retire_source(self) -> None:
+        """It has no weights to stand by with."""
+        await self._source.dismiss(self._parts.crew)

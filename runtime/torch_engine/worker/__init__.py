@@ -1,0 +1,1 @@
+"""A worker process of the built-in engine: one rank, its weights and its KV memory."""

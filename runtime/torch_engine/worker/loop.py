@@ -1,0 +1,294 @@
+"""A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
+
+Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
+each other; only loading weights and getting or returning KV memory run beside, in threads. So inference and migration
+never want a device in two orders, as they would if each had a process (PipeLive locks them into one order with a handshake).
+"""
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from runtime.errors import EngineStartError, Reason, SwitchError
+from runtime.footprint import Piece
+from runtime.kv.memory import MemoryFaultError
+from runtime.kv.store import KvStore, Slice
+from runtime.models import LayerRange
+from runtime.process import messages as wire
+from runtime.process.channel import BlockingChannel
+from runtime.torch_engine import messages
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.worker.checkpoint import READERS
+from runtime.torch_engine.worker.group import Group, GroupAborted, SoloGroup
+from runtime.torch_engine.worker.places import PLACES
+from runtime.torch_engine.worker.sampler import sample
+from runtime.torch_engine.worker.shard import Shard, ShardSpec
+from runtime.torch_engine.worker.weights import Weights
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_KEPT_BYTES = 256 << 20
+"""Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
+_LARGEST_KEPT_BYTES = 32 << 20
+"""Of one allocation; the most that glibc takes from its heap."""
+_WARM_UP_TOKENS = (1, 2)
+"""Of the sequences that a role warms up with: decodes and prompts have kernels of their own."""
+_NICENESS = 10
+"""Of threads that work beside the loop: steps of what runs come first."""
+_SLICE_S = 0.003
+"""How long a device that cannot do it beside its steps may keep one waiting to gain memory or give it back."""
+_BESIDE_SLICE_S = 0.05
+"""How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    shard: Shard
+    spec: ShardSpec
+    group: Group
+
+    def heads(self, num_kv_heads: int) -> slice:
+        each = num_kv_heads // self.spec.tp_size
+        return slice(self.spec.tp_rank * each, (self.spec.tp_rank + 1) * each)
+
+
+def run(sock: socket.socket) -> None:
+    """Body of a worker process; the first message is its ``WorkerConfig``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    gc.freeze()  # what was inherited lives on: a full collection walking it would hold up a step for 0.1 s
+    channel = BlockingChannel(sock, messages.ToWorker)
+    incoming = channel.messages()
+    try:
+        worker = Worker(channel, next(incoming))
+    except EngineStartError as error:
+        channel.send(messages.Unable(str(error)))
+        for _ in incoming:
+            pass
+    else:
+        worker.serve(incoming)
+
+
+def _be_nice() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def keep_freed_memory() -> None:
+    """Have malloc use freed memory again instead of giving it back to the system at once."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+    libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+class Worker:
+    """Roles, KV memory and the loop over orders."""
+
+    def __init__(self, channel: BlockingChannel, config: messages.WorkerConfig) -> None:
+        """Open the device.
+
+        Raises:
+            EngineStartError: there is no such device here.
+        """
+        self._channel, self._config, self._shape = channel, config, config.shape
+        self._weights: Weights | None = None
+        self._place = PLACES[config.place](config.index, self._shape)
+        self._store = self._place.store
+        self._roles: dict[int, _Role] = {}
+        self._loading: set[int] = set()
+        self._turn = threading.Lock()
+        """Between the loop and the threads that load."""
+        self._beside: threading.Thread | None = None
+        """The last that changed what memory is held."""
+
+    def serve(self, incoming: Iterator[messages.Load | messages.Run | wire.Call[messages.Order]]) -> None:
+        """Work until the driver is gone."""
+        self._channel.send(messages.Hello(self._store.handle))
+        with torch.inference_mode():
+            for message in incoming:
+                self._obey(message)
+
+    def _obey(self, order: messages.Load | messages.Run | wire.Call[messages.Order]) -> None:
+        match order:
+            case messages.Run():
+                self._run(order)
+            case messages.Load():
+                self._loading.add(order.generation)
+                threading.Thread(target=self._load, args=(order,), daemon=True).start()
+            case wire.Call(number, messages.Gain() as change) if isinstance(self._store, KvStore):
+                self._beside = threading.Thread(
+                    target=self._change_beside, args=(number, change, self._beside), daemon=True
+                )
+                self._beside.start()
+            case wire.Call(number, command):
+                self._do(number, lambda: self._outcome(command))
+
+    def _do(self, number: int, work: Callable[[], object]) -> None:
+        """Answer with what ``work`` returns, or with why it failed: that ends the switch, not this worker."""
+        try:
+            done = wire.reply(number, work())
+        except SwitchError as error:
+            done = wire.Reply(number, trouble=wire.Trouble.of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver waits for an answer
+            traceback.print_exc()
+            failed = SwitchError(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}")
+            done = wire.Reply(number, trouble=wire.Trouble.of(failed))
+        self._channel.send(done)
+
+    def _outcome(self, order: messages.Order) -> object:
+        outcome: object = None
+        match order:
+            case messages.Copy():
+                outcome = self._copy(order)
+            case messages.Drop():
+                self._drop(order)
+            case messages.Gain():
+                outcome = self._change(order, _SLICE_S)
+            case messages.WarmUp():
+                outcome = self._warm_again(order)
+            case messages.Forget():
+                self._store.forget_peers()
+            case messages.Exchange():
+                self._exchange(order)
+            case messages.Digest():
+                outcome = self._digests(order)
+            case messages.Ping():
+                pass
+        return outcome
+
+    def _run(self, order: messages.Run) -> None:
+        if (role := self._roles.get(order.generation)) is None:
+            return
+        role.group.begin()
+        try:
+            attention = self._place.attention(role.heads(self._shape.num_kv_heads), order.spans)
+            tokens = torch.tensor(order.tokens, device=self._place.device)
+            hidden = role.shard.forward(tokens, attention, role.group)
+            self._place.wait()
+            if role.spec.is_last:
+                logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
+                if role.spec.tp_rank == 0:
+                    self._channel.send(
+                        messages.Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
+                    )
+            role.group.end()
+        except GroupAborted:
+            self._roles.pop(order.generation, None)
+
+    def _copy(self, order: messages.Copy) -> messages.Copied:
+        began_s = self._place.clock_s()
+        num_bytes = self._store.copy(order.boxes, order.runs)
+        return messages.Copied(num_bytes, self._place.clock_s() - began_s)
+
+    def _change_beside(self, number: int, order: messages.Gain, earlier: threading.Thread | None) -> None:
+        _be_nice()
+        if earlier:
+            earlier.join()  # or what is given back might be gained again
+        self._do(number, lambda: self._change(order, _BESIDE_SLICE_S))
+
+    def _change(self, order: messages.Gain, slice_s: float) -> Slice:
+        change = self._store.give_back if isinstance(order, messages.GiveBack) else self._store.gain
+        try:
+            return change(order.pieces, order.runs, slice_s, order.after)
+        except (MemoryFaultError, OSError) as error:
+            raise SwitchError(Reason.NO_MEMORY, f"it cannot hold its KV: {error}") from error
+
+    def _progress(self, generation: int) -> None:
+        """Tell of a layer that was loaded.
+
+        Raises:
+            SwitchError: nobody wants the role any more.
+        """
+        with self._turn:
+            if generation not in self._loading:
+                raise SwitchError(Reason.CANCELLED, "the role was dropped while it was loaded")
+        self._channel.send(messages.Loading(generation))
+
+    def _load(self, order: messages.Load) -> None:
+        try:
+            self._place.use()
+            _be_nice()
+            with torch.inference_mode():
+                self._weights = self._weights or Weights(
+                    READERS[self._config.reader](self._config.checkpoint),
+                    self._shape.dtype,
+                    self._place.device,
+                )
+                shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
+                for layer in order.layers:
+                    shard.take(LayerRange(layer, layer + 1))
+                    self._progress(order.generation)
+                group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
+                role = _Role(shard, order.shard, group)
+                if shard.is_complete:
+                    self._warm_up(role)
+                self._place.warm_up_copy()
+                self._place.return_freed()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
+            self._settle(
+                order.generation,
+                messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"),
+                None,
+            )
+        else:
+            self._settle(order.generation, messages.Loaded(order.generation), role)
+
+    def _settle(
+        self, generation: int, outcome: messages.Loaded | messages.LoadFailed, role: _Role | None
+    ) -> None:
+        """Take a role that was loaded, unless it was dropped meanwhile: then nobody waits for it."""
+        with self._turn:
+            if generation not in self._loading:
+                return
+            self._loading.remove(generation)
+            if role is not None:
+                self._roles[generation] = role
+            self._channel.send(outcome)
+
+    def _exchange(self, order: messages.Exchange) -> None:
+        old, new = self._roles.get(order.sheds), self._roles.get(order.takes)
+        stays = old and new and old.spec.share == new.spec.share
+        if new and stays:
+            new.shard.take(order.layers)  # what the old role still holds is not loaded again
+        if old:
+            old.shard.shed(order.layers)
+        if new:
+            new.shard.take(order.layers)
+        self._place.return_freed()  # KV of the layers that come next needs it
+
+    def _warm_up(self, role: _Role) -> None:
+        """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
+        spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
+        attention = self._place.attention(role.heads(self._shape.num_kv_heads), spans)
+        tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
+        role.shard.forward(tokens, attention, SoloGroup())
+
+    def _warm_again(self, order: messages.WarmUp) -> bool:
+        """Returns whether there is such a role."""
+        if (role := self._roles.get(order.generation)) is None:
+            return False
+        self._warm_up(role)
+        self._place.wait()
+        return True
+
+    def _drop(self, order: messages.Drop) -> None:
+        with self._turn:
+            self._loading.discard(order.generation)
+            self._roles.pop(order.generation, None)
+        self._store.forget_peers()
+        ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
+        self._place.return_freed()
+
+    def _digests(self, order: messages.Digest) -> dict[tuple[int, int, Piece], str]:
+        return {
+            (block, tokens, piece): self._store.digest(piece, block, tokens)
+            for block, tokens in order.blocks
+            for piece in order.pieces
+        }

@@ -1,0 +1,127 @@
+"""Where a rank computes and keeps its KV: a core of the CPU, or a GPU.
+
+The driver decides from the kind of its devices and touches neither: CUDA that was initialised before a fork is of no use
+after it. So everything here that does happens in the worker.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from runtime.errors import EngineStartError, TopologyError
+from runtime.kv.chunks import ChunkedStore
+from runtime.kv.store import KvShape, KvStore
+from runtime.models import Topology
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.worker.attention import Attention, StepAttention
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision to what a rank computes in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank's device and its KV memory."""
+
+    device: torch.device
+    store: KvStore | ChunkedStore
+
+    def attention(self, heads: slice, spans: Sequence[Span]) -> StepAttention:
+        """Of one step, over this rank's KV heads."""
+        if isinstance(self.store, KvStore):
+            return Attention(self.store.cache, heads, spans)
+        from runtime.torch_engine.worker.chunked_attention import ChunkedAttention
+
+        return ChunkedAttention(self.store, heads, spans)
+
+    def warm_up_copy(self) -> None:
+        """Have what copies KV ready: a kernel that is compiled within a switch holds up steps for a second."""
+        if isinstance(self.store, ChunkedStore):
+            self.store.warm_up_copy()
+
+    def clock_s(self) -> float:
+        """What copying takes from serving: CPU time where waiting for a core takes nothing from anybody, else wall time."""
+        return time.thread_time() if isinstance(self.store, KvStore) else time.perf_counter()
+
+    def use(self) -> None:
+        """Make the device this thread's own: CUDA has one for each thread."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    def return_freed(self) -> None:
+        """Let others have the device memory of weights that are gone: torch keeps it, and KV and other ranks cannot use it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wait(self) -> None:
+        """Return when what was asked of the device is done: then a peer may read it."""
+        if isinstance(self.store, ChunkedStore):
+            self.store.wait()
+
+
+OpenPlace = Callable[[int, KvShape], Place]
+"""Makes the place of a worker, in its process, from its inventory index."""
+
+
+def open_cpu(_: int, shape: KvShape) -> Place:
+    """A core of the CPU."""
+    return Place(torch.device("cpu"), KvStore(shape))
+
+
+def open_gpu(index: int, shape: KvShape) -> Place:
+    """A GPU of this machine. Where the inventory has more devices than it, several ranks share one as processes.
+
+    Raises:
+        EngineStartError: there is none, or a package is missing.
+    """
+    from runtime.kv.memory import CudaMemory
+
+    if not torch.cuda.is_available():
+        raise EngineStartError("the inventory has GPUs, but torch finds none; on a CPU the kind is CPU")
+    number = index % torch.cuda.device_count()
+    device = torch.device("cuda", number)
+    torch.cuda.set_device(device)
+    return Place(device, ChunkedStore(shape, CudaMemory(number), device))
+
+
+PLACES: dict[str, OpenPlace] = {"cpu": open_cpu, "gpu": open_gpu}
+"""By the names that travel to workers."""
+
+
+def is_on_gpus(topology: Topology) -> bool:
+    """Whether it runs on GPUs: on every kind but ``CPU``.
+
+    Raises:
+        TopologyError: on both; one's ranks cannot read the other's KV.
+    """
+    kinds = {stage.kind.upper() for stage in topology.stages}
+    if len(kinds) > 1 and "CPU" in kinds:
+        raise TopologyError(f"{topology}: the torch engine runs on CPUs or on GPUs, not on both at once")
+    return "CPU" not in kinds
+
+
+def refuse_to_cross(now: Topology, target: Topology) -> None:
+    """Refuse to go between CPUs and GPUs.
+
+    Raises:
+        TopologyError: naming the target.
+    """
+    if is_on_gpus(target) != is_on_gpus(now):
+        raise TopologyError(
+            f"requests cannot move between CPUs and GPUs, so not from {now.shape} to {target}"
+        )
+
+
+def precision_of(topology: Topology) -> str:
+    """The one numeric format of a topology.
+
+    Raises:
+        TopologyError: it has several, or one that its devices do not compute in here.
+    """
+    formats = {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+    known = tuple(DTYPES) if is_on_gpus(topology) else ("fp32",)
+    if len(formats) > 1 or not formats <= {*known}:
+        raise TopologyError(f"the torch engine computes in {' or '.join(known)} here, not as {topology}")
+    return formats.pop()

@@ -1,0 +1,1 @@
+"""What vLLM loads of ours, in its scheduler and in its workers."""

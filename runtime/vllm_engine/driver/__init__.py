@@ -1,0 +1,1 @@
+"""The driver process of a vLLM engine: importing it, its steps, the calls between them."""

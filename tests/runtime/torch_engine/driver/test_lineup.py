@@ -1,0 +1,106 @@
+"""A lineup: who holds which pieces, and what happens to those who wait when a member is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.errors import Reason, SwitchError
+from runtime.footprint import Piece
+from runtime.models import Cluster
+from runtime.notation import parse_topology
+from runtime.process.launcher import Incarnation
+from runtime.torch_engine.driver.crew import BatchLimits, Lineup, WorkerLostError, load_failed
+from runtime.torch_engine.messages import WarmUp
+from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.group import Group, GroupAborted
+from tests.rows import rows
+
+
+@pytest.fixture
+async def lineup(checkpoints: dict[str, Path], cluster: Cluster) -> Lineup:
+    model = Checkpoint(checkpoints["qwen3-tied"]).spec
+    return Lineup(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, BatchLimits(32, 8))
+
+
+async def test_each_device_holds_its_layers_and_heads(lineup):
+    assert lineup.pieces(1) == {Piece(layer, head) for layer in range(3) for head in (2, 3)}
+    assert lineup.pieces(2) == {Piece(layer, head) for layer in (3, 4) for head in (0, 1)}
+    assert lineup.pieces(9) == frozenset()
+
+
+async def test_it_is_loaded_when_every_device_is(lineup):
+    for device in (0, 1, 2):
+        lineup.loaded(device)
+    assert not lineup.is_loaded
+    lineup.loaded(3)
+    assert lineup.is_loaded
+    await lineup._loaded
+
+
+async def test_losing_a_member_frees_those_who_wait_for_it(lineup):
+    shape, path = lineup._memory.shape, lineup._memory.path
+    lineup.lose(load_failed(3, "no such tensor"))
+    with pytest.raises(SwitchError, match="load_failed: device 3 could not take its role: no such tensor"):
+        await lineup._loaded
+    with pytest.raises(GroupAborted):
+        Group(path, shape, 0, 0).all_reduce(torch.ones(4))
+
+
+async def test_losing_it_twice_or_late_is_no_error(lineup):
+    for device in range(4):
+        lineup.loaded(device)
+    lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
+    lineup._memory.close()
+    lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
+    await asyncio.wait_for(lineup._loaded, 1)
+
+
+class Workers:
+    """A crew that answers orders, or whose worker is lost."""
+
+    def __init__(self, answers: dict[int, bool | WorkerLostError]) -> None:
+        self._answers = answers
+        self.incarnations = {device: Incarnation("here", device, device) for device in answers}
+
+    async def muster(self, _: object) -> None:
+        """All are there."""
+
+    def broadcast(self, *_: object) -> None:
+        """Roles are taken at once."""
+
+    async def order(self, device: int, order: WarmUp) -> bool:
+        assert order == WarmUp(3)
+        answer = self._answers[device]
+        if isinstance(answer, WorkerLostError):
+            raise answer
+        return answer
+
+
+@rows(
+    ("answer", "detail"),
+    [
+        (False, "the worker on device 2 has lost its role"),
+        (WorkerLostError(2), "the worker on device 2 died"),
+    ],
+)
+async def test_a_rank_that_cannot_warm_up_is_lost(lineup, answer, detail):
+    await lineup.warm_up(Workers(dict.fromkeys(range(4), True)))  # type: ignore[arg-type] - what it needs of one
+    with pytest.raises(SwitchError, match=f"rank_lost: {detail}"):
+        await lineup.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
+
+
+async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup):
+    crew: Any = Workers(dict.fromkeys(range(4), True))
+    for device in range(4):
+        lineup.loaded(device)
+    await lineup.enlist(crew)
+    assert lineup.is_whole(crew)
+    crew.incarnations[9] = Incarnation("here", 9, 9)
+    assert lineup.is_whole(crew)
+    crew.incarnations[2] = Incarnation("here", 2, 202)  # started since
+    assert not lineup.is_whole(crew)
+    del crew.incarnations[2]
+    assert not lineup.is_whole(crew)
