@@ -25,6 +25,12 @@ from runtime.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
+RECOVERY_TIMEOUT_S = 60.0
+"""How long a stream waits for an engine that was lost, where nobody says otherwise."""
+RESUMED_AT_ONCE = 8
+"""Lost requests that are prefilled again beside each other; what is new waits behind these alone."""
+AGAIN_S = 0.1
+"""Between two tries to submit a lost request."""
 AT_A_TIME = 64
 """Tokens that a stream handles before others may go on, where many wait because its client was slow."""
 
@@ -122,6 +128,12 @@ class _Stream:
     text: TextStream
     tenant: str = ""
     observer: Observer | None = None
+    request: Request | None = None
+    """As it was submitted first."""
+    output: list[int] = field(default_factory=list)
+    """The tokens that came."""
+    lost_at_s: float | None = None
+    """When its engine was lost, until it goes on."""
     ttft_s: float = 0.0
     e2e_s: float = 0.0
     """From arrival to the last token so far."""
@@ -202,7 +214,9 @@ class Router:
         *,
         clock: Callable[[], float] = time.monotonic,
         observers: Observers | None = None,
+        recovery_timeout_s: float = RECOVERY_TIMEOUT_S,
     ) -> None:
+        """A stream whose engine is lost waits ``recovery_timeout_s`` to go on; with 0 it ends with an error at once."""
         self.tokenizer = tokenizer
         self.encoder = Encoder(tokenizer)
         self._engine = engine
@@ -214,16 +228,24 @@ class Router:
         self._lost: EngineLostError | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._gaps: Gaps | None = None
+        self._recovery_timeout_s = recovery_timeout_s
+        self._to_resume: dict[str, _Stream] = {}
+        """Streams whose engine was lost, until they are submitted again."""
+        self._resumed: set[str] = set()
+        """Submitted again, and silent since."""
+        self._has_room = asyncio.Event()
+        self._recovery: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._pump = asyncio.create_task(self._pump_outputs(), name="router-pump")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._pump is not None:
-            self._pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._pump
+        for task in (self._pump, self._recovery):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         self.encoder.close()
         await asyncio.gather(*self._background, return_exceptions=True)
 
@@ -309,7 +331,13 @@ class Router:
         epoch = self._ledger.open(stream.request_id)
         if self._lost is not None:
             raise self._lost
-        await self._engine.submit(Request(stream.request_id, token_ids, self._sampling(params), epoch))
+        stream.request = Request(stream.request_id, token_ids, self._sampling(params), epoch)
+        try:
+            await self._engine.submit(stream.request)
+        except EngineLostError:
+            if self._lost is not None or not self._recovery_timeout_s:
+                raise
+            self._resume(stream)
 
     def _sampling(self, params: GenerationParams) -> SamplingParams:
         """As the engine is asked: with the model's end tokens, and a seed where it wants one."""
@@ -324,6 +352,7 @@ class Router:
         if self._streams.pop(stream.request_id, None) is None:
             return
         self._ledger.close(stream.request_id)
+        self._goes_on(stream)
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))
@@ -388,6 +417,10 @@ class Router:
             case Accepted(fingerprint=fingerprint):
                 stream = self._streams[token.request_id]
                 stream.is_ended = token.finish is not None
+                if token.is_lost and self._recovery_timeout_s:
+                    self._ledger.lose(token.epoch)
+                    self._resume(stream)
+                    return
                 if token.finish is Finish.ERROR:
                     stream.fail(StreamError(token.detail))
                     return
@@ -406,6 +439,9 @@ class Router:
     def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
         if token.token_id is None:
             return
+        if stream.lost_at_s is not None:
+            self._goes_on(stream)
+        stream.output.append(token.token_id)
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
         if stream.gaps is not None:
@@ -417,3 +453,59 @@ class Router:
                 stream.observer.first_token(stream.ttft_s)
         elif stream.observer is not None:
             stream.observer.next_token(stream.e2e_s - before_s)
+
+    # -- an engine that was lost -------------------------------------------------------------------
+
+    def _resume(self, stream: _Stream) -> None:
+        """Let a stream go on as soon as an engine serves again."""
+        stream.is_ended = False
+        self._resumed.discard(stream.request_id)
+        self._to_resume[stream.request_id] = stream
+        if stream.lost_at_s is None:
+            stream.lost_at_s = now_s = self._clock()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._recovery_timeout_s, self._give_up, stream, now_s)
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._submit_again(), name="router-recovery")
+
+    def _goes_on(self, stream: _Stream) -> None:
+        """It speaks again, or is over."""
+        stream.lost_at_s = None
+        self._to_resume.pop(stream.request_id, None)
+        self._resumed.discard(stream.request_id)
+        self._has_room.set()
+
+    def _give_up(self, stream: _Stream, lost_at_s: float) -> None:
+        """No engine came back for a stream in time."""
+        if stream.lost_at_s == lost_at_s:
+            self._goes_on(stream)
+            waited = f"its engine was lost and did not go on with it in {self._recovery_timeout_s:g} s"
+            stream.fail(StreamError(f"{waited} (clients.recovery_timeout_s); send the request again"))
+
+    async def _submit_again(self) -> None:
+        """Submit what was lost with its output so far, the oldest first, some beside each other."""
+        while self._to_resume:
+            if len(self._resumed) >= RESUMED_AT_ONCE:
+                self._has_room.clear()
+                await self._has_room.wait()
+                continue
+            stream = min(self._to_resume.values(), key=lambda one: one.arrived_s)
+            del self._to_resume[stream.request_id]
+            await self._submit_output(stream)
+
+    async def _submit_output(self, stream: _Stream) -> None:
+        assert stream.request is not None, "it was submitted before"
+        epoch, past = self._ledger.resume(stream.request_id), tuple(stream.output)
+        self._resumed.add(stream.request_id)
+        try:
+            await self._engine.submit(replace(stream.request, epoch=epoch, past=past))
+        except EngineLostError:
+            if stream.lost_at_s is not None:
+                self._resume(stream)
+                await asyncio.sleep(AGAIN_S)
+        except RuntimeFault as error:
+            refused = StreamError(f"its engine was lost, and another one refuses it: {error}")
+            stream.fail(refused if past else error)
+        else:
+            if stream.request_id not in self._streams:
+                await self._cancel(stream.request_id)

@@ -111,7 +111,7 @@ class TorchEngine:
 
     async def submit(self, request: Request) -> None:
         """Queue a request; see the protocol."""
-        self._live[request.request_id] = (request.epoch, 0)
+        self._live[request.request_id] = (request.epoch, len(request.past))
         try:
             await self._call("submit", request)
         except BaseException:  # cancelled before a driver had it, too
@@ -269,7 +269,7 @@ class TorchEngine:
             "%s: %s; %d requests lost, starting %s anew", lost.reason, lost.detail, len(live), topology
         )
         ended = [
-            Token(name, epoch, index, None, finish=Finish.ERROR, detail=detail)
+            Token(name, epoch, index, None, finish=Finish.ERROR, detail=detail, is_lost=True)
             for name, (epoch, index) in live.items()
         ]
         self._outputs.put_nowait(list(ended))
