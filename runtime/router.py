@@ -29,6 +29,8 @@ RECOVERY_TIMEOUT_S = 60.0
 """How long a stream waits for an engine that was lost, where nobody says otherwise."""
 RESUMED_AT_ONCE = 8
 """Lost requests that are prefilled again beside each other; what is new waits behind these alone."""
+PAUSE_TOLD_S = 5.0
+"""Between two signs of life to a client that waits for a lost engine."""
 AGAIN_S = 0.1
 """Between two tries to submit a lost request."""
 AT_A_TIME = 64
@@ -77,6 +79,11 @@ class Delta:
     """When the router had it, by the router's clock."""
     usage: Usage | None = None
     """On the last delta."""
+
+    @property
+    def is_pause(self) -> bool:
+        """Says nothing but that its stream goes on: the engine was lost, and another one is awaited."""
+        return self.token_id is None and self.finish is None
 
 
 class Observers(Protocol):
@@ -288,7 +295,7 @@ class Router:
     async def generate(
         self, prompt: str | Sequence[int], params: GenerationParams
     ) -> AsyncGenerator[Delta, None]:
-        """Deltas of one generation, the last with ``finish`` and ``usage``.
+        """Deltas of one generation, the last with ``finish`` and ``usage``; pauses between them while its engine is away.
 
         Nothing happens before the first delta is asked for. Closing the iterator (``contextlib.aclosing``),
         or cancelling whoever waits in it, ends the generation in the engine.
@@ -465,6 +472,7 @@ class Router:
             stream.lost_at_s = now_s = self._clock()
             loop = asyncio.get_running_loop()
             loop.call_later(self._recovery_timeout_s, self._give_up, stream, now_s)
+            loop.call_later(PAUSE_TOLD_S, self._tell_pause, stream, now_s)
         if self._recovery is None or self._recovery.done():
             self._recovery = asyncio.create_task(self._submit_again(), name="router-recovery")
 
@@ -474,6 +482,14 @@ class Router:
         self._to_resume.pop(stream.request_id, None)
         self._resumed.discard(stream.request_id)
         self._has_room.set()
+
+    def _tell_pause(self, stream: _Stream, lost_at_s: float) -> None:
+        """Let its client know that it is still here."""
+        if stream.lost_at_s == lost_at_s:
+            pause = Token(stream.request_id, self._ledger.epoch, len(stream.output), None)
+            stream.arrivals.append(_Arrival(pause, "", self._clock()))
+            stream.wake.set()
+            asyncio.get_running_loop().call_later(PAUSE_TOLD_S, self._tell_pause, stream, lost_at_s)
 
     def _give_up(self, stream: _Stream, lost_at_s: float) -> None:
         """No engine came back for a stream in time."""
