@@ -29,6 +29,10 @@ RECOVERY_TIMEOUT_S = 60.0
 """How long a stream waits for an engine that was lost, where nobody says otherwise."""
 RESUMED_AT_ONCE = 8
 """Lost requests that are prefilled again beside each other; what is new waits behind these alone."""
+NEAR = 20
+"""Batches before a loss from which on a request that was submitted may have caused it; tokens after which it has not."""
+STRIKES = 2
+"""So often near a loss, and a request is suspected."""
 PAUSE_TOLD_S = 5.0
 """Between two signs of life to a client that waits for a lost engine."""
 AGAIN_S = 0.1
@@ -141,6 +145,12 @@ class _Stream:
     """The tokens that came."""
     lost_at_s: float | None = None
     """When its engine was lost, until it goes on."""
+    submitted_at: int = 0
+    """Batches that came before it was submitted last."""
+    num_resumed: int = 0
+    """Tokens that it had then."""
+    strikes: int = 0
+    """How often it was submitted shortly before a loss."""
     ttft_s: float = 0.0
     e2e_s: float = 0.0
     """From arrival to the last token so far."""
@@ -240,6 +250,9 @@ class Router:
         """Streams whose engine was lost, until they are submitted again."""
         self._resumed: set[str] = set()
         """Submitted again, and silent since."""
+        self._alone: _Stream | None = None
+        """Suspected, and alone in the engine until it is ``NEAR`` tokens further."""
+        self._num_batches = 0
         self._has_room = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
 
@@ -339,6 +352,10 @@ class Router:
         if self._lost is not None:
             raise self._lost
         stream.request = Request(stream.request_id, token_ids, self._sampling(params), epoch)
+        if self._alone is not None:
+            self._resume(stream)
+            return
+        stream.submitted_at = self._num_batches
         try:
             await self._engine.submit(stream.request)
         except EngineLostError:
@@ -360,6 +377,7 @@ class Router:
             return
         self._ledger.close(stream.request_id)
         self._goes_on(stream)
+        self._clear(stream)
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))
@@ -393,6 +411,7 @@ class Router:
     def _dispatch(self, batch: Sequence[Output]) -> None:
         """Let a batch through the ledger and wake its streams."""
         now_s = self._clock()
+        self._num_batches += 1
         for output in batch:
             try:
                 match output:
@@ -426,7 +445,7 @@ class Router:
                 stream.is_ended = token.finish is not None
                 if token.is_lost and self._recovery_timeout_s:
                     self._ledger.lose(token.epoch)
-                    self._resume(stream)
+                    self._suspect(stream)
                     return
                 if token.finish is Finish.ERROR:
                     stream.fail(StreamError(token.detail))
@@ -449,6 +468,8 @@ class Router:
         if stream.lost_at_s is not None:
             self._goes_on(stream)
         stream.output.append(token.token_id)
+        if stream is self._alone and len(stream.output) - stream.num_resumed >= NEAR:
+            self._clear(stream)
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
         if stream.gaps is not None:
@@ -462,6 +483,25 @@ class Router:
             stream.observer.next_token(stream.e2e_s - before_s)
 
     # -- an engine that was lost -------------------------------------------------------------------
+
+    def _suspect(self, stream: _Stream) -> None:
+        """A stream lost its engine: it goes on, unless it was alone in two of them."""
+        stream.strikes += self._num_batches - stream.submitted_at <= NEAR
+        if stream is not self._alone:
+            self._resume(stream)
+            return
+        stream.fail(
+            StreamError(
+                "poison_request: engines were lost each time shortly after this request came, the last while it was "
+                "alone; change it before it is sent again"
+            )
+        )
+
+    def _clear(self, stream: _Stream) -> None:
+        """It is over, or past the place where it was suspected: others may go on."""
+        if stream is self._alone:
+            self._alone, stream.strikes = None, 0
+            self._has_room.set()
 
     def _resume(self, stream: _Stream) -> None:
         """Let a stream go on as soon as an engine serves again."""
@@ -499,23 +539,27 @@ class Router:
             stream.fail(StreamError(f"{waited} (clients.recovery_timeout_s); send the request again"))
 
     async def _submit_again(self) -> None:
-        """Submit what was lost with its output so far, the oldest first, some beside each other."""
+        """Submit what was lost with its output so far: each suspect alone, then the oldest first, some beside each other."""
         while self._to_resume:
-            if len(self._resumed) >= RESUMED_AT_ONCE:
+            waiting = sorted(self._to_resume.values(), key=lambda one: (one.strikes < STRIKES, one.arrived_s))
+            is_suspected = waiting[0].strikes >= STRIKES
+            if self._alone or len(self._resumed) >= (1 if is_suspected else RESUMED_AT_ONCE):
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
-            stream = min(self._to_resume.values(), key=lambda one: one.arrived_s)
-            del self._to_resume[stream.request_id]
-            await self._submit_output(stream)
+            self._alone = waiting[0] if is_suspected else None
+            del self._to_resume[waiting[0].request_id]
+            await self._submit_output(waiting[0])
 
     async def _submit_output(self, stream: _Stream) -> None:
         assert stream.request is not None, "it was submitted before"
         epoch, past = self._ledger.resume(stream.request_id), tuple(stream.output)
         self._resumed.add(stream.request_id)
+        stream.submitted_at, stream.num_resumed = self._num_batches, len(past)
         try:
             await self._engine.submit(replace(stream.request, epoch=epoch, past=past))
         except EngineLostError:
+            self._alone = None if stream is self._alone else self._alone
             if stream.lost_at_s is not None:
                 self._resume(stream)
                 await asyncio.sleep(AGAIN_S)

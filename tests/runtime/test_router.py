@@ -563,3 +563,22 @@ async def test_a_stream_waits_for_no_engine_longer_than_was_said(engine, tokeniz
             await task
         assert router.num_streams == 0
     engine.is_away = False
+
+
+async def test_a_request_that_loses_every_engine_is_found_and_the_others_finish(tokenizer):
+    engine, losses = ScriptedEngine(topology(1, 1), max_running=64), 0
+    async with Router(engine, tokenizer) as router:
+        tasks = await begun(router, engine, ["abc"] * 11)
+        poisoned = asyncio.create_task(collect(router, "xyz", 10))
+        while not poisoned.done():
+            await settled(engine)
+            if any(request.prompt == (24, 25, 26) for request in engine.requests):
+                losses += 1
+                engine.fail("the driver died", is_lost=True)
+            engine.turn()
+        engine.resume()
+        with pytest.raises(StreamError, match="poison_request"):
+            await poisoned
+        assert losses == 3
+        assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca"}
+    await engine.close()
