@@ -14,9 +14,11 @@ from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.router import Delta, GenerationParams, Router
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from runtime.vllm_engine.engine import VllmEngine
 from tests.runtime.scripted import cluster_of, reaches
 from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, PLAIN, SCHEMA, TOKENIZER, WISHES
 from tests.runtime.torch_engine.ears import started
+from tests.runtime.vllm_engine.streams import CLUSTER, SETTINGS, topology
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -51,7 +53,8 @@ async def said(router: Router, spoken: dict[str, list[Delta]] | None = None) -> 
 
     async def listen(name: str, sampling: SamplingParams) -> None:
         async for delta in router.generate(f"count by {len(name)} from 11: 11 ", GenerationParams(sampling)):
-            spoken.setdefault(name, []).append(delta)
+            if not delta.is_pause:
+                spoken.setdefault(name, []).append(delta)
 
     async with asyncio.TaskGroup() as group:
         for name, sampling in STREAMS.items():
@@ -59,8 +62,10 @@ async def said(router: Router, spoken: dict[str, list[Delta]] | None = None) -> 
     return spoken
 
 
-async def victim_of(engine: TorchEngine, victim: str) -> int:
-    return engine.driver_pid if victim == "driver" else (await engine.stats()).worker_pids[1]
+async def victim_of(engine: TorchEngine | VllmEngine, victim: str) -> int:
+    if victim == "rank":
+        return (await engine.stats()).worker_pids[1]
+    return engine.active.pid if isinstance(engine, VllmEngine) else engine.driver_pid
 
 
 ALL = [(victim, how) for victim in ("driver", "rank") for how in (signal.SIGKILL, signal.SIGSTOP)]
@@ -77,7 +82,11 @@ async def test_streams_of_every_kind_go_on_whatever_is_lost(engine, router, unbr
 
 
 async def every_stream_goes_on(
-    engine: TorchEngine, router: Router, unbroken: dict[str, list[Delta]], victim: str, how: signal.Signals
+    engine: TorchEngine | VllmEngine,
+    router: Router,
+    unbroken: dict[str, list[Delta]],
+    victim: str,
+    how: signal.Signals,
 ) -> None:
     await reaches(engine, EngineState.SERVING)
     spoken: dict[str, list[Delta]] = {}
@@ -101,3 +110,15 @@ async def every_stream_goes_on(
     jsonschema.validate(json.loads(document), SCHEMA)
     counts = router.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
+
+
+@pytest.mark.vllm
+async def test_streams_of_vllm_go_on_too():
+    settings = replace(SETTINGS, stall_after_s=3.0, lost_after_s=5.0)
+    engine = await VllmEngine.start(CHECKPOINT, topology("1x1"), CLUSTER, settings)
+    try:
+        async with Router(engine, TOKENIZER) as router:
+            unbroken = await said(router)
+            await every_stream_goes_on(engine, router, unbroken, "driver", signal.SIGKILL)
+    finally:
+        await engine.close()
