@@ -90,7 +90,7 @@ def took_ms(http: httpx.Client) -> float:
 
 def key_cpu_ms(gate: Gate, key: str, count: int = 2000) -> float:
     """CPU time of finding out whose key a request has."""
-    headers = [(b"host", b"here"), (b"authorization", f"Bearer {key}".encode())]
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
     scope: dict[str, object] = {"path": "/v1/models", "headers": headers, "client": ("127.0.0.1", 1)}
     took_s = min(timeit.repeat(lambda: gate.admit(scope), timer=time.process_time, number=count, repeat=5))
     return round(took_s / count * 1000, 5)

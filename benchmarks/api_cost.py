@@ -82,7 +82,9 @@ async def stream(port: int, path: str, body: dict[str, Any]) -> int:
     """Events of one streamed answer, read as they come."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = json.dumps(body | {"model": "m", "stream": True, "temperature": 0}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    )
     writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     events = 0
     while piece := await reader.read(65536):

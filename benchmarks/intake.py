@@ -93,7 +93,7 @@ async def stream(url: str, arrivals_s: list[float], number: int, tokens: int) ->
     parts = urlsplit(url)
     while True:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        head = "POST /openai/v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head = "POST /openai/v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += f"Authorization: Bearer {parts.username}\r\n"
         writer.write(f"{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         while await reader.read(65536):
@@ -107,7 +107,7 @@ async def probe(url: str, probes_s: list[tuple[float, float]]) -> None:
     while True:
         sent_s = time.monotonic()
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         if not (await reader.read()).startswith(b"HTTP/1.1 200"):
             raise RuntimeError("the service is not healthy")
         writer.close()

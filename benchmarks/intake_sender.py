@@ -63,7 +63,7 @@ def send(url: str, kind: str, body: bytes) -> dict[str, object]:
     length = "Transfer-Encoding: chunked" if "without" in kind else f"Content-Length: {len(body)}"
     parts, started_s = urlsplit(url), time.monotonic()
     head = (
-        f"POST /openai/v1/{path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        f"POST /openai/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {parts.username}\r\n{length}\r\n\r\n"
     )
     with socket.create_connection((parts.hostname, parts.port), timeout=120) as connection:

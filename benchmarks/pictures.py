@@ -10,7 +10,8 @@ from intentctl.plots import GREY, Keywords, Look, looks, picture, plain_ticks
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
 from selector.models import shape
-from selector.performance.load import Lengths, saturation_tok_s
+from selector.performance.load import saturation_tok_s
+from selector.performance.work import Lengths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from benchmarks.predict import compare
 from benchmarks.provenance import ROOT
 from benchmarks.published import rows
 from intentctl.status import CommandError
-from selector.performance.load import Lengths
+from selector.performance.work import Lengths
 
 KINDS = ("A100", "L40S")
 MODEL = "qwen2.5-32b"

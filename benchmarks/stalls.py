@@ -58,9 +58,7 @@ async def asked(url: str, method: str, path: str, body: bytes = b"") -> tuple[in
     """Status, seconds to the first byte of the answer, and the answer; a connection of its own."""
     parts, started_s = urlsplit(url), time.monotonic()
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    head = (
-        f"{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    )
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     head += f"Authorization: Bearer {parts.username}\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     first = await reader.read(65_536)

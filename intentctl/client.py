@@ -2,11 +2,13 @@
 
 import contextlib
 import http.client
+import inspect
 import json
+import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -17,8 +19,37 @@ from intent.models import Intent
 from intentctl.status import failure
 from service import documents as docs
 from service.errors import ServiceError
+from service.operator import Operator
 
 Answer = TypeVar("Answer", bound=BaseModel)
+P = ParamSpec("P")
+Body = BaseModel | Mapping[str, object]
+_SLOT = re.compile(r"{(\w+)}")
+
+
+def _over_http(
+    of: Callable[Concatenate[Operator, P], Answer], call: str
+) -> Callable[Concatenate["Client", P], Answer]:
+    """A method of the protocol as a call with the method, and at the path, that are named; braces hold arguments.
+
+    The other arguments are the query of a GET and the body of a POST: one document, or values by their names.
+    """
+    signature, (method, path) = inspect.signature(of), call.split()
+    kind: type[Answer] = signature.return_annotation
+
+    def ask(self: "Client", /, *arguments: P.args, **named: P.kwargs) -> Answer:
+        bound = signature.bind(self, *arguments, **named)
+        bound.apply_defaults()
+        said = {name: value for name, value in bound.arguments.items() if value is not self}
+        place = path.format(**{name: _quoted(said.pop(name)) for name in _SLOT.findall(path)})
+        document = next((value for value in said.values() if isinstance(value, BaseModel)), None)
+        if method == "POST":
+            return self._read(kind, method, place, document or said or None)
+        wanted = said if document is None else document.model_dump(mode="json")
+        query = urlencode({name: value for name, value in wanted.items() if value is not None})
+        return self._read(kind, method, f"{place}?{query}" if query else place)
+
+    return ask
 
 
 class Client:
@@ -56,141 +87,22 @@ class Client:
 
     def translate(self, text: str, now: str | None = None) -> Intent:
         """As the protocol says."""
-        answer = self._call("POST", "/v1/intents:translate", docs.TranslateRequest(text=text, now=now))
+        answer = self._call("POST", "/v1/intents:translate", {"text": text, "now": now})
         try:
             return from_document(json.loads(answer))
         except (ValueError, DocumentError) as error:
             raise self._no_service(error) from None
-
-    def keep(self, text: str, now: str | None = None) -> docs.VersionDocument:
-        """As the protocol says."""
-        return self._read(
-            docs.VersionDocument, "POST", "/v1/intents", docs.TranslateRequest(text=text, now=now)
-        )
-
-    def intent(self, intent_id: str, version: int | None = None) -> docs.VersionDocument:
-        """As the protocol says."""
-        which = "" if version is None else f"?version={version}"
-        return self._read(docs.VersionDocument, "GET", f"/v1/intents/{_quoted(intent_id)}{which}")
 
     def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
         """As the protocol says."""
         body = docs.AmendRequest(intent=intent, **dict(follow_up))
         return self._read(docs.AmendmentDocument, "POST", "/v1/intents:amend", body)
 
-    def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
-        """As the protocol says."""
-        return self._read(docs.VersionDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:amend", follow_up)
-
-    def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
-        """As the protocol says."""
-        return self._read(docs.PlanAnswer, "POST", "/v1/plans", asked)
-
-    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
-        """As the protocol says."""
-        return self._read(docs.PlanDocument, "GET", f"/v1/plans/{_quoted(plan_id)}")
-
-    def simulation(self, plan_id: str) -> docs.SimulationDocument:
-        """As the protocol says."""
-        return self._read(docs.SimulationDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/simulation")
-
-    def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
-        """As the protocol says."""
-        return self._read(docs.FrontiersDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/frontiers")
-
-    def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
-        """As the protocol says."""
-        body = docs.ApplyRequest(acknowledge=list(acknowledge))
-        return self._read(docs.OperationDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:apply", body)
-
-    def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
-        """As the protocol says."""
-        body = docs.ApplyRequest(acknowledge=list(acknowledge))
-        return self._read(docs.PreflightDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:preflight", body)
-
-    def standing(self, plan_id: str) -> docs.StandingDocument:
-        """As the protocol says."""
-        return self._read(docs.StandingDocument, "GET", f"/v1/plans/{_quoted(plan_id)}/standing")
-
-    def approvals(self, asked: docs.PageRequest) -> docs.ApprovalsDocument:
-        """As the protocol says."""
-        return self._read(docs.ApprovalsDocument, "GET", f"/v1/approvals?{_query(asked)}")
-
-    def approve(self, plan_id: str, asked: docs.ApproveRequest) -> docs.ApprovalDocument:
-        """As the protocol says."""
-        return self._read(docs.ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:approve", asked)
-
-    def reject(self, plan_id: str, asked: docs.RejectRequest) -> docs.ApprovalDocument:
-        """As the protocol says."""
-        return self._read(docs.ApprovalDocument, "POST", f"/v1/plans/{_quoted(plan_id)}:reject", asked)
-
-    def operation(self, operation_id: str) -> docs.OperationDocument:
-        """As the protocol says."""
-        return self._read(docs.OperationDocument, "GET", f"/v1/operations/{_quoted(operation_id)}")
-
-    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
-        """As the protocol says."""
-        path = f"/v1/operations/{_quoted(operation_id)}:cancel"
-        return self._read(docs.OperationDocument, "POST", path, asked)
-
-    def undoable(self, operation_id: str) -> docs.UndoDocument:
-        """As the protocol says."""
-        return self._read(docs.UndoDocument, "GET", f"/v1/operations/{_quoted(operation_id)}/undo")
-
-    def undo(self, operation_id: str) -> docs.PlanAnswer:
-        """As the protocol says."""
-        return self._read(docs.PlanAnswer, "POST", f"/v1/operations/{_quoted(operation_id)}:undo")
-
     def watch(self) -> Iterator[docs.Event]:
         """As the protocol says."""
         headers = {**self._sent, "Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
-
-    def me(self) -> docs.MeDocument:
-        """As the protocol says."""
-        return self._read(docs.MeDocument, "GET", "/v1/me")
-
-    def create_key(self, asked: docs.KeyRequest) -> docs.NewKeyDocument:
-        """As the protocol says."""
-        return self._read(docs.NewKeyDocument, "POST", "/v1/keys", asked)
-
-    def keys(self) -> docs.KeysDocument:
-        """As the protocol says."""
-        return self._read(docs.KeysDocument, "GET", "/v1/keys")
-
-    def revoke_key(self, prefix: str) -> docs.KeyDocument:
-        """As the protocol says."""
-        return self._read(docs.KeyDocument, "POST", f"/v1/keys/{_quoted(prefix)}:revoke")
-
-    def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
-        """As the protocol says."""
-        return self._read(docs.AuditDocument, "GET", f"/v1/audit?{_query(page)}")
-
-    def audit_head(self) -> docs.HeadDocument:
-        """As the protocol says."""
-        return self._read(docs.HeadDocument, "GET", "/v1/audit/head")
-
-    def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
-        """As the protocol says."""
-        which = "" if head is None else f"?head={_quoted(head)}"
-        return self._read(docs.VerdictDocument, "GET", f"/v1/audit/verdict{which}")
-
-    def intents(self, asked: docs.PageRequest) -> docs.IntentsDocument:
-        """As the protocol says."""
-        return self._read(docs.IntentsDocument, "GET", f"/v1/intents?{_query(asked)}")
-
-    def plans(self, asked: docs.PlansRequest) -> docs.PlansDocument:
-        """As the protocol says."""
-        return self._read(docs.PlansDocument, "GET", f"/v1/plans?{_query(asked)}")
-
-    def operations(self, asked: docs.OperationsRequest) -> docs.OperationsDocument:
-        """As the protocol says."""
-        return self._read(docs.OperationsDocument, "GET", f"/v1/operations?{_query(asked)}")
-
-    def models(self) -> docs.ModelsDocument:
-        """As the protocol says."""
-        return self._read(docs.ModelsDocument, "GET", "/v1/models")
 
     def topology(self, model: str | None = None) -> docs.StateDocument:
         """As the protocol says."""
@@ -210,55 +122,50 @@ class Client:
 
     def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says."""
-        if isinstance(asked, docs.AgendaQuery):
-            return self._read(docs.AgendaDocument, "GET", f"/v1/agenda?{_query(asked)}")
-        return self._read(docs.AgendaDocument, "POST", "/v1/agenda:preview", asked)
+        return self._agenda(asked) if isinstance(asked, docs.AgendaQuery) else self._preview(asked)
 
-    def activate(self, intent_id: str, asked: docs.ActivateRequest) -> docs.PromiseDocument:
-        """As the protocol says."""
-        return self._read(docs.PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:activate", asked)
+    _agenda = _over_http(Operator.agenda, "GET /v1/agenda")
+    _preview = _over_http(Operator.agenda, "POST /v1/agenda:preview")
 
-    def retire(self, intent_id: str) -> docs.PromiseDocument:
-        """As the protocol says."""
-        return self._read(docs.PromiseDocument, "POST", f"/v1/intents/{_quoted(intent_id)}:retire")
-
-    def promises(self) -> docs.PromisesDocument:
-        """As the protocol says."""
-        return self._read(docs.PromisesDocument, "GET", "/v1/promises")
-
-    def control(self) -> docs.ControlDocument:
-        """As the protocol says."""
-        return self._read(docs.ControlDocument, "GET", "/v1/controller")
-
-    def set_control(self, asked: docs.ControlRequest) -> docs.ControlDocument:
-        """As the protocol says."""
-        return self._read(docs.ControlDocument, "POST", "/v1/controller", asked)
-
-    def load(self) -> docs.LoadsDocument:
-        """As the protocol says."""
-        return self._read(docs.LoadsDocument, "GET", "/v1/load")
-
-    def recent_load(self, asked: docs.RecentQuery) -> docs.RecentLoadDocument:
-        """As the protocol says."""
-        return self._read(docs.RecentLoadDocument, "GET", f"/v1/load/recent?{_query(asked)}")
-
-    def load_history(self, asked: docs.ReportQuery) -> docs.LoadHistoryDocument:
-        """As the protocol says."""
-        return self._read(docs.LoadHistoryDocument, "GET", f"/v1/load/history?{_query(asked)}")
-
-    def report(self, asked: docs.ReportQuery) -> docs.ReportDocument:
-        """As the protocol says."""
-        return self._read(docs.ReportDocument, "GET", f"/v1/report?{_query(asked)}")
-
-    def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
-        """As the protocol says."""
-        return self._read(docs.ExportDocument, "POST", "/v1/openslo:export", wish)
-
-    def import_openslo(self, documents: Sequence[JsonValue]) -> docs.ImportDocument:
-        """As the protocol says."""
-        return self._read(
-            docs.ImportDocument, "POST", "/v1/openslo:import", docs.ImportRequest(documents=list(documents))
-        )
+    keep = _over_http(Operator.keep, "POST /v1/intents")
+    intent = _over_http(Operator.intent, "GET /v1/intents/{intent_id}")
+    amend_kept = _over_http(Operator.amend_kept, "POST /v1/intents/{intent_id}:amend")
+    plan = _over_http(Operator.plan, "POST /v1/plans")
+    saved_plan = _over_http(Operator.saved_plan, "GET /v1/plans/{plan_id}")
+    simulation = _over_http(Operator.simulation, "GET /v1/plans/{plan_id}/simulation")
+    frontiers = _over_http(Operator.frontiers, "GET /v1/plans/{plan_id}/frontiers")
+    apply = _over_http(Operator.apply, "POST /v1/plans/{plan_id}:apply")
+    preflight = _over_http(Operator.preflight, "POST /v1/plans/{plan_id}:preflight")
+    standing = _over_http(Operator.standing, "GET /v1/plans/{plan_id}/standing")
+    approvals = _over_http(Operator.approvals, "GET /v1/approvals")
+    approve = _over_http(Operator.approve, "POST /v1/plans/{plan_id}:approve")
+    reject = _over_http(Operator.reject, "POST /v1/plans/{plan_id}:reject")
+    operation = _over_http(Operator.operation, "GET /v1/operations/{operation_id}")
+    cancel = _over_http(Operator.cancel, "POST /v1/operations/{operation_id}:cancel")
+    undoable = _over_http(Operator.undoable, "GET /v1/operations/{operation_id}/undo")
+    undo = _over_http(Operator.undo, "POST /v1/operations/{operation_id}:undo")
+    me = _over_http(Operator.me, "GET /v1/me")
+    create_key = _over_http(Operator.create_key, "POST /v1/keys")
+    keys = _over_http(Operator.keys, "GET /v1/keys")
+    revoke_key = _over_http(Operator.revoke_key, "POST /v1/keys/{prefix}:revoke")
+    audit = _over_http(Operator.audit, "GET /v1/audit")
+    audit_head = _over_http(Operator.audit_head, "GET /v1/audit/head")
+    verify_audit = _over_http(Operator.verify_audit, "GET /v1/audit/verdict")
+    intents = _over_http(Operator.intents, "GET /v1/intents")
+    plans = _over_http(Operator.plans, "GET /v1/plans")
+    operations = _over_http(Operator.operations, "GET /v1/operations")
+    models = _over_http(Operator.models, "GET /v1/models")
+    activate = _over_http(Operator.activate, "POST /v1/intents/{intent_id}:activate")
+    retire = _over_http(Operator.retire, "POST /v1/intents/{intent_id}:retire")
+    promises = _over_http(Operator.promises, "GET /v1/promises")
+    control = _over_http(Operator.control, "GET /v1/controller")
+    set_control = _over_http(Operator.set_control, "POST /v1/controller")
+    load = _over_http(Operator.load, "GET /v1/load")
+    recent_load = _over_http(Operator.recent_load, "GET /v1/load/recent")
+    load_history = _over_http(Operator.load_history, "GET /v1/load/history")
+    report = _over_http(Operator.report, "GET /v1/report")
+    export_openslo = _over_http(Operator.export_openslo, "POST /v1/openslo:export")
+    import_openslo = _over_http(Operator.import_openslo, "POST /v1/openslo:import")
 
     @property
     def _sent(self) -> dict[str, str]:
@@ -266,15 +173,16 @@ class Client:
         address = self.address()
         return self._headers | ({"X-Forwarded-For": address} if address else {})
 
-    def _read(self, kind: type[Answer], method: str, path: str, body: BaseModel | None = None) -> Answer:
+    def _read(self, kind: type[Answer], method: str, path: str, body: Body | None = None) -> Answer:
         """The document that answers a request."""
         try:
             return kind.model_validate_json(self._call(method, path, body))
         except ValidationError as error:
             raise self._no_service(error) from None
 
-    def _call(self, method: str, path: str, body: BaseModel | None) -> bytes:
-        data = None if body is None else json.dumps(body.model_dump(exclude_unset=True)).encode()
+    def _call(self, method: str, path: str, body: Body | None) -> bytes:
+        said = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else body
+        data = None if said is None else json.dumps(said).encode()
         headers = self._sent | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - scheme checked above
         with self._open(request, self._timeout_s) as response:
@@ -317,10 +225,6 @@ class Client:
 
 def _of(model: str | None, what: str) -> str:
     return f"/v1/{what}" if model is None else f"/v1/models/{_quoted(model)}/{what}"
-
-
-def _query(document: BaseModel) -> str:
-    return urlencode(document.model_dump(mode="json", exclude_none=True))
 
 
 def _quoted(name: str) -> str:

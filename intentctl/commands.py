@@ -202,7 +202,8 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
         if any(plan.kind == "promise" for plan in answer.plans):
             keeping.keep(source, answer.plans, form, consent, said)
         else:
-            said.operations = _switch(source, _changing(answer.plans), consent, SWITCH_TIMEOUT_S)
+            changing = [plan for plan in answer.plans if plan.changes]
+            said.operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
     finally:
         operations = said.operations
         rows = [row for operation in operations for row in render.operation_rows(operation)]
@@ -210,10 +211,6 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
         document = {**answer.model_dump(mode="json"), "operation": one, "operations": operations}
         render.emit({**document, "promise": said.promise, "agenda": said.agenda}, form, rows)
     _check_operations(operations)
-
-
-def _changing(plans: Sequence[docs.PlanDocument]) -> list[docs.PlanDocument]:
-    return [plan for plan in plans if plan.changes]
 
 
 def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
@@ -242,18 +239,11 @@ def _switch(
     try:
         for plan_id, seen in agreed:
             operations.append(source.apply(plan_id, seen))
-        return to_their_ends(source, operations, timeout_s)
+        return [to_its_end(source, operation, timeout_s) for operation in operations]
     except (KeyboardInterrupt, ServiceError):
         for operation in operations:
             render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")
         raise
-
-
-def to_their_ends(
-    source: Operator, operations: Sequence[docs.OperationDocument], timeout_s: float
-) -> list[docs.OperationDocument]:
-    """Operations when they are done."""
-    return [_to_its_end(source, operation, timeout_s) for operation in operations]
 
 
 def approve(
@@ -290,9 +280,10 @@ def _emit_approval(approval: docs.ApprovalDocument, form: Form) -> None:
     render.emit(approval, form, [(approval.plan_id, f"{approval.verdict} by {approval.by}{until}")])
 
 
-def _to_its_end(
+def to_its_end(
     source: Operator, operation: docs.OperationDocument, timeout_s: float
 ) -> docs.OperationDocument:
+    """An operation when it is done, shown until then."""
     with render.switch_progress() as progress:
         for state in follow(source, operation.id, timeout_s):
             progress.show(state)
@@ -415,7 +406,7 @@ def acknowledged(plan: docs.PlanDocument, consent: Consent) -> list[str]:
     """
     for finding in plan.to_acknowledge:
         said = f"{finding.message} ({visible(repr(finding.evidence))})"
-        if consent.never_ask or not sys.stdin.isatty():
+        if not can_ask(consent):
             raise failure(
                 "finding_not_acknowledged",
                 f"{plan.id} was not applied: {said} A person has to see this; --yes does not say so. "
@@ -427,15 +418,24 @@ def acknowledged(plan: docs.PlanDocument, consent: Consent) -> list[str]:
 
 
 def _ask(plan: docs.PlanDocument, consent: Consent, what: str = "Apply") -> None:
+    done = {"Apply": "applied", "Approve": "approved"}[what]
+    shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
+    question = f"{what} {plan.id} ({visible(shapes)})?"
+    refuse_unasked(consent, question, f"{plan.id} was not {done}", f"intentctl {what.lower()} {plan.id}")
+
+
+def refuse_unasked(consent: Consent, question: str, otherwise: str, later: str) -> None:
+    """Ask, unless a yes was given; ``otherwise`` says what was not done without one, ``later`` what would do it.
+
+    Raises:
+        CommandError: nobody can be asked, or nobody said yes.
+    """
     if consent.given:
         return
-    done = {"Apply": "applied", "Approve": "approved"}[what]
-    if consent.never_ask or not sys.stdin.isatty():
-        raise failure("not_approved", f"{plan.id} was not {done}: nobody can be asked; say yes with --yes")
-    shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
-    if not says_yes(f"{what} {plan.id} ({visible(shapes)})? [y/N] "):
-        later = f"intentctl {what.lower()} {plan.id}"
-        raise failure("not_approved", f"{plan.id} was not {done}; later: {later}")
+    if not can_ask(consent):
+        raise failure("not_approved", f"{otherwise}: nobody can be asked; say yes with --yes")
+    if not says_yes(f"{question} [y/N] "):
+        raise failure("not_approved", f"{otherwise}; later: {later}")
 
 
 def says_yes(question: str) -> bool:

@@ -34,16 +34,7 @@ class Bound:
 
 def frontiers(found: "FrontiersDocument") -> list[Curve]:
     """The curves of a plan, as the service computes them."""
-    return [
-        Curve(
-            label=one.label,
-            rates_rps=one.rates_rps,
-            ttft_s=one.ttft_s,
-            tpot_s=one.tpot_s,
-            saturation_rps=one.saturation_rps,
-        )
-        for one in found.curves
-    ]
+    return [Curve(**one.model_dump(exclude={"topology"})) for one in found.curves]
 
 
 def bounds(plan: "PlanDocument", rate_rps: float) -> list[Bound]:

@@ -24,7 +24,7 @@ from intentctl.local import EXAMPLES
 from intentctl.measure import difference
 from intentctl.render import Document
 from intentctl.status import failure
-from intentctl.streams import Load, Recording
+from intentctl.streams import Load, Recording, inference_at
 from service.documents.plans import PlanRequest
 from service.documents.promises import ActivateRequest, ControlRequest, OutcomeDocument, ReportQuery
 from service.errors import ServiceError
@@ -308,7 +308,7 @@ def _switch_to(client: Client, topology: str) -> None:
 
 async def _burst_s(client: Client) -> float:
     """How long the requests of a surge that come at once take on what runs, on average."""
-    async with _openai(client) as openai:
+    async with inference_at(client.url, client.key) as openai:
         began_s = time.time()
         for _ in range(BURSTS_MEASURED):
             recordings = await Load(openai, "counting", prompts()[:SURGE_BURST], ANSWER_TOKENS).finish()
@@ -317,16 +317,9 @@ async def _burst_s(client: Client) -> float:
         return (time.time() - began_s) / BURSTS_MEASURED
 
 
-def _openai(client: Client) -> "AsyncOpenAI":
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    return AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http)
-
-
 async def _session(client: Client, lived: Lived, *, compared: bool) -> Lived:
     """Ask what the day asks, then the same requests once more while nothing happens."""
-    async with _openai(client) as openai:
+    async with inference_at(client.url, client.key) as openai:
         gc.freeze()
         watching = asyncio.create_task(_watch(client, lived))
         await _ask(openai, lived)

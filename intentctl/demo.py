@@ -17,13 +17,13 @@ from intent.models import Outcome
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
 from intentctl.client import Client
-from intentctl.commands import follow
+from intentctl.commands import to_its_end
 from intentctl.credentials import ADMIN_KEY_FILE
 from intentctl.local import EXAMPLES
 from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
 from intentctl.render import Document, plain
 from intentctl.status import failure
-from intentctl.streams import Load, Recording
+from intentctl.streams import Load, Recording, inference_at
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
 
@@ -137,13 +137,8 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 async def _session(client: Client) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Stream, switch twice, then run the same requests once more without a switch."""
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
     model = (await asyncio.to_thread(client.topology)).model
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http
-    ) as openai:
+    async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         load = Load(openai, model, PROMPTS, MAX_TOKENS)
         await load.grow(QUIET_TOKENS)
@@ -177,12 +172,7 @@ def _change(client: Client, text: str) -> Switched:
     render.talk_rows(render.plan_rows(plan))
     if not plan.changes:
         return Switched(text, plan, None)
-    operation = client.apply(plan.id)
-    with render.switch_progress() as progress:
-        for state in follow(client, operation.id, SWITCH_TIMEOUT_S):
-            progress.show(state)
-            operation = state
-    return Switched(text, plan, operation)
+    return Switched(text, plan, to_its_end(client, client.apply(plan.id), SWITCH_TIMEOUT_S))
 
 
 def report(switched: list[Switched], live: list[Recording], reference: list[Recording]) -> Document:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -74,11 +75,7 @@ def _dependencies() -> Check:
 
 
 def _name_of(requirement: str) -> str:
-    end = next(
-        (i for i, character in enumerate(requirement) if not (character.isalnum() or character in "-_.")),
-        None,
-    )
-    return requirement[:end]
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def _installed(name: str) -> bool:

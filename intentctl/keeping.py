@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from intent.models import Intent
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, Form
-from intentctl.commands import Consent, acknowledged, can_ask, says_yes, to_their_ends
+from intentctl.commands import Consent, acknowledged, can_ask, refuse_unasked, says_yes, to_its_end
 from intentctl.promises import agenda_rows, promise_rows
-from intentctl.status import failure
 from intentctl.visible import visible
 from service import documents as docs
 from service.errors import ServiceError
@@ -61,20 +60,15 @@ def keep(
             render.talk(
                 "what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`"
             )
-    said.operations = to_their_ends(source, said.operations, SWITCH_TIMEOUT_S)
+    said.operations = [to_its_end(source, one, SWITCH_TIMEOUT_S) for one in said.operations]
 
 
 def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: Consent) -> None:
-    if consent.given:
-        return
-    if not can_ask(consent):
-        message = f"{plan.id} was not applied: nobody can be asked; say yes with --yes"
-        raise failure("not_approved", message)
     shapes = [" to ".join(one.shape for one in (plan.now, plan.target) if one) for plan in changing]
     now = f", and switch now where it is due ({visible(', '.join(shapes))})" if shapes else ""
-    if not says_yes(f"Keep {plan.intent_id} from now on{now}? [y/N] "):
-        later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"
-        raise failure("not_approved", f"{plan.id} was not applied; later: {later}")
+    later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"
+    question = f"Keep {plan.intent_id} from now on{now}?"
+    refuse_unasked(consent, question, f"{plan.id} was not applied", later)
 
 
 def _activated(

@@ -13,17 +13,10 @@ from runtime.footprint import HEADROOM
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, shape
-from selector.performance.load import (
-    Lengths,
-    Slis,
-    Trace,
-    closed_loop,
-    open_loop,
-    read_trace,
-    reading_of,
-    static_batch,
-)
+from selector.performance.latency import reading_of
+from selector.performance.load import Slis, Trace, closed_loop, open_loop, read_trace, static_batch
 from selector.performance.simulator import Server, simulate
+from selector.performance.work import Lengths
 from selector.prediction import confidence, server_of
 from selector.profiles import load
 
@@ -144,7 +137,7 @@ def predict(one: Case, tokens: tuple[int, int], offered: Offered) -> Document:
         "input_tokens": tokens[0],
         "output_tokens": tokens[1],
         **{key: value for key, value in asdict(offered).items() if value is not None},
-        **_document(slis),
+        **asdict(slis),
         "fits": needed <= server.kv_tokens,
         "kv_tokens": server.kv_tokens,
         "source": source,
@@ -160,16 +153,6 @@ def _slis(server: Server, lengths: Lengths, offered: Offered) -> Slis:
     return closed_loop(server, offered.concurrency or 1, lengths)
 
 
-def _document(slis: Slis) -> Document:
-    return {
-        "ttft_s": slis.ttft_s,
-        "tpot_s": slis.tpot_s,
-        "e2e_s": slis.e2e_s,
-        "throughput_tok_s": slis.throughput_tok_s,
-        "saturated": slis.saturated,
-    }
-
-
 def replay(one: Case, file: Path) -> Document:
     """The SLIs of every request of a trace, served in virtual time.
 
@@ -183,17 +166,12 @@ def replay(one: Case, file: Path) -> Document:
     except SelectorError as error:
         raise failure("error", str(error)) from error
     results = simulate(one.server, trace.arrivals)
-    served = [found for found in results if found is not None]
+    answered = [(one, found) for one, found in zip(trace.arrivals, results, strict=True) if found]
+    served = [found for _, found in answered]
     if not served:
         raise failure(
             "error", f"{file}: not one of its {len(trace.arrivals)} requests fits into {one.topology}"
         )
-    ends = [
-        arrival.at_s + found.e2e_s for arrival, found in zip(trace.arrivals, results, strict=True) if found
-    ]
-    tokens = sum(
-        arrival.output_tokens for arrival, found in zip(trace.arrivals, results, strict=True) if found
-    )
     source, band = confidence(one.topology, one.profiles)
     return {
         "topology": str(one.topology),
@@ -207,7 +185,8 @@ def replay(one: Case, file: Path) -> Document:
         "ttft_s": reading_of([found.ttft_s for found in served]),
         "tpot_s": reading_of([found.tpot_s for found in served if found.tpot_s]),
         "e2e_s": reading_of([found.e2e_s for found in served]),
-        "throughput_tok_s": tokens / max(ends),
+        "throughput_tok_s": sum(one.output_tokens for one, _ in answered)
+        / max(one.at_s + found.e2e_s for one, found in answered),
         "source": source,
         "error_band": band,
     }

@@ -17,6 +17,7 @@ from intentctl.predict import NODE_LINK
 from intentctl.render import Document
 from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
+from intentctl.streams import inference_at
 from runtime.footprint import blocks
 from runtime.models import Cluster, Node
 from selector.models import Profile, SelectorError
@@ -131,13 +132,8 @@ def _start(kind: str, profiles: Mapping[str, Profile], like: str | None) -> Prof
 
 
 async def _measure(client: "Client", running: Running, design: Design) -> Readings:
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
     kv_tokens = blocks(running.topology, running.model, running.cluster, BLOCK_TOKENS) * BLOCK_TOKENS
-    http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{client.url}/openai/v1", api_key=client.key, max_retries=0, http_client=http
-    ) as openai:
+    async with inference_at(client.url, client.key, retries=0) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         return await Bench(client, openai, running.model).run(design, int(kv_tokens * KV_SHARE))
 

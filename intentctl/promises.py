@@ -13,18 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from intentctl.render import Row
-    from service.documents.promises import (
-        AgendaDocument,
-        AttainmentDocument,
-        ControlDocument,
-        DecisionDocument,
-        LoadsDocument,
-        OutcomeDocument,
-        PromiseDocument,
-        ReportDocument,
-        SegmentDocument,
-        TenantLoadDocument,
-    )
+    from service import documents as docs
 
 IntentId = Annotated[str, typer.Argument(help="Id of an intent that the service keeps.")]
 Replace = Annotated[
@@ -187,7 +176,7 @@ def _set(where: Where, output: Form, **said: object) -> None:
 # -- what people see ---------------------------------------------------------------------------------
 
 
-def promise_rows(promise: "PromiseDocument") -> "list[Row]":
+def promise_rows(promise: "docs.PromiseDocument") -> "list[Row]":
     """An intent that was activated."""
     from intentctl import render
 
@@ -200,13 +189,13 @@ def promise_rows(promise: "PromiseDocument") -> "list[Row]":
     return rows + [("mind", what) for what in promise.against]
 
 
-def agenda_rows(agenda: "AgendaDocument") -> "list[Row]":
+def agenda_rows(agenda: "docs.AgendaDocument") -> "list[Row]":
     """The time ahead."""
     models = {segment.model for segment in agenda.segments}
     return [row for segment in agenda.segments for row in _segment_rows(segment, named=len(models) > 1)]
 
 
-def _segment_rows(segment: "SegmentDocument", *, named: bool) -> "list[Row]":
+def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]":
     from intentctl import render
 
     when = f"{segment.begins:%a %H:%M} to {segment.ends:%a %H:%M}"
@@ -227,7 +216,7 @@ def _segment_rows(segment: "SegmentDocument", *, named: bool) -> "list[Row]":
     return rows + [("", f"not weighed: {note}") for note in segment.notes]
 
 
-def control_rows(control: "ControlDocument") -> "list[Row]":
+def control_rows(control: "docs.ControlDocument") -> "list[Row]":
     """How the controller stands."""
     rows = [("mode", control.mode + (", paused" if control.paused else ""))]
     if control.pin:
@@ -245,13 +234,13 @@ def _until(moment: "datetime | None") -> str:
     return f"{moment:%a %d %b %H:%M %Z}" if moment else "`intentctl resume`"
 
 
-def decision_words(decision: "DecisionDocument") -> str:
+def decision_words(decision: "docs.DecisionDocument") -> str:
     """A decision in a line."""
     to = f" to {decision.target}" if decision.target else ""
     return f"{decision.model}: {decision.kind}{to}: {decision.reason}"
 
 
-def outcome_words(outcome: "OutcomeDocument") -> str:
+def outcome_words(outcome: "docs.OutcomeDocument") -> str:
     """A switch and its verdict in a line."""
     stop = "" if outcome.stop_ms is None else f", stood still {outcome.stop_ms:.1f} ms"
     verdict = "no verdict yet" if outcome.verdict is None else outcome.verdict.replace("_", " ")
@@ -259,7 +248,7 @@ def outcome_words(outcome: "OutcomeDocument") -> str:
     return f"{outcome.cause}: {outcome.source} to {outcome.target}: {outcome.ended}{stop}; {verdict}{why}"
 
 
-def _report_rows(report: "ReportDocument") -> "list[Row]":
+def _report_rows(report: "docs.ReportDocument") -> "list[Row]":
     from intentctl import render
 
     rows = [("since", f"{report.since:%Y-%m-%d %H:%M %Z}")]
@@ -269,14 +258,14 @@ def _report_rows(report: "ReportDocument") -> "list[Row]":
     return [*rows, ("devices", f"{report.device_hours:.2f} hours{money}")]
 
 
-def _attainment(one: "AttainmentDocument") -> str:
+def _attainment(one: "docs.AttainmentDocument") -> str:
     what = {"requests": "requests", "ticks": "looks"}[one.counted]
     share = "nothing was counted" if one.share is None else f"{one.share:.2%} of {one.total} {what}"
     budget = "" if one.budget_left is None else f", {one.budget_left:.0%} of the error budget left"
     return f"{one.words}, {one.window}: {share} (needs {one.needed:.2%}{budget})"
 
 
-def _load_rows(loads: "LoadsDocument") -> "list[Row]":
+def _load_rows(loads: "docs.LoadsDocument") -> "list[Row]":
     rows = list["Row"]()
     for model in loads.models:
         for one in model.tenants:
@@ -289,7 +278,7 @@ def _load_rows(loads: "LoadsDocument") -> "list[Row]":
     return rows
 
 
-def _tenant(one: "TenantLoadDocument") -> str:
+def _tenant(one: "docs.TenantLoadDocument") -> str:
     def in_ms(values: Sequence[float | None]) -> str:
         return " / ".join("-" if value is None else f"{value * 1000:.0f}" for value in values)
 

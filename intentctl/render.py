@@ -22,18 +22,7 @@ from runtime.models import CutoverReport
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
 
-    from service.documents.operations import OperationDocument
-    from service.documents.plans import (
-        AmendmentDocument,
-        ChangeDocument,
-        InfeasibleDocument,
-        MarginDocument,
-        PlanDocument,
-        PredictionDocument,
-        SwitchDocument,
-        TopologyDocument,
-    )
-    from service.documents.state import StateDocument
+    from service import documents as docs
 
 Row = tuple[str, str]
 Document = dict[str, Any]
@@ -152,7 +141,7 @@ def line(text: str) -> None:
     _console().print(visible(text), soft_wrap=True)
 
 
-def problem_rows(infeasible: InfeasibleDocument | None) -> list[Row]:
+def problem_rows(infeasible: docs.InfeasibleDocument | None) -> list[Row]:
     """Why a plan could not be made, and what comes closest."""
     if infeasible is None:
         return []
@@ -163,7 +152,7 @@ def problem_rows(infeasible: InfeasibleDocument | None) -> list[Row]:
     return [*rows, *(("feasible", target) for target in infeasible.feasible_targets)]
 
 
-def _left_out(answer: PlanDocument | InfeasibleDocument) -> list[Row]:
+def _left_out(answer: docs.PlanDocument | docs.InfeasibleDocument) -> list[Row]:
     """The goals that were not weighed, with the reasons."""
     return [("left out", f"{item.goal}: {item.reason}") for item in answer.left_out]
 
@@ -186,7 +175,7 @@ def _options(question: Question) -> Iterator[str]:
         yield f"{number}. {option}{' (default)' if option == question.default else ''}"
 
 
-def amendment_rows(answer: AmendmentDocument) -> list[Row]:
+def amendment_rows(answer: docs.AmendmentDocument) -> list[Row]:
     """A version of an intent: what is different from the one before, and the intent itself."""
     from service.documents.plans import VersionDocument
 
@@ -197,7 +186,7 @@ def amendment_rows(answer: AmendmentDocument) -> list[Row]:
     return [*rows, *intent_rows(answer.intent)]
 
 
-def _change(change: ChangeDocument) -> str:
+def _change(change: docs.ChangeDocument) -> str:
     """What became of a goal: its slots before and after, or the words it came from."""
     if change.before is None or change.after is None:
         goal = change.before or change.after
@@ -226,12 +215,12 @@ def _translator(info: TranslatorInfo) -> str:
     return f"{name}, because {info.reason}" if info.reason else name
 
 
-def plans_rows(plans: Sequence[PlanDocument]) -> list[Row]:
+def plans_rows(plans: Sequence[docs.PlanDocument]) -> list[Row]:
     """Several plans, one below the other."""
     return [row for plan in plans for row in plan_rows(plan)]
 
 
-def plan_rows(plan: PlanDocument) -> list[Row]:
+def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     """From what to what, what it is predicted to do, and why the others lost."""
     rows = [("plan", f"{plan.id} for {plan.model}, window {plan.window}, generation {plan.generation}")]
     if plan.intent_version is not None:
@@ -255,17 +244,17 @@ def plan_rows(plan: PlanDocument) -> list[Row]:
     rows += [("why", reason) for reason in plan.reasons]
     rows += [("nothing better", reason) for reason in plan.certificate]
     if plan.bytes_to_move and plan.changes:
-        rows.append(("to move", _to_move(plan.bytes_to_move)))
+        rows.append(("to move", to_move(plan.bytes_to_move)))
     if plan.switch and plan.changes:
         rows.append(("switch", switch(plan.switch)))
     return rows
 
 
-def _topology(topology: TopologyDocument | None) -> str:
+def _topology(topology: docs.TopologyDocument | None) -> str:
     return "nothing" if topology is None else f"{topology.shape}  {topology.text}"
 
 
-def prediction(prediction: PredictionDocument) -> str:
+def prediction(prediction: docs.PredictionDocument) -> str:
     """What a topology is predicted to do, in a line."""
     parts = [
         f"TTFT {_latency(prediction.ttft_s)}",
@@ -287,7 +276,7 @@ def _latency(reading: Mapping[str, float | None] | Mapping[str, float]) -> str:
     return mean if mean == p99 else f"{mean} (p99 {p99})"
 
 
-def _margin(margin: MarginDocument) -> str:
+def _margin(margin: docs.MarginDocument) -> str:
     if margin.predicted is None or margin.margin is None:
         return f"{margin.goal}: without end, missed"
     figures = " against ".join(_amount(value, margin) for value in (margin.predicted, margin.bound))
@@ -301,7 +290,7 @@ def _margin(margin: MarginDocument) -> str:
     return f"{margin.goal}: {figures}, {verdict}"
 
 
-def _amount(value: float, margin: MarginDocument) -> str:
+def _amount(value: float, margin: docs.MarginDocument) -> str:
     """A reading or a bound in the unit that suits the bound."""
     match margin.unit:
         case "s":
@@ -321,7 +310,7 @@ STRATEGIES = {
 """How a switch goes, in words."""
 
 
-def switch(switch: SwitchDocument) -> str:
+def switch(switch: docs.SwitchDocument) -> str:
     """What a switch is predicted to take."""
     parts = {
         "to prepare": switch.prepare_s,
@@ -335,7 +324,8 @@ def switch(switch: SwitchDocument) -> str:
     return f"{STRATEGIES[switch.strategy]}: {figures} (predicted)"
 
 
-def _to_move(sizes: Mapping[str, float]) -> str:
+def to_move(sizes: Mapping[str, float]) -> str:
+    """What a switch has to move, by name."""
     return ", ".join(f"{name.replace('_', ' ')} {size(value)}" for name, value in sizes.items())
 
 
@@ -358,29 +348,22 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
-def operation_rows(operation: OperationDocument) -> list[Row]:
+def operation_rows(operation: docs.OperationDocument) -> list[Row]:
     """How far a switch is, or what it did."""
     model = f" for {operation.model}" if operation.model else ""
     rows = [("operation", f"{operation.id} of {operation.plan_id}{model}"), ("phase", operation.phase.value)]
     if operation.applied_by:
         rows.append(("applied by", f"{operation.applied_by}, approved by {operation.approved_by}"))
-    result = operation.result
-    rows += [
-        (name, text)
-        for name, text in (
-            ("from", result.source if result else operation.source),
-            ("to", result.target if result else operation.target),
-        )
-        if text
-    ]
-    if result:
-        rows += report_rows(result)
+    known = operation.result or operation
+    rows += [(name, text) for name, text in (("from", known.source), ("to", known.target)) if text]
+    if operation.result:
+        rows += report_rows(operation.result)
     if error := operation.error:
         rows.append(("error", error.detail))
     return rows
 
 
-def copied(operation: OperationDocument) -> str:
+def copied(operation: docs.OperationDocument) -> str:
     """How far the copying is."""
     progress = operation.progress
     if operation.phase in {"done", "aborted"}:
@@ -411,7 +394,7 @@ def moved(moved: int, paths: Mapping[str, int], stays: Mapping[str, int], tokens
     return f"{by_path or f'{moved} requests'}; {tokens_recomputed} tokens recomputed{left}"
 
 
-def topology_rows(state: StateDocument) -> list[Row]:
+def topology_rows(state: docs.StateDocument) -> list[Row]:
     """What runs and on what."""
     rows = [
         ("model", state.model),
@@ -438,7 +421,7 @@ class SwitchProgress:
         self._task = progress.add_task("planned", total=None) if progress else None
         self._phase = ""
 
-    def show(self, operation: OperationDocument) -> None:
+    def show(self, operation: docs.OperationDocument) -> None:
         """Bring the display to an operation's state."""
         copied, lag = operation.progress.copied_bytes, operation.progress.lag.bytes
         if self._progress is not None and self._task is not None:

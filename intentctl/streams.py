@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -46,6 +47,14 @@ class Recording:
     def tail(self, width: int = 40) -> str:
         """The end of the text, for people."""
         return "".join(self.tokens[-width:]).partition(" ")[2]
+
+
+def inference_at(url: str, key: str, retries: int = 2) -> "AsyncOpenAI":
+    """The inference API of the service at an address; no proxy of the environment stands between."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    return AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=key, max_retries=retries, http_client=http)
 
 
 class Load:
@@ -104,9 +113,4 @@ class Load:
 
 
 def _count_after(recording: Recording, since_s: float) -> int:
-    count = 0
-    for arrival_s in reversed(recording.arrivals_s):
-        if arrival_s < since_s:
-            break
-        count += 1
-    return count
+    return len(recording.arrivals_s) - bisect_left(recording.arrivals_s, since_s)

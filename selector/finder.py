@@ -45,6 +45,12 @@ class Answer:
     """Operating points and device counts examined."""
 
 
+def first_of(answers: Sequence[Answer], ranking: Ranking) -> Answer:
+    """Of several answers, of which there is one at least, the one that ranks first."""
+    order = replace(ranking, candidates=[one.best for one in answers]).best_first
+    return next(one for one in answers if one.best is order[0])
+
+
 @dataclass(frozen=True)
 class Finder:
     """Finds topologies for one problem, in some precisions."""
@@ -89,8 +95,7 @@ class Finder:
         ]
         if not answers:
             return None
-        order = replace(self.ranking, candidates=[answer.best for answer in answers]).best_first
-        best = next(answer for answer in answers if answer.best is order[0])
+        best = first_of(answers, self.ranking)
         return replace(best, considered=sum(answer.considered for answer in answers))
 
     @property
@@ -178,8 +183,7 @@ class Finder:
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
         found = [one for part in narrower if part and (one := self._on(part, asked, ((), other_than)))]
         if found:
-            order = replace(self.ranking, candidates=[one.best for one in found]).best_first
-            return next(one for one in found if one.best is order[0])
+            return first_of(found, self.ranking)
         topology = self._bound(pipeline, grid, no_room) if grids else None
         return answer(topology) if topology else None
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from intent.models import Config
 from runtime.models import Cluster, Topology
-from selector.finder import Answer, Finder
+from selector.finder import Answer, Finder, first_of
 from selector.models import Candidate, Prediction, Problem
 from selector.objectives import Bound, only, thresholds
 from selector.pipelines.operating import Pool, pools_of
@@ -56,8 +56,7 @@ class Fleets:
         ]
         if not found:
             return None
-        order = replace(self.finder.ranking, candidates=[one.best for one in found]).best_first
-        return next(one for one in found if one.best is order[0])
+        return first_of(found, self.finder.ranking)
 
     def _divisions(
         self, count: int, goals: Sequence[Bound], wanted: tuple[Sequence[Bound], Candidate | None]

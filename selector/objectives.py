@@ -427,14 +427,4 @@ def _bound(goal: Relative, today: Candidate, workload: Workload) -> Objective:
     said = Objective(goal.metric, goal.op, goal.evidence, stat=goal.stat, unit=unit)
     current = value_of(said, today.topology, today.prediction, workload)
     value = current * goal.factor if goal.factor is not None else current + (goal.delta or 0.0)
-    return Objective(
-        goal.metric,
-        goal.op,
-        goal.evidence,
-        stat=goal.stat,
-        value=value,
-        unit=unit,
-        window=goal.window,
-        tenant=goal.tenant,
-        model=goal.model,
-    )
+    return replace(said, value=value, window=goal.window, tenant=goal.tenant, model=goal.model)

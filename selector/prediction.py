@@ -13,7 +13,8 @@ from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Prediction, Problem, Profile, Source
-from selector.performance.load import SERVING_SHARE, Reading, reading_of
+from selector.performance.latency import Reading, reading_of
+from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import stage_costs
 from selector.performance.simulator import Arrival, Server, simulate
 from selector.pipelines.grid import Grid, Pipeline

@@ -9,7 +9,7 @@ from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, Te
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
-from selector.finder import Answer, Finder, why_infeasible
+from selector.finder import Answer, Finder, first_of, why_infeasible
 from selector.fleet import Fleets
 from selector.models import (
     Candidate,
@@ -242,8 +242,7 @@ def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: Answer | None) -> A
     fleet = Fleets(finder).best(goals, finder.ranking.demands.optimised, alone.best if alone else None)
     if alone is None or fleet is None:
         return alone or fleet
-    ranking = replace(finder.ranking, candidates=[alone.best, fleet.best])
-    return alone if ranking.best_first[0] is alone.best else fleet
+    return first_of([alone, fleet], finder.ranking)
 
 
 def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
@@ -255,8 +254,7 @@ def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
     looser = [finder.best(held, demands.optimised) for held in _but_one(goals)]
     held = [one for one in looser if one and not finder.ranking.missed(goals, one.best)]
     answers = [*([found] if found else []), *held]
-    order = replace(finder.ranking, candidates=[one.best for one in answers]).best_first
-    return next((one for one in answers if one.best is order[0]), None)
+    return first_of(answers, finder.ranking) if answers else None
 
 
 def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:

@@ -17,13 +17,14 @@ from service.access_routes import access_routes
 from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
-from service.documents.problems import RETRY_AFTER_S, STATUS, Code, Detail, Problem
+from service.documents.problems import RETRY_AFTER_S, Code, Detail, Problem
 from service.errors import ServiceError
 from service.idempotency import PARAMETER, REFUSALS
 from service.kept_answers import KeptAnswers
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
 from service.promise_routes import promise_routes
+from service.refusals import CODES
 from service.repeatable import SECRET, Repeats
 from service.routes import routes
 from service.served import Served
@@ -35,13 +36,6 @@ Tree = dict[str, Any]
 """An OpenAPI document, as FastAPI makes it."""
 
 MEDIA_TYPE = "application/problem+json"
-CODE_OF_STATUS = {
-    401: Code.UNAUTHENTICATED,
-    403: Code.FORBIDDEN,
-    404: Code.NOT_FOUND,
-    405: Code.METHOD_NOT_ALLOWED,
-    503: Code.OVERLOADED,
-}
 
 DESCRIPTION = """Say what an LLM service must do; the running service reshapes itself to do it.
 
@@ -85,7 +79,7 @@ def _take_an_idempotency_key(operation: Tree) -> None:
 def _refuse(operation: Tree, *codes: Code) -> None:
     """Say of an operation that it may answer with these problems, beside those that it names."""
     for code in codes:
-        said = operation["responses"].setdefault(str(STATUS[code]), {"description": ""})
+        said = operation["responses"].setdefault(str(code.status), {"description": ""})
         if f"`{code}`" not in said["description"]:
             said["description"] = ", ".join(filter(None, [said["description"], f"`{code}`"]))
 
@@ -165,7 +159,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        code = CODE_OF_STATUS.get(error.status_code, Code.INVALID_REQUEST)
+        code = CODES.get(error.status_code, Code.INVALID_REQUEST)
         problem = Problem.of(code, f"{request.method} {request.url.path}: {error.detail}")
         headers = dict(error.headers or {})
         if error.status_code == 405:

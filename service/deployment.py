@@ -261,12 +261,9 @@ def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
 
 
 def _limits(data: Section) -> Limits:
-    lists = {
-        key: tuple(data[key]) for key in ("allowed_tp", "allowed_pp", "allowed_precisions") if key in data
-    }
-    plain = ("max_gpus", "quality_loss", "max_sequences", "max_step_tokens", "max_output_tokens")
-    given: Section = {key: data[key] for key in plain if key in data} | lists
-    return Limits(**given)
+    said: Section = {key: tuple(one) if isinstance(one, list) else one for key, one in data.items()}
+    said.pop("approval", None)  # read beside them
+    return Limits(**said)
 
 
 def _llm(source: LocatedYaml, models: Sequence[ServedModel]) -> LlmEndpoint | None:

@@ -26,47 +26,18 @@ EngineName = Literal["torch", "vllm"]
 Settings = TypeVar("Settings", EngineSettings, VllmSettings, SwitchSettings)
 
 TORCH = {
-    "block_size": "block_size",
-    "layers_per_slab": "layers_per_slab",
     "kv_blocks": "num_blocks",
     "closing_step_tokens": "closing_batch_tokens",
     "copy_slice_mb": "copy_slice_bytes",
-    "copy_share": "copy_share",
-    "beside_copy_share": "beside_copy_share",
-    "stop_timeout_s": "stop_timeout_s",
-    "hold_back_s": "hold_back_s",
-    "stall_after_s": "stall_after_s",
-    "lost_after_s": "lost_after_s",
-    "load_after_s": "load_after_s",
     "standby": "num_standby",
-    "prefix_caching": "prefix_caching",
 }
 VLLM = {
-    "options": "options",
     "kv_cache_gb": "kv_cache_bytes",
     "staging_gb": "staging_bytes",
     "copy_slice_mb": "slice_bytes",
-    "path": "path",
-    "drain_tokens": "drain_tokens",
-    "drain": "drain",
-    "drain_timeout_s": "drain_timeout_s",
     "standby": "num_standby",
-    "spare": "spare",
-    "stall_after_s": "stall_after_s",
-    "lost_after_s": "lost_after_s",
-    "start_timeout_s": "start_timeout_s",
 }
-SWITCH = {
-    key: key
-    for key in (
-        "warming_timeout_s",
-        "syncing_timeout_s",
-        "cut_timeout_s",
-        "cleaning_timeout_s",
-        "lag_tokens_per_request",
-    )
-}
-"""Key of the file to the field that it sets, for each mapping of a section."""
+"""Key of the file to the field that it sets, for each mapping of a section; where it is not here they have the same name."""
 BYTES = {"gb": 1e9, "mb": 1e6}
 """Unit at the end of a key to bytes, in which fields are."""
 START_BLOCK_TOKENS = 16
@@ -111,7 +82,7 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
     if path and source.get((*path, other)) is not None:
         raise _not_its_engine(source, (*path, other), name)
     switch_at = _place(source, path, "switch")
-    switch = _told(source, switch_at, SWITCH, SwitchSettings())
+    switch = _told(source, switch_at, {}, SwitchSettings())
     torch, vllm = EngineSettings(), VllmSettings()
     if name == "torch":
         torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))
@@ -189,7 +160,7 @@ def unfit_stages(engine: EngineChoice, target: Topology) -> str:
 def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:
     """The usual settings with what a mapping of the file says instead."""
     said = source.get(path) or {}
-    told: Section = {keys[key]: _in_bytes(key, value) for key, value in said.items()}
+    told: Section = {keys.get(key, key): _in_bytes(key, value) for key, value in said.items()}
     return replace(usual, **told)
 
 

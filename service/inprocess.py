@@ -60,7 +60,7 @@ class FromFile:
         now = self._clock(follow_up.now)
         previous = self._checked(intent, now)
         amended = self._ask(intents.amend, previous, follow_up, self._deployment, now, self._llm)
-        return docs.AmendmentDocument.of(amended)
+        return docs.AmendmentDocument.model_validate(amended)
 
     def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""

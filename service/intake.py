@@ -32,15 +32,11 @@ class Intake:
 
     def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
         self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
-        self._num_acting = 0
+        self.num_acting = 0
+        """Requests under way, without those that only look."""
         self._by_key = Counter[str]()
         self._ended = asyncio.Event()
         self._stops_at_s: float | None = None
-
-    @property
-    def num_acting(self) -> int:
-        """Requests under way, without those that only look."""
-        return self._num_acting
 
     def stop(self, within_s: float) -> None:
         """Take nothing more but requests that only look; ``within_s`` is how long what is under way may take."""
@@ -49,7 +45,7 @@ class Intake:
 
     async def quiet(self) -> None:
         """Return when nothing is under way but requests that only look."""
-        while self._num_acting:
+        while self.num_acting:
             self._ended.clear()
             await self._ended.wait()
 
@@ -60,7 +56,7 @@ class Intake:
             return
         cast("dict[str, object]", scope.setdefault("state", {})).setdefault(ARRIVED, time.monotonic())
         acts = scope["method"] not in {"GET", "HEAD"}
-        self._num_acting += acts
+        self.num_acting += acts
         key = None
         try:
             key = self._admitted(scope)
@@ -71,7 +67,7 @@ class Intake:
         except ClientLeftError:
             return
         finally:
-            self._num_acting -= acts
+            self.num_acting -= acts
             if key:
                 self._by_key[key] -= 1
             self._ended.set()

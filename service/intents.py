@@ -124,7 +124,7 @@ def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: dateti
         raise _stale(intent_id, latest.version, f"version {follow_up.version}")
     amendment = kept.amend(latest.intent, follow_up, kept.deployment, now, kept.llm)
     version = VersionDocument(
-        **dict(AmendmentDocument.of(amendment)),
+        **dict(AmendmentDocument.model_validate(amendment)),
         id=intent_id,
         version=latest.version + 1,
         supersedes=latest.version,

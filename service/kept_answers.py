@@ -1,6 +1,7 @@
 """Answers to requests with an ``Idempotency-Key``, in the database: a row before acting, its answer afterwards."""
 
 import time
+from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, delete, update
 from sqlalchemy.exc import IntegrityError
@@ -40,14 +41,8 @@ class KeptAnswers:
     def keep(self, asked: Asked, answer: Answer) -> None:
         """Keep what a request was answered, if its key was taken for it."""
         waiting = update(AnswerRow).where(*_place(asked), AnswerRow.status.is_(None))
-        told = {
-            "status": answer.status,
-            "content_type": answer.content_type,
-            "location": answer.location,
-            "body": answer.body,
-        }
         with self._store.transaction() as session:
-            session.execute(waiting.values(**told))
+            session.execute(waiting.values(**asdict(answer)))
 
     def free(self, asked: Asked) -> None:
         """Forget that a request began: nothing was done, and it may be sent again."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TypedDict
 
 from intent.models import NAMED_WINDOWS
+from runtime.capabilities import Capabilities, Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.models import Workload
+from selector.models import Problem, Workload
 from service.documents.problems import Code
 from service.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.errors import RefusedError
@@ -58,6 +59,12 @@ class ServedModel:
         """What is asked of it in a window; ``always`` stands for windows without their own."""
         default = self.workload.get("always") or next(iter(self.workload.values()))
         return self.workload.get(window, default)
+
+    def problem(
+        self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None
+    ) -> Problem:
+        """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
+        return Problem(self.cluster, self.spec, self.workload_in(window), now, limits, engine)
 
     def to_serve(self) -> Path:
         """Its checkpoint folder.
@@ -199,7 +206,10 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     try:
         config = _config(file / "config.json" if key == "path" else file)
         spec = ModelSpec.from_config(config, data["name"])
-        start = _start(data.get("start"), spec, cluster, precision, engine.block_tokens)
+        start = None
+        if (said := data.get("start")) is not None:
+            start = parse_topology(said, cluster, spec.num_layers, precision)
+            refuse_impossible(start, spec, cluster, engine.block_tokens)
     except TopologyError as error:
         raise source.error((*path, "start"), str(error)) from error
     except RuntimeFault as error:
@@ -218,16 +228,6 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         engine=engine,
         workload=_workloads(source, (*path, "workload")),
     )
-
-
-def _start(
-    said: str | None, spec: ModelSpec, cluster: Cluster, precision: str, block_tokens: int
-) -> Topology | None:
-    if said is None:
-        return None
-    topology = parse_topology(said, cluster, spec.num_layers, precision)
-    refuse_impossible(topology, spec, cluster, block_tokens)
-    return topology
 
 
 def refuse_impossible(topology: Topology, spec: ModelSpec, cluster: Cluster, block_tokens: int) -> None:

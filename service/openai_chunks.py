@@ -65,16 +65,6 @@ class Choice:
     """Characters that went out."""
     is_first: bool = True
 
-    def finish(self, delta: Delta) -> str:
-        """The reason of an end, as JSON."""
-        if delta.finish is Finish.STOP and self.calls is not None and self.calls.num_calls:
-            return '"tool_calls"'
-        return FINISH[delta.finish]
-
-    def said(self, calls: CallReader, delta: Delta) -> Said:
-        """Content and calls that became certain."""
-        return calls.add(delta.text) if delta.finish is None else calls.end(delta.text)
-
 
 @dataclass(slots=True)
 class Answer:
@@ -131,7 +121,9 @@ class Answer:
         """Keep what a choice took; the reason of its end, as JSON."""
         if delta.usage is not None:
             self._usages[choice.index] = delta.usage
-        return choice.finish(delta)
+        if delta.finish is Finish.STOP and choice.calls is not None and choice.calls.num_calls:
+            return '"tool_calls"'
+        return FINISH[delta.finish]
 
     def whole(self, deltas: Sequence[Numbered]) -> Json:
         """The answer to a request that is not streamed."""
@@ -168,7 +160,8 @@ class Answer:
         choice.is_first = False
         if choice.calls is None:
             return f'"delta":{{{role}"content":{_quoted(delta.text)}}}'
-        return f'"delta":{{{(role + _said(choice.said(choice.calls, delta))).rstrip(",")}}}'
+        certain = choice.calls.add(delta.text) if delta.finish is None else choice.calls.end(delta.text)
+        return f'"delta":{{{(role + _said(certain)).rstrip(",")}}}'
 
     def _logprobs(self, choice: Choice, delta: Delta) -> str:
         if self.labels is None or delta.token_id is None:

@@ -1,6 +1,7 @@
 """A closer look at a plan: its target in the simulator, and latency against load of all that it compares."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import TopologyError
@@ -26,7 +27,7 @@ def simulation(
     from selector.prediction import simulated  # here, for a service that starts need not wait for numpy
 
     topology = _topology(plan.target, plan, model)
-    found = simulated(topology, _problem(plan, limits, model, engine), profiles)
+    found = simulated(topology, model.problem(plan.window, limits, None, engine), profiles)
     if found is None:
         raise RefusedError(docs.Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
     figures = docs.SimulatedDocument.model_validate(found)
@@ -45,7 +46,7 @@ def frontiers(
     Raises:
         RefusedError: the deployment has changed since, and has no place for one of them.
     """
-    problem = _problem(plan, limits, model, engine)
+    problem = model.problem(plan.window, limits, None, engine)
     named = {
         "target": plan.target,
         "runner-up": plan.runner_up and plan.runner_up.topology,
@@ -65,14 +66,7 @@ def _frontier(
     from selector.prediction import frontier  # here, as above
 
     found = frontier(topology, problem, profiles)
-    return docs.FrontierDocument(
-        label=label,
-        topology=str(topology),
-        rates_rps=found.rates_rps,
-        ttft_s=found.ttft_s,
-        tpot_s=found.tpot_s,
-        saturation_rps=found.saturation_rps,
-    )
+    return docs.FrontierDocument(label=label, topology=str(topology), **asdict(found))
 
 
 def _topology(document: docs.TopologyDocument, plan: docs.PlanDocument, model: ServedModel) -> Topology:
@@ -81,9 +75,3 @@ def _topology(document: docs.TopologyDocument, plan: docs.PlanDocument, model: S
     except TopologyError as error:
         raise RefusedError(docs.Code.STALE_PLAN, f"{plan.id}: {error}; make a new plan") from error
     return document.noun
-
-
-def _problem(
-    plan: docs.PlanDocument, limits: Limits, model: ServedModel, engine: Capabilities | None
-) -> Problem:
-    return Problem(model.cluster, model.spec, model.workload_in(plan.window), None, limits, engine)

@@ -19,6 +19,8 @@ INFERENCE = "/openai/v1"
 CODES = {
     401: Code.UNAUTHENTICATED,
     403: Code.FORBIDDEN,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
     413: Code.TOO_LARGE,
     429: Code.RATE_LIMITED,
     503: Code.OVERLOADED,

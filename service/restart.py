@@ -11,7 +11,6 @@ from runtime.notation import parse_topology
 from service import engines
 from service.deployment import Deployment
 from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.engine_settings import unfit
 from service.events import EventBus
@@ -99,19 +98,11 @@ def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:
     Raises:
         TopologyError: devices, limits, the engine or its settings are others now.
     """
-    from selector.models import Problem
     from selector.space import barred, weights_of  # here, for most starts need not wait for numpy
 
     topology = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
     refuse_impossible(topology, model.spec, model.cluster, model.engine.block_tokens)
-    problem = Problem(
-        cluster=model.cluster,
-        model=model.spec,
-        workload=model.workload_in("always"),
-        now=None,
-        limits=deployment.limits,
-        capabilities=engines.capabilities(model),
-    )
+    problem = model.problem("always", deployment.limits, None, engines.capabilities(model))
     if why := barred(topology, problem, weights_of(topology)):
         raise TopologyError(why)
     if wrong := unfit(model.engine, topology, (model.spec, model.cluster)):
@@ -127,14 +118,8 @@ def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
     saved = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
     last = Phase.DONE if saved else Phase.ABORTED
     ended = operation.advanced(Progress(operation.id, last, time.time()))
-    return (
-        ended.finished(_report(operation, saved[0], words))
-        if saved
-        else ended.failed(Code.SWITCH_ABORTED, words)
-    )
-
-
-def _report(operation: OperationDocument, plan: PlanDocument, words: str) -> CutoverReport:
-    """What is still known of a switch that committed."""
-    source = plan.now.text if plan.now else ""
-    return CutoverReport(operation.id, source, plan.target.text, Phase.DONE, Reason.ENGINE_LOST, words)
+    if saved is None:
+        return ended.failed(Code.SWITCH_ABORTED, words)
+    plan, _ = saved
+    ways = plan.now.text if plan.now else "", plan.target.text
+    return ended.finished(CutoverReport(operation.id, *ways, Phase.DONE, Reason.ENGINE_LOST, words))

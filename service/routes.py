@@ -93,8 +93,8 @@ register_url_convertor("id", _Id())
 def refusals(*codes: docs.Code) -> dict[int | str, dict[str, object]]:
     """The problems that a route may answer with, by their status."""
     found: dict[int | str, dict[str, object]] = {}
-    for status in sorted({docs.STATUS[code] for code in codes}):
-        named = ", ".join(f"`{code}`" for code in codes if docs.STATUS[code] == status)
+    for status in sorted({code.status for code in codes}):
+        named = ", ".join(f"`{code}`" for code in codes if code.status == status)
         found[status] = {"model": docs.Problem, "description": named}
     return found
 
@@ -107,9 +107,10 @@ class Call(TypedDict):
     openapi_extra: dict[str, object]
 
 
-def call(tag: str, right: Right, *codes: docs.Code) -> Call:
+def call(tag: str, right: Right, *codes: docs.Code, tells_a_secret: bool = False) -> Call:
     """The keywords of a route for those who have a right, that may answer with these problems."""
-    return Call(tags=[tag], responses=refusals(*codes), openapi_extra=dict(needs(right)))
+    extra = needs_and_tells_a_secret(right) if tells_a_secret else needs(right)
+    return Call(tags=[tag], responses=refusals(*codes), openapi_extra=dict(extra))
 
 
 READING = (docs.Code.INVALID_REQUEST, docs.Code.STORE)
@@ -367,11 +368,7 @@ def profiles(operator: Here) -> docs.ProfilesDocument:
 
 
 @routes.post(
-    "/v1/keys",
-    tags=["keys"],
-    status_code=201,
-    responses=refusals(*READING, docs.Code.CONFLICT),
-    openapi_extra=needs_and_tells_a_secret(Right.KEYS),
+    "/v1/keys", status_code=201, **call("keys", Right.KEYS, *READING, docs.Code.CONFLICT, tells_a_secret=True)
 )
 def create_key(body: docs.KeyRequest, operator: Here) -> docs.NewKeyDocument:
     """Make a key. This answer alone has the whole of it; what is kept is a hash. Takes no `Idempotency-Key`."""

@@ -66,12 +66,7 @@ class Served(FromFile):
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         """As the protocol says."""
-        saved = self._store.plan(plan_id)
-        if saved is None:
-            raise RefusedError(
-                docs.Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
-            )
-        return saved[0]
+        return self._store.saved_plan(plan_id)[0]
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         """As the protocol says."""
@@ -82,7 +77,7 @@ class Served(FromFile):
 
     def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
         """As the protocol says."""
-        plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
+        plan, applied_by = self._store.saved_plan(plan_id)
         serving = self._serving(plan.model)
         standing = preflights.Standing(
             applied_by=applied_by,
@@ -99,7 +94,7 @@ class Served(FromFile):
 
     def standing(self, plan_id: str) -> docs.StandingDocument:
         """As the protocol says."""
-        plan, applied_by = self._store.plan(plan_id) or (self.saved_plan(plan_id), None)
+        plan, applied_by = self._store.saved_plan(plan_id)
         generation = self._serving(plan.model).situation().generation
         return consents.standing(plan_id, applied_by, generation, self._parts.access)
 

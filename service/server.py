@@ -156,7 +156,7 @@ class Server(uvicorn.Server):
             switches,
             self._patience_s,
         )
-        awaited = [asyncio.create_task(one) for one in (self._quiet(), self._asked_again())]
+        awaited = [asyncio.create_task(one) for one in (self._quiet(), self._hurry.wait())]
         await asyncio.wait(awaited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
         for task in awaited:
             task.cancel()
@@ -166,9 +166,6 @@ class Server(uvicorn.Server):
         await self.intake.quiet()
         for serving in self._parts.servings.values():
             await serving.settled()
-
-    async def _asked_again(self) -> None:
-        await self._hurry.wait()
 
     def _leave_clients(self) -> None:
         """Those that do not read the end of their answers, or have not sent the end of their requests."""

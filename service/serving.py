@@ -110,7 +110,8 @@ class Serving:
         self._events, self._active = kept.events, kept.active
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
-        self._operation: docs.OperationDocument | None = None
+        self.operation: docs.OperationDocument | None = None
+        """The switch under way."""
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
         self._over = deque[docs.OperationDocument](maxlen=64)
@@ -122,11 +123,6 @@ class Serving:
     def barred(self) -> str:
         """Why what is promised forbids a switch now; empty: it does not. Blocks."""
         return self._active.barred(self.model.name, datetime.now(UTC))
-
-    @property
-    def operation(self) -> docs.OperationDocument | None:
-        """The switch under way."""
-        return self._operation
 
     def take_ended(self) -> list[docs.OperationDocument]:
         """The operations that ended since the last call."""
@@ -142,7 +138,7 @@ class Serving:
             generation=self._journal.generation,
             topology=docs.TopologyDocument.model_validate(self.engine.topology),
             origin=self._journal.origin,
-            operation=self._operation.id if self._operation else None,
+            operation=self.operation.id if self.operation else None,
             streams=self.router.num_streams,
             tokens=docs.TokenCounts.model_validate(self.router.counts),
             inventory=tuple(
@@ -160,14 +156,14 @@ class Serving:
             RefusedError: unknown, not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
         """
         async with self._applying:
-            plan, applied_by = await self._saved(plan_id)
+            plan, applied_by = await asyncio.to_thread(self._store.saved_plan, plan_id)
             refuse_stale(plan, applied_by, self.situation())
             refuse_unseen(plan.to_acknowledge, consent.acknowledged, "the plan, then apply")
             refuse_untimely(plan, self._deployment, consent.acknowledged)
             refuse_barred(plan, await asyncio.to_thread(self.barred), consent)
-            if self._operation is not None:
+            if self.operation is not None:
                 message = (
-                    f"operation {self._operation.id} is switching; wait for its end, then make a new plan"
+                    f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
                 )
                 raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
             operation = docs.OperationDocument.planned(
@@ -176,7 +172,7 @@ class Serving:
             if not await asyncio.to_thread(self._claim, plan, operation, consent, acts):
                 message = f"{plan_id} was applied by another service just now; make a new plan"
                 raise RefusedError(docs.Code.ALREADY_APPLIED, message)
-            self._operation = operation
+            self.operation = operation
             run = self._run(operation, plan.target.noun, acts)
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
@@ -214,7 +210,7 @@ class Serving:
             RefusedError: it has ended, or its cut cannot be called back.
         """
         async with self._applying:  # one that is beginning has begun then
-            operation = self._operation
+            operation = self.operation
             if operation is None or operation.id != operation_id or operation.done:
                 raise await self._ended(operation_id)
             if operation.cancelled_by is not None:
@@ -223,7 +219,7 @@ class Serving:
                 raise refusal(operation)
             until_s = None if asked.for_s is None else time.time() + asked.for_s
             said = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
-            self._operation = cancelled = operation.model_copy(update=said)
+            self.operation = cancelled = operation.model_copy(update=said)
         self._events.publish("operation", cancelled)
         before: docs.Json = {"phase": operation.phase.value}
         await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
@@ -257,14 +253,6 @@ class Serving:
         kept = await asyncio.to_thread(self._store.operation, operation_id)
         return refusal(kept) if kept else RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
 
-    async def _saved(self, plan_id: str) -> tuple[docs.PlanDocument, str | None]:
-        saved = await asyncio.to_thread(self._store.plan, plan_id)
-        if saved is None:
-            raise RefusedError(
-                docs.Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept"
-            )
-        return saved
-
     async def _run(self, operation: docs.OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         source = str(self.engine.topology)
@@ -272,7 +260,7 @@ class Serving:
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation, told
-            self._operation = operation = (self._operation or operation).advanced(progress)
+            self.operation = operation = (self.operation or operation).advanced(progress)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
             tell = self._events.mention if progress.phase is told else self._events.publish
@@ -307,7 +295,7 @@ class Serving:
                 error,
             )
         finally:
-            self._operation = None
+            self.operation = None
             self._over.append(operation)
             self._events.publish("operation", operation)
 

@@ -19,8 +19,9 @@ from service.database import in_words, open_database
 from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, VersionDocument
+from service.documents.problems import Code
 from service.documents.state import Event, Kind
-from service.errors import StoreError
+from service.errors import RefusedError, StoreError
 from service.pages import Cursor, Listed, Page
 from service.tables import (
     AmendmentRow,
@@ -175,8 +176,7 @@ class Store:
         """Keep a plan with the intent it serves, if that is not kept yet; then with whose key said it."""
         with self.transaction() as session:
             if session.get(IntentRow, plan.intent_id) is None:
-                session.add(IntentRow(id=plan.intent_id, document=to_document(intent), said_by=said_by))
-                session.flush()
+                self.save_intent(plan.intent_id, intent, said_by)
             document = plan.model_dump(mode="json")
             session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document, model=plan.model))
 
@@ -185,6 +185,17 @@ class Store:
         with self.transaction() as session:
             row = _found(session, PlanRow, plan_id)
             return _plan(row) if row else None
+
+    def saved_plan(self, plan_id: str) -> tuple[PlanDocument, str | None]:
+        """A plan that has to be there, and the operation that applied it.
+
+        Raises:
+            RefusedError: there is none.
+        """
+        if (saved := self.plan(plan_id)) is None:
+            message = f"no plan {plan_id}; plans made without a service are not kept"
+            raise RefusedError(Code.NOT_FOUND, message)
+        return saved
 
     def plans(
         self, page: Page, model: str | None = None, intent_id: str | None = None

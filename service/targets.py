@@ -26,6 +26,11 @@ class Place:
     situation: Situation
     profiles: Mapping[str, Profile]
 
+    def problem(self, window: str) -> Problem:
+        """What a search in a window is given."""
+        situation, limits = self.situation, self.deployment.limits
+        return self.model.problem(window, limits, situation.topology, situation.capabilities)
+
 
 def read(text: str, place: Place) -> Topology:
     """The topology that a text names on the devices of a model.
@@ -56,7 +61,7 @@ def why_not(target: Topology, place: Place, window: str) -> str:
         return str(error)
     if wrong := unfit_stages(model.engine, target):
         return wrong
-    why = obstacle(target, _problem(place, window), weights_of(target))
+    why = obstacle(target, place.problem(window), weights_of(target))
     return why and f"{target}: {why}"
 
 
@@ -73,23 +78,11 @@ def planned(target: Topology, words: str, place: Place, when: When) -> tuple[Int
         raise _refused(why)
     ticket = Ticket(new_id("plan"), new_id("intent"), place.situation.generation, window)
     try:
-        plan = named(target, _problem(place, window), place.profiles, ticket)
+        plan = named(target, place.problem(window), place.profiles, ticket)
     except TopologyError as error:
         raise _refused(str(error)) from None
     readback = f"Run {place.model.name} as {target}."
     return Intent(words, "en", (), TranslatorInfo("rules"), readback=readback), plan
-
-
-def _problem(place: Place, window: str) -> Problem:
-    model, situation = place.model, place.situation
-    return Problem(
-        cluster=model.cluster,
-        model=model.spec,
-        workload=model.workload_in(window),
-        now=situation.topology,
-        limits=place.deployment.limits,
-        capabilities=situation.capabilities,
-    )
 
 
 def _refused(why: str) -> RefusedError:

@@ -30,7 +30,7 @@ from intent.translate import translate as translate_text
 from intent.windows import holds, in_words, moment
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
-from selector.models import Infeasible, LeftOut, Plan, Problem, Profile, Ticket
+from selector.models import Infeasible, LeftOut, Plan, Profile, Ticket
 from service.deployment import Deployment
 from service.documents.forms import NO_CHARACTER
 from service.documents.plans import PlanDocument, When
@@ -177,14 +177,8 @@ def plan(
     begun = [(goal, at) for goal, at in moments if _model_of(goal) in {None, model.name}]
     goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
-    problem = Problem(
-        cluster=model.cluster,
-        model=model.spec,
-        workload=model.workload_in(segment.window),
-        now=situation.topology,
-        limits=deployment.limits,
-        capabilities=situation.capabilities,
-    )
+    runs, engine = situation.topology, situation.capabilities
+    problem = model.problem(segment.window, deployment.limits, runs, engine)
     ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words
     from selector.planning import planned_within  # here, for a service that starts need not wait for numpy
@@ -275,7 +269,7 @@ def refuse_unless_ok(intent: Intent) -> None:
         [*questions, *(detail.message for detail in details)]
     )  # a question may repeat its finding
     message = " ".join(said) or intent.readback
-    raise RefusedError(Code(intent.outcome.value), message, details, intent=intent)
+    raise RefusedError(Code[intent.outcome.name], message, details, intent=intent)
 
 
 def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:

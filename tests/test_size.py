@@ -21,10 +21,10 @@ MAX_CODE_LINES = {
     "prompts": 11,
     "intent": 9_360,
     "validator": 1_039,
-    "selector": 4_545,
+    "selector": 4_513,
     "runtime": 8_917,
-    "service": 10_410,
-    "intentctl": 5_620,
+    "service": 10_280,
+    "intentctl": 5_499,
 }
 MAX_FILES = 335
 MAX_REPEATED_CLASS_NAMES = 47

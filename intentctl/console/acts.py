@@ -192,15 +192,11 @@ async def _control(upstream: Upstream, _: str, form: Form) -> str:
     return "/settings#controller"
 
 
-async def _show_talk(here: Visit, text: str, status: int) -> Response:
-    return await pages.show_talk(here, status, text)
-
-
 async def _show_settings(here: Visit, _: str, status: int) -> Response:
     return await pages.show_settings(here, status)
 
 
-say = acting(_say, _show_talk)
+say = acting(_say, pages.show_talk)
 ask = acting(_ask, pages.show_plan)
 amend = acting(_amend, pages.show_intent)
 plan = acting(_plan, pages.show_intent)

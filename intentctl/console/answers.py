@@ -214,17 +214,16 @@ def _nothing(plan: PlanDocument) -> Answer:
 
 
 def _switch(plan: PlanDocument) -> Answer:
-    from intentctl.render import size, switch
+    from intentctl.render import switch, to_move
 
     if plan.switch is None:
         return Answer(
             ("No switch is predicted: nothing would change, or what runs does not hold its load.",),
             "the plan",
         )
-    moved = ", ".join(f"{name.replace('_', ' ')} {size(value)}" for name, value in plan.bytes_to_move.items())
-    return Answer(
-        (switch(plan.switch), *([f"To move: {moved}."] if moved else ())), "the plan's predicted switch"
-    )
+    moved = to_move(plan.bytes_to_move)
+    lines = [switch(plan.switch), *([f"To move: {moved}."] if moved else ())]
+    return Answer(tuple(lines), "the plan's predicted switch")
 
 
 def _sure(plan: PlanDocument) -> Answer:

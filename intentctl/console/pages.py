@@ -24,14 +24,11 @@ DAY_H = 24.0
 
 
 async def overview(request: Request) -> Response:
-    """What runs, whether the promises are kept, what comes."""
-    return await show_overview(await visit(request))
-
-
-async def show_overview(here: Visit, status: int = 200) -> Response:
-    """The first page."""
-    seen = await facts.overview(here.session.upstream, here.reader.timezone)
-    return await here.page("overview.html", status, seen=seen)
+    """What runs, whether the promises are kept, what comes: the first page."""
+    here = await visit(request)
+    return await here.page(
+        "overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone)
+    )
 
 
 async def overview_part(request: Request) -> Response:
@@ -53,7 +50,7 @@ async def talk(request: Request) -> Response:
     return await show_talk(await visit(request))
 
 
-async def show_talk(here: Visit, status: int = 200, text: str = "") -> Response:
+async def show_talk(here: Visit, text: str = "", status: int = 200) -> Response:
     """The list of conversations; ``text`` is what was said and could not be taken."""
     said, older = await facts.talk(here.session.upstream, here.given("after") or None)
     return await here.page("talk.html", status, said=said, older=older, text=text)

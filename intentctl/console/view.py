@@ -1,6 +1,6 @@
 """Documents as HTML: templates, and how they write times, sizes and shares. Every text is escaped and made visible."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo
@@ -34,11 +34,8 @@ def page(template: str, reader: Reader, **facts: object) -> str:
     """A template with facts, for somebody."""
     zone = zone_of(reader.timezone)
     written = {
+        **asdict(reader),
         "_": sayer(reader.language),
-        "language": reader.language,
-        "theme": reader.theme,
-        "timezone": reader.timezone,
-        "path": reader.path,
         "moment": lambda at: moment(at, zone),
         "ahead": lambda segments: charts.ahead(segments, zone),
         "clock": lambda at: moment(at, zone, is_short=True),

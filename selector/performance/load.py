@@ -9,27 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from selector.models import WorkloadError
-from selector.performance.latency import PERCENTILES, Reading, latencies, reading_of
+from selector.performance.latency import Reading, latencies
 from selector.performance.perf import Step
 from selector.performance.simulator import Arrival, Server
 from selector.performance.work import LONGEST, Lengths, crowd, slots_for, times
-
-__all__ = [
-    "LONGEST",
-    "PERCENTILES",
-    "SERVING_SHARE",
-    "Lengths",
-    "Reading",
-    "Slis",
-    "closed_loop",
-    "closed_loop_means",
-    "open_loop",
-    "period_s",
-    "reading_of",
-    "saturation_tok_s",
-    "slots_for",
-    "static_batch",
-]
 
 SERVING_SHARE = 0.93
 """What continuous batching keeps of the step rate beside a static batch; fitted to saturated 7B and 8B rows of TensorRT-LLM."""

@@ -55,7 +55,7 @@ def create_key(
                 raise _refused("name", "repeated_name", message, docs.Code.CONFLICT)
             person = kept.person if folded(kept.person) == folded(person) else person
         whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s, person)
-        made = docs.KeyDocument.of(key)
+        made = docs.KeyDocument.model_validate(key)
         said = made.model_dump(mode="json", include={"name", "person", "role", "tenant", "expires_s"})
         access.audit.add(caller, "key.create", key.prefix, after=said)
     return docs.NewKeyDocument(key=whole, **dict(made))
@@ -67,7 +67,7 @@ def _refused(key: str, why: str, message: str, code: docs.Code = docs.Code.INVAL
 
 def keys(access: Access) -> docs.KeysDocument:
     """All keys, oldest first."""
-    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.of, access.keys.kept())))
+    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, access.keys.kept())))
 
 
 def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
@@ -85,7 +85,7 @@ def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
             raise RefusedError(docs.Code.CONFLICT, message)
         said: docs.Json = {"name": key.name, "person": key.person, "role": key.role.value}
         access.audit.add(caller, "key.revoke", prefix, after=said)
-    return docs.KeyDocument.of(key)
+    return docs.KeyDocument.model_validate(key)
 
 
 def audit_page(access: Access, page: docs.AuditPage) -> docs.AuditDocument:

@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from service.access.keys import Key
 from service.access.rights import Right, Role
 from service.documents.forms import Document, Json, Request
 
@@ -56,11 +55,6 @@ class KeyDocument(Document):
     created_by: str
     expires_s: float | None
     revoked_s: float | None
-
-    @classmethod
-    def of(cls, key: Key) -> "KeyDocument":
-        """What may be shown of a key."""
-        return cls(**{name: getattr(key, name) for name in cls.model_fields})
 
 
 class NewKeyDocument(KeyDocument):

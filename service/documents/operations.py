@@ -72,9 +72,7 @@ class ApprovalDocument(Document):
 class ApplyRequest(Request):
     """What goes with an order to apply a plan."""
 
-    acknowledge: Annotated[list[str], Field(max_length=16)] = Field(
-        default=[], description="codes of the findings that somebody has seen"
-    )
+    acknowledge: Codes = Field(default=[], description="codes of the findings that somebody has seen")
 
 
 class LagDocument(Document):

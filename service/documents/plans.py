@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, JsonValue, computed_field, model_validator
 from pydantic.config import JsonDict
 
-from intent.followups.talk import Amendment
 from intent.models import Finding
 from intent.openslo.export import Loss
 from intent.windows import MOMENT
@@ -70,11 +69,6 @@ class AmendmentDocument(Document):
     mode: Literal["new", "merge", "replace", "answer"]
     diff: tuple[ChangeDocument, ...]
     intent: IntentForm
-
-    @classmethod
-    def of(cls, amendment: Amendment) -> "AmendmentDocument":
-        """An amendment's document."""
-        return cls.model_validate(amendment)
 
 
 class VersionDocument(AmendmentDocument):

@@ -16,47 +16,56 @@ from service.documents.plans import InfeasibleDocument
 class Code(StrEnum):
     """What went wrong, for programs; part of the API."""
 
-    INVALID_REQUEST = "invalid_request"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    CLARIFY = "clarify"
-    CONFLICT = "conflict"
-    INFEASIBLE = "infeasible"
-    OUT_OF_SCOPE = "out_of_scope"
-    STALE_PLAN = "stale_plan"
-    STALE_INTENT = "stale_intent"
-    ALREADY_APPLIED = "already_applied"
-    ALREADY_DECIDED = "already_decided"
-    FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged"
-    OUTSIDE_WINDOW = "outside_window"
-    RECONFIGURATION_LIMITED = "reconfiguration_limited"
-    NOT_A_PROMISE = "not_a_promise"
-    NOT_ACTIVE = "not_active"
-    SWITCH_IN_PROGRESS = "switch_in_progress"
-    TOO_LATE = "too_late"
-    ALREADY_ENDED = "already_ended"
-    CANNOT_UNDO = "cannot_undo"
-    NO_CHANGE = "no_change"
-    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused"
-    IDEMPOTENCY_KEY_IN_USE = "idempotency_key_in_use"
-    OUTCOME_UNKNOWN = "outcome_unknown"
-    NOT_APPROVED = "not_approved"
-    UNAUTHENTICATED = "unauthenticated"
-    FORBIDDEN = "forbidden"
-    RATE_LIMITED = "rate_limited"
-    UNSUPPORTED = "unsupported"
-    SWITCH_ABORTED = "switch_aborted"
-    ENGINE_LOST = "engine_lost"
-    OVERLOADED = "overloaded"
-    STOPPING = "stopping"
-    TOO_LARGE = "too_large"
-    BAD_DEPLOYMENT = "bad_deployment"
-    STORE = "store"
-    START = "start"
-    INTERNAL = "internal"
-    UNREACHABLE = "unreachable"
+    status: int
+    """Of HTTP, that says so."""
+
+    def __new__(cls, name: str, status: int) -> Self:
+        """A code that is its name, with a status."""
+        code = str.__new__(cls, name)
+        code._value_, code.status = name, status
+        return code
+
+    INVALID_REQUEST = "invalid_request", 422
+    NOT_FOUND = "not_found", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    CLARIFY = "clarify", 409
+    CONFLICT = "conflict", 409
+    INFEASIBLE = "infeasible", 422
+    OUT_OF_SCOPE = "out_of_scope", 422
+    STALE_PLAN = "stale_plan", 409
+    STALE_INTENT = "stale_intent", 409
+    ALREADY_APPLIED = "already_applied", 409
+    ALREADY_DECIDED = "already_decided", 409
+    FINDING_NOT_ACKNOWLEDGED = "finding_not_acknowledged", 409
+    OUTSIDE_WINDOW = "outside_window", 409
+    RECONFIGURATION_LIMITED = "reconfiguration_limited", 409
+    NOT_A_PROMISE = "not_a_promise", 422
+    NOT_ACTIVE = "not_active", 409
+    SWITCH_IN_PROGRESS = "switch_in_progress", 409
+    TOO_LATE = "too_late", 409
+    ALREADY_ENDED = "already_ended", 409
+    CANNOT_UNDO = "cannot_undo", 409
+    NO_CHANGE = "no_change", 409
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused", 422
+    IDEMPOTENCY_KEY_IN_USE = "idempotency_key_in_use", 409
+    OUTCOME_UNKNOWN = "outcome_unknown", 409
+    NOT_APPROVED = "not_approved", 403
+    UNAUTHENTICATED = "unauthenticated", 401
+    FORBIDDEN = "forbidden", 403
+    RATE_LIMITED = "rate_limited", 429
+    UNSUPPORTED = "unsupported", 422
+    SWITCH_ABORTED = "switch_aborted", 500
+    ENGINE_LOST = "engine_lost", 503
+    OVERLOADED = "overloaded", 503
+    STOPPING = "stopping", 503
+    TOO_LARGE = "too_large", 413
+    BAD_DEPLOYMENT = "bad_deployment", 500
+    STORE = "store", 503
+    START = "start", 503
+    INTERNAL = "internal", 500
+    UNREACHABLE = "unreachable", 503
     """No service answers; said by its client."""
-    TIMED_OUT = "timed_out"
+    TIMED_OUT = "timed_out", 504
     """It did not end in time; said by its client."""
 
 
@@ -69,49 +78,6 @@ class Detail:
     code: str = ""
     """The problem's own where it is empty."""
 
-
-STATUS: Mapping[Code, int] = {
-    Code.INVALID_REQUEST: 422,
-    Code.NOT_FOUND: 404,
-    Code.METHOD_NOT_ALLOWED: 405,
-    Code.CLARIFY: 409,
-    Code.CONFLICT: 409,
-    Code.INFEASIBLE: 422,
-    Code.OUT_OF_SCOPE: 422,
-    Code.STALE_PLAN: 409,
-    Code.STALE_INTENT: 409,
-    Code.ALREADY_APPLIED: 409,
-    Code.ALREADY_DECIDED: 409,
-    Code.FINDING_NOT_ACKNOWLEDGED: 409,
-    Code.OUTSIDE_WINDOW: 409,
-    Code.RECONFIGURATION_LIMITED: 409,
-    Code.NOT_A_PROMISE: 422,
-    Code.NOT_ACTIVE: 409,
-    Code.SWITCH_IN_PROGRESS: 409,
-    Code.TOO_LATE: 409,
-    Code.ALREADY_ENDED: 409,
-    Code.CANNOT_UNDO: 409,
-    Code.NO_CHANGE: 409,
-    Code.IDEMPOTENCY_KEY_REUSED: 422,
-    Code.IDEMPOTENCY_KEY_IN_USE: 409,
-    Code.OUTCOME_UNKNOWN: 409,
-    Code.NOT_APPROVED: 403,
-    Code.UNAUTHENTICATED: 401,
-    Code.FORBIDDEN: 403,
-    Code.RATE_LIMITED: 429,
-    Code.UNSUPPORTED: 422,
-    Code.SWITCH_ABORTED: 500,
-    Code.ENGINE_LOST: 503,
-    Code.OVERLOADED: 503,
-    Code.STOPPING: 503,
-    Code.TOO_LARGE: 413,
-    Code.BAD_DEPLOYMENT: 500,
-    Code.STORE: 503,
-    Code.START: 503,
-    Code.INTERNAL: 500,
-    Code.UNREACHABLE: 503,
-    Code.TIMED_OUT: 504,
-}
 
 RETRY_AFTER_S: Mapping[Code, int] = {
     Code.IDEMPOTENCY_KEY_IN_USE: 1,
@@ -151,7 +117,7 @@ class Problem(Document):
         return cls(
             type=f"/problems/{code.value}",
             title=code.value.replace("_", " ").capitalize(),
-            status=STATUS[code],
+            status=code.status,
             detail=detail,
             code=code,
             errors=tuple(replace(one, code=one.code or code.value) for one in errors),

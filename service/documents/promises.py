@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, computed_field
 
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
+from service.documents.operations import Codes
 from service.documents.plans import (
     InfeasibleDocument,
     MarginDocument,
@@ -20,6 +21,7 @@ Mode = Literal["observe", "recommend", "act"]
 Cause = Literal["window", "rescue", "return", "saving", "roll_back", "person"]
 """Why: a window begins, a goal is missed, that is over, too much is taken, it made things worse, or somebody applied a plan."""
 Counting = Literal["requests", "ticks"]
+Replaced = Annotated[list[str], Field(max_length=64)]
 Verdict = Literal["recovered", "not_recovered", "worse", "unknown"]
 
 
@@ -60,20 +62,14 @@ class PromisesDocument(Document):
 class ActivateRequest(Request):
     """What goes with an activation."""
 
-    replace: Annotated[list[str], Field(max_length=64)] = Field(
-        default=[], description="active intents that this one takes the place of"
-    )
-    acknowledge: Annotated[list[str], Field(max_length=16)] = Field(
-        default=[], description="codes of the findings that somebody has seen"
-    )
+    replace: Replaced = Field(default=[], description="active intents that this one takes the place of")
+    acknowledge: Codes = Field(default=[], description="codes of the findings that somebody has seen")
 
 
 class AgendaRequest(WishRequest):
     """A wish, to be seen beside what is active; and how far ahead."""
 
-    replace: Annotated[list[str], Field(max_length=64)] = Field(
-        default=[], description="active intents that it would take the place of"
-    )
+    replace: Replaced = Field(default=[], description="active intents that it would take the place of")
     hours: float = Field(default=24, gt=0, le=24 * 8)
     now: Moment = None
 

@@ -137,6 +137,11 @@ def tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally
     return requests(goal, samples, exceptions)
 
 
+def first_miss_s(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> float | None:
+    """When the first of some requests was known that missed a goal; None: none did."""
+    return next((one.at_s for one in samples if tally(goal, segment, (one,)).share < 1), None)
+
+
 def look_meets(goal: Objective, look: Look) -> bool | None:
     """Whether a look meets a goal; None: it tells nothing. A rate is also met where nobody waits."""
     found = _seen(goal, look)

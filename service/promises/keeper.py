@@ -16,7 +16,17 @@ from selector.models import Plan, Workload
 from service.documents.promises import Cause
 from service.promises import limits
 from service.promises.agenda import Promised, Segment, cut
-from service.promises.attainment import Look, Sample, Tally, counted_by, look_meets, needed, saves, tally
+from service.promises.attainment import (
+    Look,
+    Sample,
+    Tally,
+    counted_by,
+    first_miss_s,
+    look_meets,
+    needed,
+    saves,
+    tally,
+)
 from service.promises.decide import Decision, Past, Rules, State, decide
 from service.promises.planner import Outlook, Plans, Rescue, felt, off_by, predicted_of, tightened, tokens_s
 from service.promises.verdict import Judgement, Reading, judge
@@ -220,11 +230,12 @@ class Keeper:
     def _note_misses(self, segment: Segment, look: Look, seen: Seen) -> list[Promised]:
         """The hard goals that are missed now, or soon under a load beyond the planned one; keeps since when."""
         samples = seen.observed.since(self._fresh_s(seen))
-        missed = [
-            one
+        began_s = {
+            one: first_miss_s(goal, segment, samples)
             for one, goal in counted_by(segment, "requests")
             if not goal.soft and self._waiting_too(goal, segment, samples, seen).falls_short(needed(goal))
-        ]
+        }
+        missed = list(began_s)
         missed += [
             one
             for one, goal in counted_by(segment, "ticks")
@@ -233,7 +244,9 @@ class Keeper:
         is_beyond = self._is_beyond(segment, seen)
         self._soon = [one for one in self._foreseen(segment, seen) if one not in missed] if is_beyond else []
         missed += self._soon
-        self._missed_since = {one: self._missed_since.get(one, seen.now_s) for one in missed}
+        self._missed_since = {
+            one: self._missed_since.get(one, began_s.get(one) or seen.now_s) for one in missed
+        }
         if is_beyond or not all(saves(one.goal) for one in missed):
             self._uneasy_s = seen.now_s
         return missed

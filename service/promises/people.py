@@ -32,7 +32,7 @@ class Term:
 
     def until_s(self, at_s: float, said_s: float | None) -> float:
         """How long a no holds: as long as was said, else until the segment ends, for four hours at most; 0: no longer."""
-        if said_s is None and at_s > self.began_s:
+        if said_s is None and at_s >= self.began_s:
             said_s = min(at_s + LEARNED_S, self.ends_s or math.inf)
         return said_s if said_s is not None and at_s > self.resumed_s and self.now_s < said_s else 0.0
 

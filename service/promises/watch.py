@@ -20,7 +20,7 @@ from selector.models import Workload
 from service.promises.attainment import Kind, Sample, counted, needed
 
 KEPT_S = 900.0
-SURPRISING = 3.0
+SURPRISING = 2.7
 """Standard deviations by which more requests came than before, from which on a load has grown."""
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""

@@ -8,7 +8,8 @@ from benchmarks.pictures import Pair, SplitCurve, split_curve, within
 from intentctl.curves import Bound, Curve, bounds, frontiers
 from intentctl.predict import case
 from intentctl.status import CommandError
-from selector.performance.load import Lengths, saturation_tok_s
+from selector.performance.load import saturation_tok_s
+from selector.performance.work import Lengths
 from service.documents.plans import FrontiersDocument, MarginDocument
 from tests.rows import rows
 from tests.service.examples import plan

@@ -213,7 +213,12 @@ class ScriptedService:
     def client(self, key: str = "", **headers: str) -> httpx.Client:
         """A client, with a key where one is given."""
         sent = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=sent | headers, timeout=60, trust_env=False)
+        limits = httpx.Limits(
+            keepalive_expiry=2
+        )  # less than the server's, which may close while a request is sent
+        return httpx.Client(
+            base_url=self.url, headers=sent | headers, timeout=60, trust_env=False, limits=limits
+        )
 
     def new_key(self, role: str, name: str = "somebody", tenant: str | None = None) -> str:
         """A new key as a whole."""

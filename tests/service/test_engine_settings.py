@@ -16,7 +16,7 @@ from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
-from service.engine_settings import BYTES, SWITCH, TORCH, VLLM
+from service.engine_settings import BYTES, TORCH, VLLM
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, read, refused
 
@@ -234,10 +234,12 @@ def schema() -> dict[str, Any]:
 def defaults() -> dict[str, list[Any]]:
     """Key to its default, and to vLLM's where that is another; nothing where there is none."""
     usual = EngineSettings()
-    found: dict[str, list[Any]] = {f"torch.{key}": [getattr(usual, name)] for key, name in TORCH.items()}
-    found |= {f"vllm.{key}": [getattr(VllmSettings(), name)] for key, name in VLLM.items()}
-    for key, name in SWITCH.items():
-        found[f"switch.{key}"] = [getattr(SwitchSettings(), name)]
+    sections = {"torch": (TORCH, usual), "vllm": (VLLM, VllmSettings()), "switch": ({}, SwitchSettings())}
+    found: dict[str, list[Any]] = {}
+    for section, key in (one.split(".") for one in schema()):
+        if section in sections:
+            names, settings = sections[section]
+            found[f"{section}.{key}"] = [getattr(settings, names.get(key, key))]
     found["limits.max_sequences"], found["limits.max_step_tokens"] = (
         [usual.max_running],
         [usual.max_batch_tokens],

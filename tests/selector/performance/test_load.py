@@ -12,20 +12,18 @@ from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from selector.models import WorkloadError
+from selector.performance.latency import reading_of
 from selector.performance.load import (
-    LONGEST,
     SERVING_SHARE,
-    Lengths,
     closed_loop,
     closed_loop_means,
     open_loop,
-    reading_of,
     saturation_tok_s,
-    slots_for,
     static_batch,
 )
 from selector.performance.perf import stage_costs
 from selector.performance.simulator import Arrival, Server, simulate
+from selector.performance.work import LONGEST, Lengths, slots_for
 from tests.rows import rows
 
 EIGHT = ModelSpec("llama-3-8b", "LlamaForCausalLM", 32, 4096, 14_336, 32, 8, 128, 128_256, 8192)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topology, uniform
 from selector.models import Profile, ProfileError, Workload, shape
-from selector.performance.load import Lengths, Reading, Slis, closed_loop_means
+from selector.performance.latency import Reading
+from selector.performance.load import Slis, closed_loop_means
 from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
+from selector.performance.work import Lengths
 from selector.prediction import server_of
 from tests.rows import rows
 from tests.selector.performance.steps import stage_times_s

@@ -281,7 +281,7 @@ class QueueWorld:
         self.keeper.enter(MONDAY + timedelta(seconds=self.now_s), self.now_s)
         resumed_s = max((one for one in self.mishaps.resumes_s if one <= self.now_s), default=-1.0)
         since_s = max(self.keeper.began_s, resumed_s, self.now_s - LEARNED_S)
-        return {target: "somebody said no" for at_s, target in self.noes if at_s > since_s}
+        return {target: "somebody said no" for at_s, target in self.noes if at_s >= since_s}
 
     # -- requests -------------------------------------------------------------------------------------
 
