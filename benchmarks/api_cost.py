@@ -22,7 +22,7 @@ import orjson
 
 from benchmarks.provenance import provenance, stolen_now_s
 from runtime.engine import Finish
-from runtime.router import Delta
+from runtime.stream import Delta
 from service.openai_chunks import Answer, Choice
 
 HERE = Path(__file__).parents[1]

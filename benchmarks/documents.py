@@ -31,7 +31,8 @@ from runtime import grammar
 from runtime.engine import Finish, SamplingParams
 from runtime.errors import RuntimeFault
 from runtime.models import Topology
-from runtime.router import GenerationParams, Router
+from runtime.router import Router
+from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
 
 Document = dict[str, Any]

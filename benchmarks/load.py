@@ -14,7 +14,8 @@ from typing import Self, TypeVar
 from intentctl.measure import Interval, Stream
 from runtime.engine import Finish, SamplingParams
 from runtime.errors import StreamError
-from runtime.router import Delta, GenerationParams, Router
+from runtime.router import Router
+from runtime.stream import Delta, GenerationParams
 
 POLL_S = 0.02
 """How often the load is looked at."""

@@ -20,7 +20,7 @@ from benchmarks.promise_days import bad
 from benchmarks.provenance import ROOT, provenance, stolen_now_s
 from intent.models import Goal, Objective
 from runtime.engine import Finish
-from runtime.router import Observers, Usage
+from runtime.stream import Observers, Usage
 from selector import profiles
 from service.deployment import Deployment, load
 from service.engines import capabilities

@@ -62,6 +62,8 @@ class Request:
     sampling: SamplingParams
     epoch: int
     """The ledger's epoch at submission."""
+    past: tuple[int, ...] = ()
+    """Output that another engine gave before it was lost: this one goes on behind it, at index ``len(past)``."""
 
 
 class Finish(StrEnum):
@@ -91,6 +93,8 @@ class Token:
     """For ``Finish.ERROR``: what happened and what to do."""
     num_cached: int | None = None
     """Tokens of the prompt that needed no computation when the request first started; None where the engine does not tell."""
+    is_lost: bool = False
+    """For ``Finish.ERROR``: its engine ended; it may be submitted again with its output (``Request.past``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,16 @@ class Ledger:
         """Forget a stream; what still comes for it is dropped."""
         self._streams.pop(request_id, None)
 
+    def lose(self, epoch: int) -> None:
+        """Whoever spoke under an epoch is gone: who serves next speaks under one that it never had."""
+        if epoch == self.epoch:
+            self.epoch = self.announce(self._epochs[epoch].owner)
+
+    def resume(self, request_id: str) -> int:
+        """Let a stream whose engine was lost be spoken for under the present epoch, which is returned."""
+        self._streams[request_id].epoch = self.epoch
+        return self.epoch
+
     def move(self, moved: Moved) -> list[str]:
         """Raise the epoch of the requests a cut moved, and of new ones; an unannounced one means nothing.
 

@@ -11,200 +11,20 @@ import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from dataclasses import replace
+from typing import Self
 
 from runtime.encoding import Encoder
 from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
+from runtime.recovery import RECOVERY_TIMEOUT_S, Recovery
+from runtime.stream import Arrival, Delta, Gaps, GenerationParams, Observers, Stream
 from runtime.text import TextStream
 from runtime.tokenizer import Tokenizer
 
-
-@dataclass(slots=True)
-class Gaps:
-    """Of the streams that one cut moved, those that went on so far."""
-
-    epoch: int
-    """Of the cut."""
-    waits_s: list[float] = field(default_factory=list)
-    """From a stream's last token before to its first one under the new epoch."""
-    usual_s: list[float] = field(default_factory=list)
-    """The mean time between two tokens before, of each stream that had two."""
-
-    def add(self, wait_s: float, before_s: float, num_before: int) -> None:
-        """A stream went on; it had so many tokens before, the first and the last ``before_s`` apart."""
-        self.waits_s.append(wait_s)
-        if num_before > 1:
-            self.usual_s.append(before_s / (num_before - 1))
-
-
 log = logging.getLogger(__name__)
-
-AT_A_TIME = 64
-"""Tokens that a stream handles before others may go on, where many wait because its client was slow."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationParams:
-    """What a client asks of one generation."""
-
-    sampling: SamplingParams
-    """As the engine takes it; the router adds the model's end tokens, and a seed where the engine wants one."""
-    stop: tuple[str, ...] = ()
-    """Texts that end it; they are no part of the answer."""
-    ignore_eos: bool = False
-    """Go on after the model's end token, for measurements of a fixed length."""
-    tenant: str = ""
-    """Whose it is, for whoever observes; empty: nobody's in particular."""
-    arrived_s: float | None = None
-    """When its client's request began to come, as ``time.monotonic``; None: when it is asked for here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens a generation took."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int | None = None
-    """Of the prompt, those that needed no computation; None where the engine does not tell."""
-
-
-@dataclass(slots=True)  # one is made for every token, and a frozen one takes three times as long to make
-class Delta:
-    """One token of a generation with the text that became certain with it, or an end without a token."""
-
-    text: str
-    token_id: int | None
-    logprob: float
-    alternatives: tuple[tuple[int, float], ...]
-    index: int
-    finish: Finish | None
-    fingerprint: str
-    """``epoch-shape`` of the topology that made the token; it changes exactly at the stream's own cut."""
-    arrived_at_s: float
-    """When the router had it, by the router's clock."""
-    usage: Usage | None = None
-    """On the last delta."""
-
-
-class Observers(Protocol):
-    """Who wants to know latencies, for metrics."""
-
-    def of(self, tenant: str) -> "Observer":
-        """Who wants to know those of a tenant's requests."""
-
-
-class Observer(Protocol):
-    """Is told of one tenant's requests. Called on the hot path: it must be quick and never fail."""
-
-    def arrived(self, prompt_tokens: int) -> None:
-        """A request came."""
-
-    def first_token(self, ttft_s: float) -> None:
-        """A request's arrival to its first token."""
-
-    def next_token(self, itl_s: float) -> None:
-        """One token to the next of the same stream."""
-
-    def refused(self) -> None:
-        """A request that can never be served."""
-
-    def finished(self, finish: Finish, usage: Usage, *, e2e_s: float, tpot_s: float | None) -> None:
-        """A stream ended: by itself, by its client (cancelled) or broken (error).
-
-        ``e2e_s`` is from arrival to the last token, of a cancelled one to when its client left; ``tpot_s`` the mean time between
-        tokens, None with fewer than two.
-        """
-
-
-@dataclass(slots=True)
-class _Arrival:
-    """A token that the ledger let pass."""
-
-    token: Token
-    fingerprint: str
-    at_s: float
-
-
-@dataclass(slots=True)
-class _Stream:
-    """What the pump and the consumer of one stream share."""
-
-    request_id: str
-    num_prompt_tokens: int
-    arrived_s: float
-    text: TextStream
-    tenant: str = ""
-    observer: Observer | None = None
-    ttft_s: float = 0.0
-    e2e_s: float = 0.0
-    """From arrival to the last token so far."""
-    last_index: int = 0
-    """Of the tokens that came."""
-    gaps: Gaps | None = None
-    """Of the cut that moved it, until its next token."""
-    arrivals: list[_Arrival] = field(default_factory=list)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    num_tokens: int = 0
-    """Delivered to the client."""
-    num_cached: int | None = None
-    is_ended: bool = False
-    """The engine is through with it."""
-    failure: RuntimeFault | None = None
-    """Raised to the consumer after what arrived before it."""
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(self.num_prompt_tokens, self.num_tokens, self.num_cached)
-
-    @property
-    def tpot_s(self) -> float | None:
-        """The mean time between tokens; None with fewer than two."""
-        return (self.e2e_s - self.ttft_s) / self.last_index if self.last_index else None
-
-    def fail(self, failure: RuntimeFault) -> None:
-        self.failure = self.failure or failure
-        self.wake.set()
-
-    async def next_arrivals(self) -> list[_Arrival]:
-        """What came since the last call; waits for the first. Of much, some at a time, and others' turn between."""
-        while not self.arrivals:
-            if self.failure is not None:
-                raise self.failure
-            self.wake.clear()
-            await self.wake.wait()
-        arrivals, self.arrivals = self.arrivals[:AT_A_TIME], self.arrivals[AT_A_TIME:]
-        if self.arrivals:
-            await asyncio.sleep(0)
-        return arrivals
-
-    def delta(self, arrival: _Arrival) -> Delta:
-        """What the client gets for one token."""
-        token, text, finish = arrival.token, "", arrival.token.finish
-        self.num_tokens += token.token_id is not None
-        self.num_cached = token.num_cached if token.index == 0 else self.num_cached
-        # the text of a stop token is no part of the answer
-        if token.token_id is not None and finish is not Finish.STOP:
-            text, is_stopped = self.text.add(token.token_id)
-            finish = Finish.STOP if is_stopped else finish
-        if token.finish is not None and finish is token.finish:
-            rest, is_stopped = self.text.end()
-            text, finish = text + rest, Finish.STOP if is_stopped else finish
-        return Delta(
-            text=text,
-            token_id=token.token_id,
-            logprob=token.logprob,
-            alternatives=token.alternatives,
-            index=token.index,
-            finish=finish,
-            fingerprint=arrival.fingerprint,
-            arrived_at_s=arrival.at_s,
-            usage=self.usage if finish is not None else None,
-        )
 
 
 class Router:
@@ -220,18 +40,21 @@ class Router:
         *,
         clock: Callable[[], float] = time.monotonic,
         observers: Observers | None = None,
+        recovery_timeout_s: float = RECOVERY_TIMEOUT_S,
     ) -> None:
+        """A stream whose engine is lost waits ``recovery_timeout_s`` to go on; with 0 it ends with an error at once."""
         self.tokenizer = tokenizer
         self.encoder = Encoder(tokenizer)
         self._engine = engine
         self._clock = clock
         self._observers = observers
         self._ledger = Ledger(engine.topology.shape)
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Stream] = {}
         self._pump: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._gaps: Gaps | None = None
+        self._recovery = Recovery(engine, self._ledger, clock, recovery_timeout_s)
 
     async def __aenter__(self) -> Self:
         self._pump = asyncio.create_task(self._pump_outputs(), name="router-pump")
@@ -242,6 +65,7 @@ class Router:
             self._pump.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pump
+        await self._recovery.close()
         self.encoder.close()
         await asyncio.gather(*self._background, return_exceptions=True)
 
@@ -284,7 +108,7 @@ class Router:
     async def generate(
         self, prompt: str | Sequence[int], params: GenerationParams
     ) -> AsyncGenerator[Delta, None]:
-        """Deltas of one generation, the last with ``finish`` and ``usage``.
+        """Deltas of one generation, the last with ``finish`` and ``usage``; pauses between them while its engine is away.
 
         Nothing happens before the first delta is asked for. Closing the iterator (``contextlib.aclosing``),
         or cancelling whoever waits in it, ends the generation in the engine.
@@ -298,7 +122,7 @@ class Router:
         (token_ids,) = await self.encoder.prompts([prompt])
         text = TextStream(self.tokenizer.decode, params.stop)
         observer = self._observers.of(params.tenant) if self._observers else None
-        stream = _Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text, params.tenant, observer)
+        stream = Stream(f"req-{uuid.uuid4().hex}", len(token_ids), arrived_s, text, params.tenant, observer)
         finish: Finish | None = None
         is_refused = False
         try:
@@ -321,13 +145,21 @@ class Router:
         finally:
             self._close(stream, None if is_refused else finish or Finish.CANCELLED)
 
-    async def _submit(self, stream: _Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
+    async def _submit(self, stream: Stream, token_ids: tuple[int, ...], params: GenerationParams) -> None:
         # known to the ledger first: its first token may come before submit returns
         self._streams[stream.request_id] = stream
         epoch = self._ledger.open(stream.request_id)
         if self._lost is not None:
             raise self._lost
-        await self._engine.submit(Request(stream.request_id, token_ids, self._sampling(params), epoch))
+        stream.request = Request(stream.request_id, token_ids, self._sampling(params), epoch)
+        if self._recovery.holds_back(stream):
+            return
+        try:
+            await self._engine.submit(stream.request)
+        except EngineLostError:
+            if self._lost is not None or not self._recovery.timeout_s:
+                raise
+            self._recovery.resume(stream)
 
     def _sampling(self, params: GenerationParams) -> SamplingParams:
         """As the engine is asked: with the model's end tokens, and a seed where it wants one."""
@@ -337,11 +169,12 @@ class Router:
         seed = random.getrandbits(63) if draws else asked.seed
         return replace(asked, seed=seed, stop_token_ids=asked.stop_token_ids + eos_ids)
 
-    def _close(self, stream: _Stream, finish: Finish | None) -> None:
+    def _close(self, stream: Stream, finish: Finish | None) -> None:
         """Forget a stream; without a finish its request was refused."""
         if self._streams.pop(stream.request_id, None) is None:
             return
         self._ledger.close(stream.request_id)
+        self._recovery.forget(stream)
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             self._spawn(self._cancel(stream.request_id))
@@ -375,6 +208,7 @@ class Router:
     def _dispatch(self, batch: Sequence[Output]) -> None:
         """Let a batch through the ledger and wake its streams."""
         now_s = self._clock()
+        self._recovery.num_batches += 1
         for output in batch:
             try:
                 match output:
@@ -406,11 +240,14 @@ class Router:
             case Accepted(fingerprint=fingerprint):
                 stream = self._streams[token.request_id]
                 stream.is_ended = token.finish is not None
+                if token.is_lost and self._recovery.timeout_s:
+                    self._recovery.lose(stream, token.epoch)
+                    return
                 if token.finish is Finish.ERROR:
                     stream.fail(StreamError(token.detail))
                     return
                 self._observe(stream, token, now_s)
-                stream.arrivals.append(_Arrival(token, fingerprint, now_s))
+                stream.arrivals.append(Arrival(token, fingerprint, now_s))
                 stream.wake.set()
             case Dropped(DropReason.GAP, lost):
                 self._ledger.close(token.request_id)
@@ -421,9 +258,11 @@ class Router:
             case Dropped():
                 pass
 
-    def _observe(self, stream: _Stream, token: Token, now_s: float) -> None:
+    def _observe(self, stream: Stream, token: Token, now_s: float) -> None:
         if token.token_id is None:
             return
+        stream.output.append(token.token_id)
+        self._recovery.hear(stream)
         before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
         stream.last_index = token.index
         if stream.gaps is not None:

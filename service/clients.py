@@ -31,6 +31,8 @@ class ClientLimits:
     """From there to the end of its body."""
     unread_timeout_s: float = 30.0
     """For a client that takes nothing of its answer, or is not there any more."""
+    recovery_timeout_s: float = 60.0
+    """For a stream whose engine was lost, until it goes on; with 0 it ends with an error at once."""
     stop_timeout_s: float = 25.0
     """For what is under way when the service is told to stop; less than Kubernetes waits."""
 

@@ -108,7 +108,8 @@ async def serve(
     """
     metrics = Metrics(model.name)
     watch = Watch(metrics)
-    async with Router(engine, tokenizer, observers=watch) as router:
+    recovery_timeout_s = deployment.clients.recovery_timeout_s
+    async with Router(engine, tokenizer, observers=watch, recovery_timeout_s=recovery_timeout_s) as router:
         serving = Serving(deployment, model, engine, router, kept, metrics, origin)
         try:
             yield serving, watch

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from intent.openslo.export import buckets, histogram
 from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport, Phase, Reason
-from runtime.router import Usage
+from runtime.stream import Usage
 
 
 def merged(expositions: Iterable[str]) -> str:

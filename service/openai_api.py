@@ -39,6 +39,10 @@ STATUS: dict[type[RuntimeFault], tuple[int, str]] = {
 }
 
 
+PAUSE = b": the engine was lost; this goes on when another one serves\n\n"
+"""A comment, which clients of event streams leave out."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A model that is served."""
@@ -190,18 +194,18 @@ async def _respond(request: Request, body: Generation, generations: Generations,
 
 async def _collect(deltas: AsyncGenerator[Numbered, None]) -> list[Numbered]:
     async with aclosing(deltas):
-        return [delta async for delta in deltas]
+        return [numbered async for numbered in deltas if not numbered[1].is_pause]
 
 
 async def _events(
     first: Numbered, rest: AsyncGenerator[Numbered, None], answer: Answer
 ) -> AsyncIterator[bytes]:
-    """One event per token. An error after the first token ends the stream with an error event."""
+    """One event per token, comments in pauses. An error after the first token ends the stream with an error event."""
     async with aclosing(rest):
-        yield answer.chunk(first)
+        yield PAUSE if first[1].is_pause else answer.chunk(first)
         try:
             async for numbered in rest:
-                yield answer.chunk(numbered)
+                yield PAUSE if numbered[1].is_pause else answer.chunk(numbered)
         except RuntimeFault as error:
             yield error_chunk(str(error), "server_error")
             return

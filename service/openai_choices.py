@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from runtime.router import Delta
+from runtime.stream import Delta
 
 Numbered = tuple[int, Delta]
 """The index of a choice, and what came for it."""

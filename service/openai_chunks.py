@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from runtime.engine import Finish
-from runtime.router import Delta, Usage
+from runtime.stream import Delta, Usage
 from service.openai_calls import CallPart, CallReader, Said
 from service.openai_choices import Numbered
 

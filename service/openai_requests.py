@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PlainValidator, model_va
 
 from runtime import grammar
 from runtime.engine import SamplingParams
-from runtime.router import GenerationParams
+from runtime.stream import GenerationParams
 from service.openai_calls import CLOSE
 from service.openai_declaration import Declared, NoEffect, NotServed, ParameterError, naming, refusal
 from service.openai_forms import ResponseFormat, StructuredOutputs

@@ -15,7 +15,8 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Engine, EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Topology
-from runtime.router import Gaps, Router
+from runtime.router import Router
+from runtime.stream import Gaps
 from service import documents as docs
 from service.access.consent import Consent, refuse_barred
 from service.access.office import Acts

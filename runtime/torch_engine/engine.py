@@ -180,7 +180,8 @@ class TorchEngine(Revived):
         """End what the lost driver served. How far each came, the ledger knows."""
         live, self._live = self._live, {}
         ended: list[Output] = [
-            Token(name, epoch, -1, None, finish=Finish.ERROR, detail=detail) for name, epoch in live.items()
+            Token(name, epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
+            for name, epoch in live.items()
         ]
         log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
         self._outputs.put_nowait(ended)

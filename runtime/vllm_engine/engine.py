@@ -110,7 +110,7 @@ class VllmEngine(Revived):
             # it was under way to the engine during a cut
             self._outputs.put_nowait([Moved(self._epoch, (request.request_id,))])
             request = replace(request, epoch=self._epoch)
-        self.streams[request.request_id] = Stream(request, self.active, epoch=request.epoch)
+        self.streams[request.request_id] = Stream(request, self.active, [*request.past], request.epoch)
         try:
             await self.active.call(Submit(request))
         except errors.RuntimeFault:
@@ -208,9 +208,9 @@ class VllmEngine(Revived):
         if ours:
             self._outputs.put_nowait(list(ours))
 
-    def end_streams(self, names: list[str], detail: str) -> None:
-        """End requests with an error."""
-        ended: list[Output] = [self.streams.pop(name).end(detail) for name in names]
+    def end_streams(self, names: list[str], detail: str, *, are_lost: bool = False) -> None:
+        """End requests with an error; those that are lost with their engine may be submitted again."""
+        ended: list[Output] = [self.streams.pop(name).end(detail, is_lost=are_lost) for name in names]
         if ended:
             self._outputs.put_nowait(ended)
 
@@ -301,7 +301,7 @@ class VllmEngine(Revived):
     def _lost(self, instance: Instance, detail: str) -> None:
         """An engine ended by itself: its requests end with an error; the one that serves is started anew."""
         names = [name for name, stream in self.streams.items() if stream.owner is instance]
-        self.end_streams(names, f"{detail}; send the request again")
+        self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
         if instance is self.active and self._down is None:

@@ -108,11 +108,10 @@ class Stream:
     emitted: list[int] = field(default_factory=list)
     epoch: int = 0
 
-    def end(self, detail: str) -> Token:
+    def end(self, detail: str, *, is_lost: bool) -> Token:
         """Its end with an error."""
-        return Token(
-            self.request.request_id, self.epoch, len(self.emitted), None, finish=Finish.ERROR, detail=detail
-        )
+        name, index = self.request.request_id, len(self.emitted)
+        return Token(name, self.epoch, index, None, finish=Finish.ERROR, detail=detail, is_lost=is_lost)
 
 
 class Spare:

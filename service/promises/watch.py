@@ -15,7 +15,7 @@ from intent.models import Objective
 from runtime.capabilities import Capabilities
 from runtime.engine import Finish
 from runtime.models import Topology
-from runtime.router import Observer, Observers, Usage
+from runtime.stream import Observer, Observers, Usage
 from selector.models import Workload
 from service.promises.attainment import Kind, Sample, counted, needed
 

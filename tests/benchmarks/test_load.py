@@ -6,7 +6,8 @@ from benchmarks.load import Load, Recording, listen, until
 from intentctl.measure import Interval
 from runtime.engine import Finish
 from runtime.errors import StreamError
-from runtime.router import Delta, Router
+from runtime.router import Router
+from runtime.stream import Delta
 from tests.runtime.scripted import topology
 
 

@@ -7,7 +7,7 @@ the prompt. It passes the same conformance suite as real engines.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.capabilities import Capabilities
 from runtime.engine import Cut, Engine, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
@@ -91,6 +91,8 @@ class ScriptedEngine:
         self.calls: list[str] = []
         """What the coordinator asked for, in order; repeated ``lag`` once."""
         self._max_running, self._max_tokens, self._prefill_tokens = max_running, max_tokens, 4
+        self.is_away = False
+        """It was lost, and is being started anew."""
         self.heard: list[Request] = []
         """Every request, ended ones too."""
         self._sequences: dict[str, _Sequence] = {}
@@ -112,12 +114,14 @@ class ScriptedEngine:
     async def submit(self, request: Request) -> None:
         """Queue a request; too long means over ``max_tokens`` in all."""
         self._check_open()
+        if self.is_away:
+            raise EngineLostError("it is being started anew")
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self._max_tokens:
             raise RequestError(
                 f"{total} tokens in all, from 2 to {self._max_tokens} can be served; ask for fewer"
             )
-        self._sequences[request.request_id] = _Sequence(request, request.epoch)
+        self._sequences[request.request_id] = _Sequence(request, request.epoch, num_outputs=len(request.past))
         self.heard.append(request)
         self._work.set()
         self._asked.set()
@@ -185,9 +189,12 @@ class ScriptedEngine:
         """Say this, right or wrong."""
         self._outputs.put_nowait(list(batch))
 
-    def fail(self, detail: str) -> None:
-        """Lose a rank that every request needs: they end with an error."""
-        ended = [self._end(sequence, Finish.ERROR, detail) for sequence in self._sequences.values()]
+    def fail(self, detail: str, *, is_lost: bool = False) -> None:
+        """Lose a rank that every request needs: they end with an error, or are to be submitted again."""
+        ended = [
+            replace(self._end(sequence, Finish.ERROR, detail), is_lost=is_lost)
+            for sequence in self._sequences.values()
+        ]
         self._sequences.clear()
         if ended:
             self.emit(ended)

@@ -13,7 +13,8 @@ from runtime.engine import Lag, SamplingParams
 from runtime.errors import JournalError, Reason, SwitchError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Progress, Topology
-from runtime.router import GenerationParams, Router
+from runtime.router import Router
+from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
 from tests.rows import rows
 from tests.runtime.scripted import Script, ScriptedEngine, topology

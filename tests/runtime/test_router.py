@@ -11,7 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from runtime.engine import Finish, Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
-from runtime.router import AT_A_TIME, Delta, GenerationParams, Router, Usage
+from runtime.router import Router
+from runtime.stream import AT_A_TIME, Delta, GenerationParams, Usage
 from runtime.tokenizer import Tokenizer
 from tests.rows import rows
 from tests.runtime.scripted import ScriptedEngine, topology
@@ -22,6 +23,11 @@ LETTERS = {"<eos>": EOS, **{chr(code): code - 96 for code in range(97, 123)}}
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
+    """See ``letters_alone``."""
+    return letters_alone()
+
+
+def letters_alone() -> Tokenizer:
     """One token per letter: a is 1."""
     letters = tokenizers.Tokenizer(models.WordLevel(LETTERS, unk_token="<eos>"))
     letters.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("."), behavior="isolated")

@@ -1,5 +1,6 @@
 """What a deployment says of its clients: read, checked, and by default as large as the longest context needs."""
 
+from runtime.recovery import RECOVERY_TIMEOUT_S
 from service.clients import LEAST_BODY_BYTES, ClientLimits
 from tests.rows import rows
 from tests.service.scripted import CONFIG, DEPLOYMENT, read, refused
@@ -9,9 +10,9 @@ def test_every_setting_is_read(tmp_path):
     said = """\
 clients:
   {max_body_mb: 1.5, max_connections: 7, max_connections_per_address: 5, max_requests_per_key: 4, head_timeout_s: 1,
-   body_timeout_s: 2, unread_timeout_s: 3, stop_timeout_s: 0}
+   body_timeout_s: 2, unread_timeout_s: 3, recovery_timeout_s: 5, stop_timeout_s: 0}
 """
-    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 5, 4, 1, 2, 3, 0)
+    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 5, 4, 1, 2, 3, 5, 0)
 
 
 def test_one_client_may_have_three_quarters_unless_the_file_says_otherwise(tmp_path):
@@ -35,3 +36,7 @@ def test_a_body_may_have_what_the_longest_context_needs(tmp_path, monkeypatch, c
 )
 def test_what_cannot_be_is_refused_by_line_and_key(tmp_path, said, why):
     assert why in refused(tmp_path, f"{DEPLOYMENT}clients: {said}\n")
+
+
+def test_a_service_waits_for_a_lost_engine_as_long_as_a_router_alone():
+    assert ClientLimits().recovery_timeout_s == RECOVERY_TIMEOUT_S

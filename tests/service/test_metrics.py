@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats, Finish
-from runtime.router import Usage
+from runtime.stream import Usage
 from service.metrics import Metrics
 
 

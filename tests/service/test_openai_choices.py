@@ -5,7 +5,7 @@ import pytest
 
 from runtime.engine import Finish
 from runtime.errors import StreamError
-from runtime.router import Delta
+from runtime.stream import Delta
 from service.openai_choices import interleaved
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.engine import Finish
-from runtime.router import Delta, Usage
+from runtime.stream import Delta, Usage
 from service.openai_calls import CallReader
 from service.openai_chunks import Answer, Choice, Labels, error_chunk
 from tests.rows import rows

@@ -1,9 +1,10 @@
-"""A switch in the middle of an answer changes nothing of what is made of its tokens: text, calls, choices, logprobs."""
+"""A switch or a lost engine in the middle of an answer changes nothing of what is made of its tokens."""
 
 import asyncio
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 
@@ -21,8 +22,8 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream":
 TEXT = {"model": "m", "prompt": "hi", "max_tokens": 200, "stream": True}
 
 
-async def chunks_of(path: str, body: dict, cut_after: int | None) -> list[dict]:
-    """Chunks of a stream; the engine switches after so many tokens of all choices."""
+async def chunks_of(path: str, body: dict, cut_after: int | None, *, is_lost: bool = False) -> list[dict]:
+    """Chunks of a stream; the engine switches after so many tokens of all choices, or is lost until clients heard of it."""
     tokenizer = character_tokenizer(HERMES)
     script = Script(says=(*tokenizer.encode(SAYS), 0))
     engine = ScriptedEngine(topology(1, 1), script, max_tokens=1000)
@@ -36,15 +37,28 @@ async def chunks_of(path: str, body: dict, cut_after: int | None) -> list[dict]:
             while engine.requests and router.counts.accepted < (cut_after or 0):
                 engine.turn()
                 await asyncio.sleep(0)
-            if cut_after is not None:
+            if is_lost and engine.requests:
+                engine.is_away = True
+                engine.fail("the driver was killed", is_lost=True)
+                await loop_until(lambda: any(map(pauses, router._streams.values())))
+                engine.is_away = False
+            elif cut_after is not None:
                 engine.move(router.announce(topology(2)), topology(2))
             engine.resume()
             answer = await asking
         assert router.counts.lost == 0
     await engine.close()
-    *events, done = [line.removeprefix("data: ") for line in answer.text.split("\n") if line]
+    lines = [line for line in answer.text.split("\n") if line]
+    comments = [line for line in lines if line.startswith(": the engine was lost")]
+    *events, done = [line.removeprefix("data: ") for line in lines if line not in comments]
     assert done == "[DONE]"
+    assert bool(comments) or not is_lost or len(events) <= (cut_after or 0)
     return list(map(json.loads, events))
+
+
+def pauses(stream: Any) -> bool:
+    """A pause is on its way to its client."""
+    return any(arrival.token.token_id is None for arrival in stream.arrivals)
 
 
 async def loop_until(is_so: Callable[[], bool]) -> None:
@@ -55,6 +69,10 @@ async def loop_until(is_so: Callable[[], bool]) -> None:
 def choices_of(body: dict) -> int:
     prompts = body.get("prompt")
     return body.get("n", 1) * (len(prompts) if isinstance(prompts, list) else 1)
+
+
+def by_choice(chunks: list[dict]) -> list[dict]:
+    return sorted(chunks, key=lambda chunk: chunk["choices"][0]["index"])
 
 
 def plain(chunks: list[dict]) -> list[str]:
@@ -83,6 +101,16 @@ async def test_what_is_made_of_tokens_is_the_same_through_a_switch(path, body):
         fingerprints = {chunk["system_fingerprint"] for chunk in switched}
         is_cut = 0 < cut_after < len(quiet) - 1
         assert fingerprints == ({"0-PP2", "1-TP2"} if is_cut else {"1-TP2"} if cut_after == 0 else {"0-PP2"})
+
+
+async def test_what_is_made_of_tokens_is_the_same_where_the_engine_is_lost(monkeypatch):
+    monkeypatch.setattr("runtime.recovery.PAUSE_TOLD_S", 0.0)
+    for path, body in [("/completions", TEXT), ("/chat/completions", CHAT | {"tools": [TOOL], "n": 2})]:
+        quiet = await chunks_of(path, body, None)
+        for lost_after in (1, 13, 60):
+            broken = await chunks_of(path, body, lost_after, is_lost=True)
+            assert plain(by_choice(broken)) == plain(by_choice(quiet)), lost_after
+            assert {chunk["system_fingerprint"] for chunk in broken} == {"0-PP2", "1-PP2"}
 
 
 async def test_calls_come_whole_out_of_a_stream():

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.engine import SamplingParams
 from runtime.models import Phase
-from runtime.router import Delta, GenerationParams
+from runtime.stream import Delta, GenerationParams
 from service.errors import StoreError
 from service.restart import begin
 from tests.runtime.scripted import Script

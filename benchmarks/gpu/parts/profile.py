@@ -25,7 +25,8 @@ from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, Room, read,
 from intentctl.streams import Recording
 from runtime.engine import SamplingParams
 from runtime.errors import RuntimeFault
-from runtime.router import GenerationParams, Router
+from runtime.router import Router
+from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.calibrate import measure
 from selector.models import CpuSamples, Profile, ProfileError

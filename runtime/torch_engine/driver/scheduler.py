@@ -176,10 +176,11 @@ class Scheduler:
         if self._blocks_for(total) > self.request_blocks:
             capacity = self.request_blocks * self._block_size
             raise RequestError(f"{total} tokens do not fit the KV cache of {capacity} tokens; ask for fewer")
+        if matcher is not None:
+            matcher.advance(list(request.past))
         mask = None if matcher is None else matcher.mask()
-        self._waiting.append(
-            Sequence(request, request.epoch, list(request.prompt), matcher=matcher, mask=mask)
-        )
+        tokens = [*request.prompt, *request.past]
+        self._waiting.append(Sequence(request, request.epoch, tokens, matcher=matcher, mask=mask))
 
     def next_batch(self, budget: int, micro_batches: int) -> list[Chunk]:
         """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight; empty if there is none."""

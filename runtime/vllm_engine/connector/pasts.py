@@ -37,6 +37,8 @@ class Requests(dict[str, Any]):
         request.output_token_ids.extend(past.output)
         if request.generator is not None and request.generator.device.type == "cpu":
             request.generator = CpuGenerator.of(request.generator.initial_seed(), request.output_token_ids)
+        elif request.generator is not None and past.output and not past.generator:
+            request.generator.set_offset(DRAW * len(past.output))
         if past.generator:
             request.generator.set_state(torch.frombuffer(bytearray(past.generator), dtype=torch.uint8))
         super().__setitem__(request_id, request)

@@ -110,7 +110,7 @@ class Driver:
                 f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer"
             )
         try:
-            self._add(messages.Parking(request, ()))
+            self._add(messages.Parking(request, request.past))
         except ValueError as error:
             raise RequestError(f"vLLM refuses the request: {error}") from error
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.engine import Finish
-from runtime.router import Usage
+from runtime.stream import Usage
 from service.documents.promises import MomentDocument, RecentQuery
 from service.metrics import Metrics
 from service.promises import watch as watches

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from runtime.engine import Finish
-from runtime.router import Usage
+from runtime.stream import Usage
 from selector.models import Workload
 from service.metrics import Metrics
 from service.promises.attainment import Tally, requests

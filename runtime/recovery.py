@@ -1,0 +1,158 @@
+"""Streams whose engine was lost: submitted again with their output so far, to the one that comes back."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from runtime.engine import Engine, Token
+from runtime.errors import EngineLostError, RuntimeFault, StreamError
+from runtime.ledger import Ledger
+from runtime.stream import Arrival, Stream
+
+RECOVERY_TIMEOUT_S = 60.0
+"""How long a stream waits for an engine that was lost, where nobody says otherwise."""
+RESUMED_AT_ONCE = 8
+"""Lost requests that are prefilled again beside each other; what is new waits behind these alone."""
+NEAR = 20
+"""Batches before a loss from which on a request that was submitted may have caused it; tokens after which it has not."""
+STRIKES = 2
+"""So often near a loss, and a request is suspected."""
+PAUSE_TOLD_S = 5.0
+"""Between two signs of life to a client that waits for a lost engine."""
+AGAIN_S = 0.1
+"""Between two tries to submit a lost request."""
+
+
+class Recovery:
+    """Of one router's streams. Everything here is called in the event loop."""
+
+    def __init__(self, engine: Engine, ledger: Ledger, clock: Callable[[], float], timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        """How long a stream waits to go on; with 0 it ends with an error at once."""
+        self.num_batches = 0
+        """That the engine gave."""
+        self._engine, self._ledger, self._clock = engine, ledger, clock
+        self._to_resume: dict[str, Stream] = {}
+        """Streams whose engine was lost, until they are submitted again."""
+        self._resumed: set[str] = set()
+        """Submitted again, and silent since."""
+        self._alone: Stream | None = None
+        """Suspected, and alone in the engine until it is ``NEAR`` tokens further."""
+        self._has_room = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Submit nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def holds_back(self, stream: Stream) -> bool:
+        """Whether a new stream has to wait, because a suspected one is alone in the engine."""
+        stream.submitted_at = self.num_batches
+        if self._alone is not None:
+            self.resume(stream)
+        return self._alone is not None
+
+    def hear(self, stream: Stream) -> None:
+        """It said something."""
+        if stream.lost_at_s is not None:
+            self._goes_on(stream)
+        if stream is self._alone and len(stream.output) - stream.num_resumed >= NEAR:
+            self._clear(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """It is over."""
+        stream.is_closed = True
+        self._goes_on(stream)
+        self._clear(stream)
+
+    def lose(self, stream: Stream, epoch: int) -> None:
+        """A stream lost the engine that spoke under an epoch: it goes on, unless it is suspected and was alone."""
+        self._ledger.lose(epoch)
+        stream.strikes += self.num_batches - stream.submitted_at <= NEAR
+        if stream is not self._alone:
+            self.resume(stream)
+            return
+        stream.fail(
+            StreamError(
+                "poison_request: engines were lost each time shortly after this request came, the last while it was "
+                "alone; change it before it is sent again"
+            )
+        )
+
+    def _clear(self, stream: Stream) -> None:
+        """It is over, or past the place where it was suspected: others may go on."""
+        if stream is self._alone:
+            self._alone, stream.strikes = None, 0
+            self._has_room.set()
+
+    def resume(self, stream: Stream) -> None:
+        """Let a stream go on as soon as an engine serves again."""
+        stream.is_ended = False
+        self._resumed.discard(stream.request_id)
+        self._to_resume[stream.request_id] = stream
+        if stream.lost_at_s is None:
+            stream.lost_at_s = now_s = self._clock()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.timeout_s, self._give_up, stream, now_s)
+            loop.call_later(PAUSE_TOLD_S, self._tell_pause, stream, now_s)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._submit_again(), name="router-recovery")
+
+    def _goes_on(self, stream: Stream) -> None:
+        """It speaks again, or is over."""
+        stream.lost_at_s = None
+        self._to_resume.pop(stream.request_id, None)
+        self._resumed.discard(stream.request_id)
+        self._has_room.set()
+
+    def _tell_pause(self, stream: Stream, lost_at_s: float) -> None:
+        """Let its client know that it is still here."""
+        if stream.lost_at_s == lost_at_s:
+            pause = Token(stream.request_id, self._ledger.epoch, len(stream.output), None)
+            stream.arrivals.append(Arrival(pause, "", self._clock()))
+            stream.wake.set()
+            asyncio.get_running_loop().call_later(PAUSE_TOLD_S, self._tell_pause, stream, lost_at_s)
+
+    def _give_up(self, stream: Stream, lost_at_s: float) -> None:
+        """No engine came back for a stream in time."""
+        if stream.lost_at_s == lost_at_s:
+            self._goes_on(stream)
+            waited = f"its engine was lost and did not go on with it in {self.timeout_s:g} s"
+            stream.fail(StreamError(f"{waited} (clients.recovery_timeout_s); send the request again"))
+
+    async def _submit_again(self) -> None:
+        """Submit what was lost with its output so far: each suspect alone, then the oldest first, some beside each other."""
+        while self._to_resume:
+            waiting = sorted(self._to_resume.values(), key=lambda one: (one.strikes < STRIKES, one.arrived_s))
+            is_suspected = waiting[0].strikes >= STRIKES
+            if self._alone or len(self._resumed) >= (1 if is_suspected else RESUMED_AT_ONCE):
+                self._has_room.clear()
+                await self._has_room.wait()
+                continue
+            self._alone = waiting[0] if is_suspected else None
+            del self._to_resume[waiting[0].request_id]
+            await self._submit_output(waiting[0])
+
+    async def _submit_output(self, stream: Stream) -> None:
+        assert stream.request is not None, "it was submitted before"
+        epoch, past = self._ledger.resume(stream.request_id), tuple(stream.output)
+        self._resumed.add(stream.request_id)
+        stream.submitted_at, stream.num_resumed = self.num_batches, len(past)
+        try:
+            await self._engine.submit(replace(stream.request, epoch=epoch, past=past))
+        except EngineLostError:
+            self._alone = None if stream is self._alone else self._alone
+            if stream.lost_at_s is not None:
+                self.resume(stream)
+                await asyncio.sleep(AGAIN_S)
+        except RuntimeFault as error:
+            refused = StreamError(f"its engine was lost, and another one refuses it: {error}")
+            stream.fail(refused if past else error)
+        else:
+            if stream.is_closed:
+                with contextlib.suppress(EngineLostError):
+                    await self._engine.cancel(stream.request_id)

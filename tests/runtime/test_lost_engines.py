@@ -1,0 +1,125 @@
+"""A rank or a driver is lost under streams of every kind: each goes on, token for token, on the engine that comes back."""
+
+import asyncio
+import json
+import os
+import signal
+from dataclasses import replace
+
+import jsonschema
+import pytest
+import pytest_asyncio
+
+from runtime.engine import EngineState, Finish, SamplingParams
+from runtime.router import Router
+from runtime.stream import Delta, GenerationParams
+from runtime.torch_engine.engine import TorchEngine
+from runtime.torch_engine.models import EngineSettings
+from runtime.vllm_engine.engine import VllmEngine
+from tests.runtime.scripted import cluster_of, reaches
+from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, PLAIN, SCHEMA, TOKENIZER, WISHES
+from tests.runtime.torch_engine.ears import started
+from tests.runtime.vllm_engine.streams import CLUSTER, SETTINGS, topology
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+GREEDY = {f"greedy {number}": PLAIN for number in range(4)}
+UNSEEDED = {f"unseeded {number}": replace(PLAIN, temperature=1.0, min_p=0.05) for number in range(2)}
+STREAMS: dict[str, SamplingParams] = {**WISHES, **GREEDY, **UNSEEDED}
+LOGPROB_TOLERANCE = 1e-4
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine():
+    settings = EngineSettings(num_blocks=256, max_running=12, stall_after_s=2.0, lost_after_s=3.0)
+    async with started(CHECKPOINT, "pp2", cluster_of("cpu", 2 << 30, 2), settings) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def router(engine):
+    async with Router(engine, TOKENIZER) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unbroken(router):
+    """What each stream says where nothing is lost."""
+    return await said(router)
+
+
+async def said(router: Router, spoken: dict[str, list[Delta]] | None = None) -> dict[str, list[Delta]]:
+    """All deltas of each stream, also while they come."""
+    spoken = {} if spoken is None else spoken
+
+    async def listen(name: str, sampling: SamplingParams) -> None:
+        async for delta in router.generate(f"count by {len(name)} from 11: 11 ", GenerationParams(sampling)):
+            if not delta.is_pause:
+                spoken.setdefault(name, []).append(delta)
+
+    async with asyncio.TaskGroup() as group:
+        for name, sampling in STREAMS.items():
+            group.create_task(listen(name, sampling))
+    return spoken
+
+
+async def victim_of(engine: TorchEngine | VllmEngine, victim: str) -> int:
+    if victim == "rank":
+        return (await engine.stats()).worker_pids[1]
+    return engine.active.pid if isinstance(engine, VllmEngine) else engine._driver.pid
+
+
+ALL = [(victim, how) for victim in ("driver", "rank") for how in (signal.SIGKILL, signal.SIGSTOP)]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [ALL[::3], pytest.param(ALL * 20, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200)])],
+    ids=["two", "all"],
+)
+async def test_streams_of_every_kind_go_on_whatever_is_lost(engine, router, unbroken, losses):
+    for victim, how in losses:
+        await every_stream_goes_on(engine, router, unbroken, victim, how)
+
+
+async def every_stream_goes_on(
+    engine: TorchEngine | VllmEngine,
+    router: Router,
+    unbroken: dict[str, list[Delta]],
+    victim: str,
+    how: signal.Signals,
+) -> None:
+    await reaches(engine, EngineState.SERVING)
+    spoken: dict[str, list[Delta]] = {}
+    all_of_it = asyncio.create_task(said(router, spoken))
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 30:  # noqa: ASYNC110 - processes bring it about
+        await asyncio.sleep(0.005)
+    before = {name: deltas[0].fingerprint for name, deltas in spoken.items()}
+    os.kill(await victim_of(engine, victim), how)
+    await all_of_it
+    for name, deltas in spoken.items():
+        assert [delta.index for delta in deltas] == list(range(len(deltas))), name
+        assert deltas[-1].finish in {Finish.STOP, Finish.LENGTH}, name
+        assert deltas[-1].usage.completion_tokens == len(deltas), name
+        assert deltas[-1].fingerprint != before[name], name
+        if "unseeded" in name:
+            continue
+        assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
+        off = max(abs(one.logprob - other.logprob) for one, other in zip(deltas, unbroken[name], strict=True))
+        assert off < LOGPROB_TOLERANCE, name
+    document = "".join(delta.text for delta in spoken["document"])
+    jsonschema.validate(json.loads(document), SCHEMA)
+    counts = router.counts
+    assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
+
+
+@pytest.mark.vllm
+async def test_streams_of_vllm_go_on_too():
+    settings = replace(SETTINGS, stall_after_s=3.0, lost_after_s=5.0)
+    engine = await VllmEngine.start(CHECKPOINT, topology("1x1"), CLUSTER, settings)
+    try:
+        async with Router(engine, TOKENIZER) as router:
+            unbroken = await said(router)
+            await every_stream_goes_on(engine, router, unbroken, "driver", signal.SIGKILL)
+    finally:
+        await engine.close()

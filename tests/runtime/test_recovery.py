@@ -1,0 +1,117 @@
+"""Streams of an engine that is lost and comes back, on a scripted engine: none is lost, doubled or starved."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runtime.errors import StreamError
+from runtime.recovery import RESUMED_AT_ONCE
+from runtime.router import Router
+from runtime.stream import Delta, Usage
+from tests.rows import rows
+from tests.runtime.scripted import ScriptedEngine, topology
+from tests.runtime.test_router import collect, letters_alone, settled, text_of
+
+LETTERS = letters_alone()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    scripted = ScriptedEngine(topology(1, 1), max_running=64)
+    yield scripted
+    await scripted.close()
+
+
+@pytest.fixture
+async def router(engine: ScriptedEngine) -> AsyncIterator[Router]:
+    async with Router(engine, LETTERS) as made:
+        yield made
+
+
+async def begun(
+    router: Router, engine: ScriptedEngine, prompts: list[str]
+) -> list[asyncio.Task[list[Delta]]]:
+    """Streams of ten tokens, each with two of them there."""
+    engine.hold()
+    tasks = [asyncio.create_task(collect(router, prompt, 10)) for prompt in prompts]
+    await engine.until(lambda: len(engine.heard) == len(prompts))
+    for _ in range(3):
+        engine.turn()
+    await settled(engine)
+    return tasks
+
+
+async def test_a_stream_goes_on_with_its_output_when_its_engine_is_back(router, engine):
+    (task,) = await begun(router, engine, ["abc"])
+    engine.is_away = True
+    engine.fail("the driver was killed", is_lost=True)
+    await settled(engine)
+    engine.is_away = False
+    engine.resume()
+    deltas = await task
+    assert text_of(deltas) == "abcabcabca"
+    assert [delta.index for delta in deltas] == list(range(10))
+    assert deltas[-1].usage == Usage(3, 10)
+    assert [request.past for request in engine.heard] == [(), (1, 2)]
+    assert [delta.fingerprint for delta in deltas] == ["0-PP2"] * 2 + ["1-PP2"] * 8
+    assert router.counts.lost == router.counts.duplicates == router.counts.wrong_epoch == 0
+
+
+async def test_lost_streams_are_submitted_again_the_oldest_first_and_some_at_once(router, engine):
+    tasks = await begun(router, engine, ["abc"] * 20)
+    first = [request.request_id for request in engine.heard]
+    engine.fail("the driver was killed", is_lost=True)
+    await engine.until(lambda: len(engine.heard) == 20 + RESUMED_AT_ONCE)
+    await settled(engine)
+    assert [request.request_id for request in engine.heard[20:]] == first[:RESUMED_AT_ONCE]
+    tasks.append(asyncio.create_task(collect(router, "abd", 10)))
+    await engine.until(lambda: engine.heard[-1].prompt == (1, 2, 4))
+    engine.resume()
+    assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca", "abdabdabda"}
+    assert [request.request_id for request in engine.heard if request.past] == first
+
+
+async def test_who_left_is_not_submitted_again_and_who_comes_meanwhile_waits(router, engine):
+    (task,) = await begun(router, engine, ["abc"])
+    engine.is_away = True
+    engine.fail("the driver was killed", is_lost=True)
+    newcomer = asyncio.create_task(collect(router, "xyz", 3))
+    await settled(engine)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    engine.is_away = False
+    engine.resume()
+    assert text_of(await newcomer) == "xyz"
+    assert [request.past for request in engine.heard] == [(), ()]
+
+
+@rows(
+    "timeout_s, match", [(0.02, r"did not go on with it in 0.02 s .*recovery_timeout_s"), (0.0, "was killed")]
+)
+async def test_a_stream_waits_for_no_engine_longer_than_was_said(engine, timeout_s, match):
+    async with Router(engine, LETTERS, recovery_timeout_s=timeout_s) as router:
+        (task,) = await begun(router, engine, ["abc"])
+        engine.is_away = True
+        engine.fail("the driver was killed", is_lost=True)
+        with pytest.raises(StreamError, match=match):
+            await task
+        assert router.num_streams == 0
+    engine.is_away = False
+
+
+async def test_a_request_that_loses_every_engine_is_found_and_the_others_finish(router, engine):
+    losses = 0
+    tasks = await begun(router, engine, ["abc"] * 11)
+    poisoned = asyncio.create_task(collect(router, "xyz", 10))
+    while not poisoned.done():
+        await settled(engine)
+        if any(request.prompt == (24, 25, 26) for request in engine.requests):
+            losses += 1
+            engine.fail("the driver died", is_lost=True)
+        engine.turn()
+    engine.resume()
+    with pytest.raises(StreamError, match="poison_request"):
+        await poisoned
+    assert losses == 3
+    assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca"}
