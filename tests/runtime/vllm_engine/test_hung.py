@@ -106,10 +106,10 @@ CELLS = [
 ]
 GRACE_S, STARTS_WITHIN_S = 5.0, 120.0
 ENDS, ABORTS, GOES_ON, MOVED = (
-    "its streams end with an error; the model starts anew as it was",
+    "the model starts anew as it was, and its streams go on there",
     "the switch is given up, every stream goes on",
     "the switch ends well, every stream goes on",
-    "its streams end with an error; the model starts anew as the target",
+    "the model starts anew as the target, and its streams go on there",
 )
 
 

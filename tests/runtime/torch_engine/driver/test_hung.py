@@ -40,10 +40,10 @@ GRACE_S = 5.0
 """Beyond the deadline, for what has to be noticed and told."""
 PHASES = ("serving", "warming", "syncing", "cutting", "committed")
 ENDS, ABORTS, GOES_ON, MOVED = (
-    "its streams end with an error that names it; the model starts anew as it was",
+    "the model starts anew as it was, and its streams go on there",
     "the switch is given up, every stream goes on",
     "the switch ends well, every stream goes on",
-    "its streams end with an error that names it; the model starts anew as the target",
+    "the model starts anew as the target, and its streams go on there",
 )
 STATED = {
     ("rank of the source", "serving"): ENDS,
