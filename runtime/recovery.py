@@ -76,12 +76,18 @@ class Recovery:
         if stream is not self._alone:
             self.resume(stream)
             return
-        stream.fail(
+        self._fail(
+            stream,
             StreamError(
                 "poison_request: engines were lost each time shortly after this request came, the last while it was "
                 "alone; change it before it is sent again"
-            )
+            ),
         )
+
+    def _fail(self, stream: Stream, why: RuntimeFault) -> None:
+        """It is over; others need not wait until its client has heard why."""
+        stream.fail(why)
+        self.forget(stream)
 
     def _clear(self, stream: Stream) -> None:
         """It is over, or past the place where it was suspected: others may go on."""
@@ -120,9 +126,9 @@ class Recovery:
     def _give_up(self, stream: Stream, lost_at_s: float) -> None:
         """No engine came back for a stream in time."""
         if stream.lost_at_s == lost_at_s:
-            self._goes_on(stream)
             waited = f"its engine was lost and did not go on with it in {self.timeout_s:g} s"
-            stream.fail(StreamError(f"{waited} (clients.recovery_timeout_s); send the request again"))
+            why = f"{waited} (clients.recovery_timeout_s); send the request again"
+            self._fail(stream, StreamError(why))
 
     async def _submit_again(self) -> None:
         """Submit what was lost with its output so far: each suspect alone, then the oldest first, some beside each other."""
@@ -151,7 +157,7 @@ class Recovery:
                 await asyncio.sleep(AGAIN_S)
         except RuntimeFault as error:
             refused = StreamError(f"its engine was lost, and another one refuses it: {error}")
-            stream.fail(refused if past else error)
+            self._fail(stream, refused if past else error)
         else:
             if stream.is_closed:
                 with contextlib.suppress(EngineLostError):

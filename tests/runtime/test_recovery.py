@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from runtime.engine import SamplingParams
 from runtime.errors import StreamError
 from runtime.recovery import RESUMED_AT_ONCE
 from runtime.router import Router
-from runtime.stream import Delta, Usage
+from runtime.stream import Delta, GenerationParams, Usage
 from tests.rows import rows
 from tests.runtime.scripted import ScriptedEngine, topology
 from tests.runtime.test_router import collect, letters_alone, settled, text_of
@@ -115,3 +116,21 @@ async def test_a_request_that_loses_every_engine_is_found_and_the_others_finish(
         await poisoned
     assert losses == 3
     assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca"}
+
+
+async def test_who_waits_behind_a_suspect_does_not_wait_for_its_client(router, engine):
+    """The client of the suspect takes nothing of its answer."""
+    engine.hold()
+    unread = router.generate("xyz", GenerationParams(SamplingParams(10)))
+    first = asyncio.create_task(anext(unread))
+    for losses in range(3):
+        await engine.until(lambda seen=losses: len(engine.heard) > seen)
+        engine.turn()
+        engine.turn()
+        await settled(engine)
+        engine.fail("the driver died", is_lost=True)
+    await first
+    engine.resume()
+    assert text_of(await collect(router, "abc", 3)) == "abc"
+    with pytest.raises(StreamError, match="poison_request"):
+        _ = [delta async for delta in unread]
