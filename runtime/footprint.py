@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from runtime.errors import TopologyError
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
 
 HEADROOM = 0.1
@@ -233,3 +234,17 @@ def _kept_bytes(old: Stage, new: Stage, device: int, model: ModelSpec) -> float:
         min(BYTES_PER_VALUE[stage.precision_of(layer).kv] for stage in (old, new)) for layer in range(*layers)
     )
     return 2 * model.head_dim * (heads[1] - heads[0]) * sum(widths)
+
+
+def refuse_divided_stacks(topology: Topology, stack: int) -> None:
+    """Refuse stages that divide a stack of layers: they are gained and dropped together.
+
+    Raises:
+        TopologyError: naming the stage.
+    """
+    for number, stage in enumerate(topology.stages):
+        if stage.layers.start % stack:
+            raise TopologyError(
+                f"stage {number} ({stage}): starts in the middle of a slab of {stack} layers; "
+                f"let it start at a multiple of {stack}"
+            )

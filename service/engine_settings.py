@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import JsonValue
 
 from runtime.errors import TopologyError
-from runtime.footprint import blocks
-from runtime.kv.pages import refuse_divided_stacks
+from runtime.footprint import blocks, refuse_divided_stacks
 from runtime.machine import SwitchSettings
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.torch_engine.models import EngineSettings

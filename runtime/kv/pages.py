@@ -9,9 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.errors import TopologyError
-from runtime.models import Topology
-
 
 def runs(blocks: Iterable[int], touching: Collection[int]) -> list[tuple[int, int]]:
     """The longest runs ``[start, end)`` of neighbouring ids in ``blocks`` that have an id of ``touching`` in them."""
@@ -42,20 +39,6 @@ def holes(
             end = (base + last * size) // page * page
             if start < end:
                 yield start, end
-
-
-def refuse_divided_stacks(topology: Topology, stack: int) -> None:
-    """Refuse stages that divide a stack of layers: they are gained and dropped together.
-
-    Raises:
-        TopologyError: naming the stage.
-    """
-    for number, stage in enumerate(topology.stages):
-        if stage.layers.start % stack:
-            raise TopologyError(
-                f"stage {number} ({stage}): starts in the middle of a slab of {stack} layers; "
-                f"let it start at a multiple of {stack}"
-            )
 
 
 def chunk_blocks(block_bytes: int, granularity: int) -> int:

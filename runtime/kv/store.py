@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
-from runtime.footprint import Piece, Transfer
-from runtime.kv.pages import holes, refuse_divided_stacks, stacked
+from runtime.footprint import Piece, Transfer, refuse_divided_stacks
+from runtime.kv.pages import holes, stacked
 from runtime.models import Topology
 
 _GATHERED_SLOTS = 16

@@ -13,7 +13,8 @@ from runtime.footprint import Piece, Transfer
 from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
-from runtime.torch_engine.models import EngineSettings, Resized, Sampled, Span, Wish
+from runtime.torch_engine.models import EngineSettings, Resized, Span
+from runtime.torch_engine.wishes import Sampled, Wish
 from runtime.torch_engine.worker.group import GroupShape
 from runtime.torch_engine.worker.places import DTYPES
 from runtime.torch_engine.worker.shard import ShardSpec

@@ -1,13 +1,8 @@
 """Settings and nouns of the torch engine. Imports no torch, so that pure parts and the service can use it."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from runtime.capabilities import Batching, Capabilities
-from runtime.engine import SamplingParams
 from runtime.models import ModelSpec
 
 
@@ -86,36 +81,6 @@ class Resized:
     """By how much the workers' memory shrank."""
     slices_s: tuple[float, ...]
     """How long each slice took, seconds; on a GPU it kept the worker from its steps."""
-
-
-Integers = NDArray[np.int32]
-
-
-class Wish(NamedTuple):
-    """What one row asks of the sampler."""
-
-    params: SamplingParams
-    output_index: int
-    """Of the token that is chosen."""
-    said: Integers | None = None
-    """``[2, distinct]``: tokens of the output and how often each was said; only where a penalty asks."""
-    known: Integers | None = None
-    """Tokens of prompt and output; only where a penalty asks."""
-    mask: Integers | None = None
-    """A bit for each token that may be chosen, the first in the lowest bit; None: any."""
-
-    @property
-    def changes_logits(self) -> bool:
-        """It chooses from other logits than the model's."""
-        return bool(self.params.logit_bias) or not self.said is self.known is self.mask is None
-
-
-class Sampled(NamedTuple):
-    """One chosen token."""
-
-    token_id: int
-    logprob: float
-    alternatives: tuple[tuple[int, float], ...]
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:

@@ -19,7 +19,8 @@ from runtime.process import messages as wire
 from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.wishes import Wish
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape
 from runtime.torch_engine.worker.shard import ShardSpec
 

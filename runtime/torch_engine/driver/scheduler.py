@@ -16,7 +16,8 @@ from runtime.engine import Finish, Request, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
-from runtime.torch_engine.models import Integers, Sampled, Span, Wish
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.wishes import Integers, Sampled, Wish
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
-from runtime.torch_engine.models import Integers, Sampled, Wish
+from runtime.torch_engine.wishes import Integers, Sampled, Wish
 
 _VALUES_AT_ONCE = 1 << 22
 """Logits that are worked on together: temporaries stay small enough for malloc to use them again."""

@@ -31,7 +31,8 @@ from runtime.process.channel import (
     encode,
 )
 from runtime.torch_engine import messages as torch_messages
-from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.wishes import Wish
 from runtime.vllm_engine import messages as vllm_messages
 from tests.rows import rows
 

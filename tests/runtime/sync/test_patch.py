@@ -12,7 +12,7 @@ from runtime.engine import Request, SamplingParams
 from runtime.kv.blocks import BlockPool
 from runtime.sync.patch import Integers, PatchSync
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
-from runtime.torch_engine.models import Sampled
+from runtime.torch_engine.wishes import Sampled
 
 SIZE = 4
 

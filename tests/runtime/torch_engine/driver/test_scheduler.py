@@ -8,7 +8,7 @@ from runtime.engine import Finish, Request, SamplingParams, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
-from runtime.torch_engine.models import Sampled
+from runtime.torch_engine.wishes import Sampled
 from tests.rows import rows
 
 BLOCK = 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from runtime.engine import Request, SamplingParams
 from runtime.torch_engine.driver.scheduler import Sequence
-from runtime.torch_engine.models import Wish
+from runtime.torch_engine.wishes import Wish
 from runtime.torch_engine.worker.sampler import sample
 from tests.rows import rows
 

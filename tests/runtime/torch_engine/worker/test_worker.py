@@ -35,7 +35,8 @@ from runtime.torch_engine.messages import (
     WarmUp,
     WorkerConfig,
 )
-from runtime.torch_engine.models import Span, Wish
+from runtime.torch_engine.models import Span
+from runtime.torch_engine.wishes import Wish
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SoloGroup
 from runtime.torch_engine.worker.loop import Worker
 from runtime.torch_engine.worker.places import Place
