@@ -3,6 +3,7 @@ for a GPU where there is none; with one, several ranks are processes on it."""
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,6 +47,8 @@ REQUESTS = [
     Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
     for n in range(2)
 ]
+LATE = replace(REQUESTS[1], request_id="late")
+"""Begins when the first target is up, by when the others may have ended."""
 
 
 class Driven(TorchEngine):
@@ -91,14 +94,14 @@ async def test_pools_and_switches_change_no_token_and_memory_follows_the_pieces(
         assert shrunk.returned_bytes == (full - LAYERS * HEADS * 5) * CHUNK
         await heard.engine.resize(BLOCKS - 1)  # they have chunks again before they return
         assert await held(heard) == {0: full}
-        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")
+        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5", [LATE])
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
         await heard.switch("CPU[2,1]:0-5")
         assert await held(heard) == {0: 0, 1: LAYERS * 2 * CHUNKS, 2: LAYERS * 2 * CHUNKS}
         await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")  # which stood by without memory
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
         await heard.said(TOKENS)
-        all_same(heard.tokens, on_a_cpu)
+        all_same(heard.tokens, on_a_cpu | {"late": on_a_cpu["r1"]})
         assert heard.compared
 
 
