@@ -60,7 +60,7 @@ class Recovery:
         """It said something."""
         if stream.lost_at_s is not None:
             self._goes_on(stream)
-        if stream is self._alone and len(stream.output) - stream.num_resumed >= NEAR:
+        if stream is self._alone and (stream.is_ended or len(stream.output) - stream.num_resumed >= NEAR):
             self._clear(stream)
 
     def forget(self, stream: Stream) -> None:

@@ -240,7 +240,7 @@ class Router:
             case Accepted(fingerprint=fingerprint):
                 stream = self._streams[token.request_id]
                 stream.is_ended = token.finish is not None
-                if token.is_lost and self._recovery.timeout_s:
+                if token.is_lost and self._recovery.timeout_s and not stream.is_closed:
                     self._recovery.lose(stream, token.epoch)
                     return
                 if token.finish is Finish.ERROR:

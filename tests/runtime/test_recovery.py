@@ -134,3 +134,22 @@ async def test_who_waits_behind_a_suspect_does_not_wait_for_its_client(router, e
     assert text_of(await collect(router, "abc", 3)) == "abc"
     with pytest.raises(StreamError, match="poison_request"):
         _ = [delta async for delta in unread]
+
+
+async def test_who_waits_behind_a_suspect_goes_on_when_that_has_said_all_though_nobody_read_it(
+    router, engine
+):
+    engine.hold()
+    unread = router.generate("xyz", GenerationParams(SamplingParams(10)))
+    first = asyncio.create_task(anext(unread))
+    for losses in range(2):
+        await engine.until(lambda seen=losses: len(engine.heard) > seen)
+        engine.turn()
+        engine.turn()
+        await settled(engine)
+        engine.fail("the driver died", is_lost=True)
+    await first
+    await engine.until(lambda: len(engine.heard) == 3)  # alone now
+    engine.resume()
+    assert text_of(await collect(router, "abc", 3)) == "abc"
+    assert text_of([delta async for delta in unread]) == "yzxyzxyzx"
