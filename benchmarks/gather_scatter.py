@@ -23,8 +23,8 @@ class GatherScatter(StopAndCopy):
         runs = self._sync.order()
         gather = held(self._source.topology, self._parts.model, target=_NOBODY)
         scatter = held(self._target.topology, self._parts.model, source=_NOBODY)
-        handles = self._parts.crew.handle
-        self._copied_bytes += self.place.copy([(box, handles(box.source)) for box in gather], runs)
+        hello = self._parts.crew.hello
+        self._copied_bytes += self.place.copy([(box, hello(box.source).handle) for box in gather], runs)
         for box in scatter:
             self._copied_bytes += (await self._scatter(box, runs)).num_bytes
 

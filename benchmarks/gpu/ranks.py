@@ -21,7 +21,7 @@ from runtime.kv.store import KvShape
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Stage, Topology, uniform
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.checkpoint import Checkpoint
-from runtime.torch_engine.worker.group import Group, GroupMemory, GroupShape
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape, Ranks
 from runtime.torch_engine.worker.places import DTYPES, Place, open_cpu, open_gpu
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
@@ -92,7 +92,7 @@ class Rank:
         is_last = self.number == self.topology.pp_size - 1
         return ShardSpec(self.stage.layers, self.rank, self.stage.tp_size, self.number == 0, is_last)
 
-    def logits(self, asked: Asked, group: Group, precision: str) -> torch.Tensor:
+    def logits(self, asked: Asked, ranks: Ranks, precision: str) -> torch.Tensor:
         """All chunks through it; logits of all positions on the last stage."""
         place, spec, model = asked.place(self.stage.devices[self.rank], precision), self.spec, asked.model
         heads = slice(*heads_of(self.stage, self.rank, model))
@@ -102,9 +102,9 @@ class Rank:
         logits, at = [], 0
         for count in asked.chunks:
             attention = place.attention(heads, [Span(at, count, tuple(table))])
-            hidden = shard.forward(tokens[at : at + count], attention, group)
+            hidden = shard.forward(tokens[at : at + count], attention, ranks)
             if spec.is_last:
-                logits.append(shard.logits(hidden, range(count), group))
+                logits.append(shard.logits(hidden, range(count), ranks))
             at += count
         return torch.cat(logits).cpu() if logits else torch.empty(0)
 
@@ -133,8 +133,8 @@ def _be(rank: Rank, asked: Asked, memories: Sequence[GroupMemory]) -> None:
     try:
         with torch.inference_mode():
             for precision, memory in zip(asked.precisions, memories, strict=True):
-                group = Group(memory.path, memory.shape, rank.number, rank.rank)
-                logits = rank.logits(asked, group, precision)
+                ranks = memory.ranks.join(rank.number, rank.rank)
+                logits = rank.logits(asked, ranks, precision)
                 if rank.spec.is_last and rank.rank == 0:
                     name = f"{rank.stage.tp_size}x{rank.topology.pp_size}-{precision}.pt"
                     torch.save(logits, asked.out / name)

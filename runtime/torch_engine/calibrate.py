@@ -23,7 +23,7 @@ from runtime.process.channel import BlockingChannel
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.checkpoint import Checkpoint
-from runtime.torch_engine.worker.group import Group, GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.worker.group import SOLO, Group, GroupMemory, GroupShape, Hop
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
@@ -75,12 +75,12 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
     store = KvStore(shape)
     spec = ShardSpec(LayerRange(0, num_layers), 0, 1, True, True)
     shard = Shard(Weights(checkpoint, torch.float32), spec, spec.layers)
-    tokens, solo = torch.zeros(sequences, dtype=torch.int64), SoloGroup()
+    tokens = torch.zeros(sequences, dtype=torch.int64)
     tables = [tuple(range(first, first + blocks)) for first in range(0, sequences * blocks, blocks)]
 
     def step() -> None:
         attention = Attention(store.cache, slice(None), [Span(context - 1, 1, table) for table in tables])
-        shard.logits(shard.forward(tokens, attention, solo), list(range(sequences)), solo)
+        shard.logits(shard.forward(tokens, attention, SOLO), list(range(sequences)), SOLO)
 
     return _median_s(step, 40)
 
@@ -95,26 +95,18 @@ def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
 
 def _between_ranks() -> tuple[float, float, float]:
     """All-reduce seconds of a small and a large message, and the seconds of one hop, between two processes."""
-    shape = GroupShape((2,), _LARGE_VALUES)
-    pipeline = GroupShape((1, 1), _LARGE_VALUES)
-    reduce_memory, hop_memory = GroupMemory(shape), GroupMemory(pipeline)
+    memory, hops = (GroupMemory(GroupShape(tp_sizes, _LARGE_VALUES)) for tp_sizes in ((2,), (1, 1)))
     if (child := os.fork()) == 0:
         try:
-            _rank(
-                Group(reduce_memory.path, shape, 0, 1),
-                Group(hop_memory.path, pipeline, 1, 0),
-                is_sender=False,
-            )
+            _rank(memory.ranks.join(0, 1).group, hops.ranks.join(1, 0).hop, is_sender=False)
         finally:
             os._exit(0)
-    result = _rank(
-        Group(reduce_memory.path, shape, 0, 0), Group(hop_memory.path, pipeline, 0, 0), is_sender=True
-    )
+    result = _rank(memory.ranks.join(0, 0).group, hops.ranks.join(0, 0).hop, is_sender=True)
     os.waitpid(child, 0)
     return result
 
 
-def _rank(reducing: Group, hopping: Group, *, is_sender: bool) -> tuple[float, float, float]:
+def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, float, float]:
     small, large = torch.ones(128), torch.ones(_LARGE_VALUES)
     latency_s = _median_s(lambda: reducing.all_reduce(small), 200)
     large_s = _median_s(lambda: reducing.all_reduce(large), 20)

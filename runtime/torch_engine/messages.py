@@ -15,7 +15,8 @@ from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.torch_engine.models import EngineSettings, Resized, Span
 from runtime.torch_engine.wishes import Sampled, Wish
-from runtime.torch_engine.worker.group import GroupShape
+from runtime.torch_engine.worker.distributed import DistributedRanks
+from runtime.torch_engine.worker.group import SharedRanks
 from runtime.torch_engine.worker.places import DTYPES
 from runtime.torch_engine.worker.shard import ShardSpec
 
@@ -120,6 +121,8 @@ class WorkerConfig(wire.Said, frozen=True):
     """KV memory has to be gained before it is written to, and peers close it before it is given back."""
     reader: str = "safetensors"
     """One of ``checkpoint.READERS``."""
+    address: str | None = None
+    """Of this host, where other ranks find it; None where they share its memory."""
 
     @property
     def shape(self) -> KvShape:
@@ -131,6 +134,8 @@ class Hello(wire.Said, frozen=True):
     """The worker is up; peers find its KV memory here."""
 
     handle: KvHandle
+    rendezvous: tuple[str, int] | None = None
+    """Host and port where ranks of a topology find each other, if they do not share memory."""
 
 
 class Unable(wire.Said, frozen=True):
@@ -147,8 +152,8 @@ class Load(wire.Said, frozen=True):
     layers: LayerRange
     """Whose weights to load now: all of the shard's, or none where they come later."""
     stage: int
-    group_path: str
-    group_shape: GroupShape
+    ranks: SharedRanks | DistributedRanks
+    """Where it finds the others."""
 
 
 class Run(wire.Said, frozen=True):

@@ -1,6 +1,7 @@
 """Settings and nouns of the torch engine. Imports no torch, so that pure parts and the service can use it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.capabilities import Batching, Capabilities
 from runtime.models import ModelSpec
@@ -41,6 +42,8 @@ class EngineSettings:
     """How long a role may take to load one layer, and a new worker to open its device."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
+    rank_transport: Literal["shared_memory", "torch_distributed"] = "shared_memory"
+    """How ranks exchange what they compute: through memory of this host, or by gloo (CPUs) or NCCL (GPUs)."""
     prefix_caching: bool = True
     """KV of a prefix that was computed before is used again while it is in the cache."""
 

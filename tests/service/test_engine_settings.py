@@ -34,7 +34,8 @@ def test_every_setting_of_the_built_in_engine_is_read(tmp_path):
     said = """\
 torch:
   {block_size: 16, layers_per_slab: 2, kv_blocks: 100, closing_step_tokens: 96, copy_slice_mb: 0.5, copy_share: 0.1,
-   beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, prefix_caching: false}
+   beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, rank_transport: torch_distributed,
+   prefix_caching: false}
 """
     text = with_limits("max_sequences: 80, max_step_tokens: 512", said)
     assert read(tmp_path, text).model().engine.torch == EngineSettings(
@@ -49,6 +50,7 @@ torch:
         beside_copy_share=1,
         stop_timeout_s=0.25,
         num_standby=0,
+        rank_transport="torch_distributed",
         prefix_caching=False,
     )
 
@@ -270,7 +272,7 @@ def test_the_table_has_every_key_of_the_schema_and_no_other():
 def test_the_table_has_the_default_that_the_code_has(key):
     cell, _ = documented()[key]
     wanted = " ".join(written(key, default) for default in defaults().get(key, []))
-    assert " ".join(re.findall(r"[\d.]+|true|false|auto|wait", cell)) == wanted.strip()
+    assert " ".join(re.findall(r"[\d.]+|true|false|auto|wait|shared_memory", cell)) == wanted.strip()
 
 
 @rows("key", [key for key, rule in schema().items() if rule.get("type") not in {"object", "array"}])

@@ -13,15 +13,16 @@ from runtime import footprint
 from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, owned
-from runtime.kv.store import KvHandle, Slice
+from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import Span
+from runtime.torch_engine.models import EngineSettings, Span
 from runtime.torch_engine.wishes import Wish
-from runtime.torch_engine.worker.group import GroupMemory, GroupShape
+from runtime.torch_engine.worker.distributed import DistributedRanks
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
 from runtime.torch_engine.worker.shard import ShardSpec
 
 MODULE = "runtime.torch_engine.worker.loop"
@@ -44,7 +45,7 @@ class WorkerLostError(Exception):
 @dataclass(slots=True)
 class _Worker:
     process: Process
-    greeting: "asyncio.Future[KvHandle]"
+    greeting: "asyncio.Future[messages.Hello]"
     heard_s: float
     calls: wire.Calls = field(default_factory=wire.Calls)
 
@@ -89,8 +90,8 @@ class Crew:
         # shielded: whoever gives up waiting must not cancel a greeting that others wait for later
         await asyncio.gather(*(asyncio.shield(self._workers[device].greeting) for device in wanted))
 
-    def handle(self, device: int) -> KvHandle:
-        """Where a worker's KV memory is.
+    def hello(self, device: int) -> messages.Hello:
+        """What a worker greeted with: where its KV memory is, and where ranks meet.
 
         Raises:
             WorkerLostError: it is gone.
@@ -219,8 +220,8 @@ class Crew:
         worker = self._workers[device]
         worker.heard_s = self._now_s
         match message:
-            case messages.Hello(handle):
-                worker.greeting.set_result(handle)
+            case messages.Hello():
+                worker.greeting.set_result(message)
             case messages.Unable(detail):
                 unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
                 self._bury(device).greeting.set_exception(unable)
@@ -244,23 +245,23 @@ class Crew:
         return worker
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What a step may hold; sizes the group's buffers."""
-
-    tokens: int
-    sequences: int
-
-
 class Lineup:
     """One topology on the crew. ``generation`` names it to the workers."""
 
-    def __init__(self, generation: int, topology: Topology, model: ModelSpec, limits: BatchLimits) -> None:
+    def __init__(
+        self, generation: int, topology: Topology, model: ModelSpec, settings: EngineSettings
+    ) -> None:
         self.generation, self.topology, self._model = generation, topology, model
+        self._tp_sizes, self._load_after_s = (
+            tuple(stage.tp_size for stage in topology.stages),
+            settings.load_after_s,
+        )
         widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
-        values = max(limits.tokens * model.hidden_size, limits.sequences * widest)
-        shape = GroupShape(tuple(stage.tp_size for stage in topology.stages), values)
-        self._memory = GroupMemory(shape)
+        values = max(settings.max_batch_tokens * model.hidden_size, settings.max_running * widest)
+        self._memory: GroupMemory | None = None
+        """None where the ranks need no memory of this host; then nobody can call them off either."""
+        if settings.rank_transport == "shared_memory":
+            self._memory = GroupMemory(GroupShape(self._tp_sizes, values))
         self._workers: dict[int, Incarnation] = {}
         self._loading = set(topology.devices)
         self._asked = False
@@ -294,13 +295,23 @@ class Lineup:
     async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
         await crew.muster(self.topology.devices)
         self._workers = {device: crew.incarnations[device] for device in self.topology.devices}
-        last, self._asked = self.topology.pp_size - 1, True
+        last, self._asked, ranks = self.topology.pp_size - 1, True, self._ranks(crew)
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
                 shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
-                group = self._memory.path, self._memory.shape
-                order = messages.Load(self.generation, shard, loading(stage.layers), number, *group)
+                order = messages.Load(self.generation, shard, loading(stage.layers), number, ranks)
                 crew.broadcast([device], order)
+
+    def _ranks(self, crew: Crew) -> SharedRanks | DistributedRanks:
+        if self._memory:
+            return self._memory.ranks
+        rendezvous = crew.hello(self.topology.devices[0]).rendezvous
+        assert rendezvous, "workers whose ranks share no memory open a store"
+        return DistributedRanks(*rendezvous, str(self.generation), self._tp_sizes, self._load_after_s)
+
+    def could_block(self, serving: "Lineup") -> bool:
+        """A step of it that does not end could keep workers that serve from their own, for as long as nobody ends who hangs."""
+        return self._memory is None and not {*self.topology.devices}.isdisjoint(serving.topology.devices)
 
     def is_whole(self, crew: Crew) -> bool:
         """Every worker that was given a role is still there; one that was forked since has none."""
@@ -325,7 +336,9 @@ class Lineup:
     def hung(self, crew: Crew) -> list[int]:
         """Devices whose worker keeps a step from its end, as far as anybody can see."""
         devices = self.topology.devices
-        return crew.stopped(devices) or [devices[rank] for rank in self._memory.computing()]
+        if stopped := crew.stopped(devices):
+            return stopped
+        return [devices[rank] for rank in self._memory.computing()] if self._memory else list(devices)
 
     def loaded(self, device: int) -> None:
         """A worker has its role."""
@@ -335,7 +348,8 @@ class Lineup:
 
     def lose(self, error: SwitchError) -> None:
         """A member is gone or cannot load: wake whoever waits, here and in the group."""
-        self._memory.abort()
+        if self._memory:
+            self._memory.abort()
         if not self._loaded.done():
             self._loaded.set_exception(error)
 
@@ -381,7 +395,8 @@ class Lineup:
                 with suppress(WorkerLostError):
                     await crew.order(device, messages.Drop(self.generation))
         finally:
-            self._memory.close()
+            if self._memory:
+                self._memory.close()
 
 
 def load_failed(device: int, detail: str) -> SwitchError:

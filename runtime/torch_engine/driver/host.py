@@ -55,7 +55,7 @@ class Host(Protocol):
         """Start new sequences again, from the next step on."""
 
     async def probe(self, lineup: Lineup) -> None:
-        """Run one token through every rank of a lineup.
+        """Run one token through every rank of a lineup; each by itself where it could block what serves.
 
         Raises:
             SwitchError: it does not come back.

@@ -33,7 +33,7 @@ from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
-from runtime.torch_engine.driver.crew import BatchLimits, Crew, Lineup, Standby, load_failed
+from runtime.torch_engine.driver.crew import Crew, Lineup, Standby, load_failed
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
@@ -43,6 +43,8 @@ from runtime.torch_engine.worker import places
 from runtime.torch_engine.worker.checkpoint import READERS
 
 log = logging.getLogger(__name__)
+LOCAL = "127.0.0.1"
+"""Where workers of this host find each other."""
 
 
 class Driver:
@@ -97,10 +99,8 @@ class Driver:
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
         crew = Crew(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(crew, model, cluster, settings.num_standby)
-        self.parts, self._end_workers = (
-            DriverParts(settings, model, cluster, shape, pool, crew, standby),
-            crew.end,
-        )
+        self.parts = DriverParts(settings, model, cluster, shape, pool, crew, standby)
+        self._end_workers = crew.end
         self.capacity = Capacity(self, self.scheduler)
         self._watch = Watchdog(self, self.batches, self.coming_up, self.lose_incoming, self._service.send)
         self.active = self._lineup(config.topology)
@@ -115,32 +115,29 @@ class Driver:
     def worker_config(self, config: messages.DriverConfig, shape: KvShape) -> messages.WorkerConfig:
         """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
         gpus = places.is_on_gpus(config.topology)
-        kv = (
-            shape.num_layers,
-            shape.num_kv_heads,
-            shape.num_blocks,
-            shape.block_size,
-            shape.head_dim,
-            shape.stack,
-        )
+        blocks = shape.num_blocks, shape.block_size
+        kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
         precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
         checkpoint, scratch = config.checkpoint, self._scratch
-        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader)
+        address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
+        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, address)
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
-        limits = BatchLimits(self.parts.settings.max_batch_tokens, self.parts.settings.max_running)
         lineup = self.coming_up[self._generation] = Lineup(
-            self._generation, topology, self.parts.model, limits
+            self._generation, topology, self.parts.model, self.parts.settings
         )
         return lineup
 
     async def probe(self, lineup: Lineup) -> None:
-        """Run one token through every rank of a lineup.
+        """Run one token through every rank of a lineup; each by itself where it could block what serves.
 
         Raises:
             SwitchError: it does not come back.
         """
+        if lineup is not self.active and lineup.could_block(self.active):
+            await lineup.warm_up(self.parts.crew)
+            return
         self._batch_id += 1
         self.parts.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
         await self._watch.probe(self._batch_id, lineup)
@@ -173,10 +170,8 @@ class Driver:
         self.scheduler.is_held = False
 
     def _token_budget(self) -> int:
-        is_closing = self._switch is not None and self._switch.is_closing
-        return (
-            self.parts.settings.closing_batch_tokens if is_closing else self.parts.settings.max_batch_tokens
-        )
+        is_closing, settings = self._switch is not None and self._switch.is_closing, self.parts.settings
+        return settings.closing_batch_tokens if is_closing else settings.max_batch_tokens
 
     def _run(self, chunks: list[Chunk]) -> messages.Run:
         tokens: list[int] = []
@@ -373,12 +368,8 @@ class Driver:
 
     def _stats(self) -> EngineStats:
         scheduler = self.scheduler
-        counts = (
-            len(scheduler.running),
-            scheduler.num_waiting,
-            self.parts.pool.num_free,
-            self.parts.pool.num_blocks,
-        )
+        pool = self.parts.pool
+        counts = len(scheduler.running), scheduler.num_waiting, pool.num_free, pool.num_blocks
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
         return EngineStats(*counts, self.parts.crew.pids, self.parts.standby.topologies, *cache)
 

@@ -240,7 +240,7 @@ class Switch:
 
     async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
         crew = self._parts.crew
-        sources = tuple((box, crew.handle(box.source)) for box in boxes)
+        sources = tuple((box, crew.hello(box.source).handle) for box in boxes)
         copied: Copied = await crew.order(device, Copy(sources, runs))
         return copied
 

@@ -1,11 +1,11 @@
-"""Communication between the ranks of one topology, through shared memory: all-reduce, gather and hand-over.
+"""How the ranks of one topology talk: ``Group`` within a stage, ``Hop`` between neighbouring stages; here through shared memory.
 
-One memory file per topology (its *group*), made by the driver and mapped by each rank, so nothing is global and two
-groups can stand side by side. Every rank of a stage holds the complete hidden state; rank ``i`` of the next stage
-receives from ``i mod`` the previous TP. Sums run in rank order on every rank, so the ranks stay bit-identical.
+One memory file per topology, made by the driver and mapped by each rank, so nothing is global and two topologies can stand
+side by side. Every rank of a stage holds the complete hidden state; rank ``i`` of the next stage receives from ``i mod`` the
+previous TP. Sums run in rank order on every rank, so the ranks stay bit-identical.
 
 Ranks on GPUs use the same memory of the host: what they hand over is copied to it and from it, and the copy that announces
-it waits for their kernels.
+it waits for their kernels. ``distributed`` is the other form, which needs no common host.
 
 Ordering relies on x86-64's total store order: data is stored before the flag that announces it.
 """
@@ -13,22 +13,88 @@ Ordering relies on x86-64's total store order: data is stored before the flag th
 import mmap
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
 import torch
 
 _WORD = 8
 _LINE_WORDS = 8  # one cache line per flag: ranks do not fight over it
 _YIELDS_BEFORE_SLEEP = 4000
 _NAP_S = 0.0001
-_IDLE, _COMPUTES, _WAITS = range(3)
+IDLE, COMPUTES, _WAITS = range(3)
 """What a rank does, for whoever looks for the one that hangs."""
+AHEAD = 2
+"""Hand-overs that may be under way: a stage waits for the next one before a third."""
 
 
 class GroupAborted(Exception):  # noqa: N818 - an event, not an error of the caller
     """A member of the group is gone; the driver has called the group off."""
+
+
+class Group(Protocol):
+    """The ranks of one stage."""
+
+    def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
+        """Sum of every rank's ``part`` (any shape), the same bits on each; ``part`` may hold it afterwards.
+
+        Raises:
+            GroupAborted: a rank is gone.
+        """
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """Every rank's ``part`` ``[rows, columns]`` side by side, in rank order. All parts have one shape.
+
+        Raises:
+            GroupAborted: a rank is gone.
+        """
+
+
+class Hop(Protocol):
+    """A rank's neighbours in the stages before and after its own."""
+
+    def send(self, hidden: torch.Tensor) -> None:
+        """Hand ``hidden`` to the next stage; waits only if that stage is two messages behind.
+
+        Raises:
+            GroupAborted: a rank is gone.
+        """
+
+    def receive(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+        """The hidden state ``[tokens, hidden]`` from the previous stage.
+
+        Raises:
+            GroupAborted: a rank is gone.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """A rank's ways to the others of its topology."""
+
+    group: Group
+    hop: Hop
+    note: Callable[[int], None] = lambda _: None
+    """Leaves word of what this rank does, where somebody can read it."""
+
+
+class Position:
+    """Where a rank stands in its topology. Ranks are counted over all stages."""
+
+    def __init__(self, tp_sizes: tuple[int, ...], stage: int, rank: int) -> None:
+        """``rank`` is the one in its stage."""
+        first = sum(tp_sizes[:stage])
+        before, own, after = (0, *tp_sizes, 0)[stage : stage + 3]
+        self.peers = range(first, first + own)
+        """Ranks of its stage."""
+        self.me = self.peers[rank]
+        self.source = first - before + rank % before if stage else None
+        """The rank that it receives from; the first stage receives nothing."""
+        self.receivers = [first + own + other for other in range(after) if other % own == rank]
+        """Ranks of the next stage that read what it hands over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +132,20 @@ def _progress(rank: int) -> int:
     return _LINE_WORDS * (1 + rank) + 1
 
 
+class SharedRanks(msgspec.Struct, frozen=True, tag=True):
+    """Where the ranks of a topology find its memory."""
+
+    path: str
+    shape: GroupShape
+
+    def join(self, stage: int, rank: int) -> Ranks:
+        """One rank's side."""
+        member = _Member(self, Position(self.shape.tp_sizes, stage, rank))
+        return Ranks(SharedGroup(member), SharedHop(member), member.note)
+
+
 class GroupMemory:
-    """The driver's side: makes the memory, and can call the group off."""
+    """The driver's side: makes the memory, and can call the ranks off."""
 
     def __init__(self, shape: GroupShape) -> None:
         self.shape = shape
@@ -77,14 +155,14 @@ class GroupMemory:
         self._map.madvise(mmap.MADV_DONTFORK)  # workers forked later have nothing to do with this group
 
     @property
-    def path(self) -> str:
+    def ranks(self) -> SharedRanks:
         """Where ranks open it; valid while this process lives and ``close`` was not called."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return SharedRanks(f"/proc/{os.getpid()}/fd/{self._fd}", self.shape)
 
     def computing(self) -> list[int]:
         """Ranks that are inside a step and wait for nobody: where a step does not end, they are why."""
         words = memoryview(self._map).cast("q")
-        found = [rank for rank in range(self.shape.ranks) if words[_progress(rank)] == _COMPUTES]
+        found = [rank for rank in range(self.shape.ranks) if words[_progress(rank)] == COMPUTES]
         words.release()
         return found
 
@@ -99,41 +177,51 @@ class GroupMemory:
         os.close(self._fd)
 
 
-class Group:
-    """One rank's side of the group."""
+class _Member:
+    """One rank's view of the memory."""
 
-    def __init__(self, path: str, shape: GroupShape, stage: int, rank: int) -> None:
-        self._shape, self._stage, self._rank = shape, stage, rank
-        with Path(path).open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), shape.total_bytes)
-        self._flags = memoryview(self._map).cast("q")
-        data = torch.frombuffer(self._map, dtype=torch.float32, offset=shape.data_start)
-        self._slots = data.view(shape.ranks, 4, shape.max_values)
-        firsts = [sum(shape.tp_sizes[:number]) for number in range(len(shape.tp_sizes))]
-        self._me = firsts[stage] + rank
-        self._peers = range(firsts[stage], firsts[stage] + shape.tp_sizes[stage])
-        self._source = firsts[stage - 1] + rank % shape.tp_sizes[stage - 1] if stage else None
-        self._receivers = self._receivers_of(firsts)
-        self._reduced = self._sent = self._received = 0
-        self._parent = os.getppid()
+    def __init__(self, memory: SharedRanks, position: Position) -> None:
+        self.position, self._num_ranks = position, memory.shape.ranks
+        with Path(memory.path).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), memory.shape.total_bytes)
+        self.flags = memoryview(self._map).cast("q")
+        data = torch.frombuffer(self._map, dtype=torch.float32, offset=memory.shape.data_start)
+        self.slots = data.view(memory.shape.ranks, 4, memory.shape.max_values)
+        self._own, self._parent = _progress(position.me), os.getppid()
 
-    def begin(self) -> None:
-        """A step begins here."""
-        self._flags[_progress(self._me)] = _COMPUTES
+    def note(self, state: int) -> None:
+        """See ``Ranks``."""
+        self.flags[self._own] = state
 
-    def end(self) -> None:
-        """It ended."""
-        self._flags[_progress(self._me)] = _IDLE
+    def line(self, kind: int, rank: int) -> int:
+        """The word of a rank's flag: 0 of what it reduces, 1 of what it hands over, 2 of what it has received."""
+        return _LINE_WORDS * (1 + kind * self._num_ranks + rank)
 
-    def _receivers_of(self, firsts: Sequence[int]) -> list[int]:
-        """Ranks of the next stage that read what this rank hands over."""
-        if self._stage + 1 == len(self._shape.tp_sizes):
-            return []
-        own, following = self._shape.tp_sizes[self._stage], self._shape.tp_sizes[self._stage + 1]
-        return [firsts[self._stage + 1] + rank for rank in range(following) if rank % own == self._rank]
+    def wait(self, word: int, value: int) -> None:
+        """Spin politely: give the core away each turn, then nap; leave when the group is called off or its driver gone."""
+        turns, flags, own = 0, self.flags, self._own
+        state, flags[own] = flags[own], _WAITS
+        while flags[word] < value:
+            turns += 1
+            if flags[0] or (turns % 1000 == 0 and os.getppid() != self._parent):
+                raise GroupAborted
+            if turns < _YIELDS_BEFORE_SLEEP:
+                os.sched_yield()
+            else:
+                time.sleep(_NAP_S)
+        flags[own] = state
+
+
+class SharedGroup:
+    """``Group`` in shared memory."""
+
+    def __init__(self, member: _Member) -> None:
+        self._member, self._slots = member, member.slots
+        self._me, self._peers = member.position.me, member.position.peers
+        self._reduced = 0
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
-        """Sum of every rank's ``part`` (any shape), in rank order."""
+        """See the protocol; in rank order."""
         if len(self._peers) == 1:
             return part
         slots = self._exchange(part)
@@ -143,7 +231,7 @@ class Group:
         return total.view(part.shape).to(part)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Every rank's ``part`` ``[rows, columns]`` side by side, in rank order. All parts have one shape."""
+        """See the protocol."""
         if len(self._peers) == 1:
             return part
         return torch.cat([slot.view(part.shape) for slot in self._exchange(part)], dim=-1).to(part)
@@ -155,51 +243,44 @@ class Group:
         after reading message n.
         """
         self._reduced += 1
-        parity, count = self._reduced % 2, part.numel()
+        member, parity, count = self._member, self._reduced % 2, part.numel()
         self._slots[self._me, parity, :count].copy_(part.reshape(-1))
-        self._flags[self._line(0, self._me)] = self._reduced
+        member.flags[member.line(0, self._me)] = self._reduced
         for peer in self._peers:
-            self._wait(self._line(0, peer), self._reduced)
+            member.wait(member.line(0, peer), self._reduced)
         return [self._slots[peer, parity, :count] for peer in self._peers]
 
+
+class SharedHop:
+    """``Hop`` in shared memory."""
+
+    def __init__(self, member: _Member) -> None:
+        self._member, self._slots, self._me = member, member.slots, member.position.me
+        self._source, self._receivers = member.position.source, member.position.receivers
+        self._sent = self._received = 0
+
     def send(self, hidden: torch.Tensor) -> None:
-        """Hand ``hidden`` to the next stage; waits only if that stage is two messages behind."""
+        """See the protocol."""
         self._sent += 1
+        member = self._member
         for receiver in self._receivers:
-            self._wait(self._line(2, receiver), self._sent - 2)
+            member.wait(member.line(2, receiver), self._sent - AHEAD)
         self._slots[self._me, 2 + self._sent % 2, : hidden.numel()].copy_(hidden.reshape(-1))
-        self._flags[self._line(1, self._me)] = self._sent
+        member.flags[member.line(1, self._me)] = self._sent
 
     def receive(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-        """The hidden state ``[tokens, hidden]`` from the previous stage."""
+        """See the protocol."""
         assert self._source is not None, "the first stage receives nothing"
         self._received += 1
-        self._wait(self._line(1, self._source), self._received)
-        count = shape[0] * shape[1]
+        member, count = self._member, shape[0] * shape[1]
+        member.wait(member.line(1, self._source), self._received)
         hidden = self._slots[self._source, 2 + self._received % 2, :count].view(shape).to(dtype, copy=True)
-        self._flags[self._line(2, self._me)] = self._received
+        member.flags[member.line(2, self._me)] = self._received
         return hidden
 
-    def _line(self, kind: int, rank: int) -> int:
-        return _LINE_WORDS * (1 + kind * self._shape.ranks + rank)
 
-    def _wait(self, word: int, value: int) -> None:
-        """Spin politely: give the core away each turn, then nap; leave when the group is called off or its driver gone."""
-        turns, own = 0, _progress(self._me)
-        state, self._flags[own] = self._flags[own], _WAITS
-        while self._flags[word] < value:
-            turns += 1
-            if self._flags[0] or (turns % 1000 == 0 and os.getppid() != self._parent):
-                raise GroupAborted
-            if turns < _YIELDS_BEFORE_SLEEP:
-                os.sched_yield()
-            else:
-                time.sleep(_NAP_S)
-        self._flags[own] = state
-
-
-class SoloGroup:
-    """Stands in for a group while a rank warms up alone: nobody is waited for."""
+class Solo:
+    """Both for a rank that computes alone, as while it warms up: nobody is waited for."""
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """The part itself."""
@@ -215,3 +296,6 @@ class SoloGroup:
     def receive(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
         """Zeros in place of a previous stage's hidden state."""
         return torch.zeros(shape, dtype=dtype)
+
+
+SOLO = Ranks(Solo(), Solo())

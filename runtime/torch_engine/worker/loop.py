@@ -27,7 +27,8 @@ from runtime.process.channel import BlockingChannel
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.checkpoint import READERS
-from runtime.torch_engine.worker.group import Group, GroupAborted, SoloGroup
+from runtime.torch_engine.worker.distributed import DistributedRanks, open_store
+from runtime.torch_engine.worker.group import COMPUTES, IDLE, SOLO, GroupAborted, Ranks
 from runtime.torch_engine.worker.places import PLACES
 from runtime.torch_engine.worker.sampler import sample
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
@@ -52,7 +53,7 @@ _BESIDE_SLICE_S = 0.05
 class _Role:
     shard: Shard
     spec: ShardSpec
-    group: Group
+    ranks: Ranks
 
     def heads(self, num_kv_heads: int) -> slice:
         each = num_kv_heads // self.spec.tp_size
@@ -101,6 +102,7 @@ class Worker:
         self._weights: Weights | None = None
         self._place = PLACES[config.place](config.index, self._shape)
         self._store = self._place.store
+        self._rendezvous = open_store(config.address) if config.address else None
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
         self._turn = threading.Lock()
@@ -110,7 +112,8 @@ class Worker:
 
     def serve(self, incoming: Iterator[messages.Load | messages.Run | wire.Call[messages.Order]]) -> None:
         """Work until the driver is gone."""
-        self._channel.send(messages.Hello(self._store.handle))
+        store = self._rendezvous
+        self._channel.send(messages.Hello(self._store.handle, (store.host, store.port) if store else None))
         with torch.inference_mode():
             for message in incoming:
                 self._obey(message)
@@ -159,26 +162,24 @@ class Worker:
                 self._exchange(order)
             case messages.Digest():
                 outcome = self._digests(order)
-            case messages.Ping():
-                pass
-        return outcome
+        return outcome  # of a ``Ping``: nothing
 
     def _run(self, order: messages.Run) -> None:
         if (role := self._roles.get(order.generation)) is None:
             return
-        role.group.begin()
+        role.ranks.note(COMPUTES)
         try:
             attention = self._place.attention(role.heads(self._shape.num_kv_heads), order.spans)
             tokens = torch.tensor(order.tokens, device=self._place.device)
-            hidden = role.shard.forward(tokens, attention, role.group)
+            hidden = role.shard.forward(tokens, attention, role.ranks)
             self._place.wait()
             if role.spec.is_last:
-                logits = role.shard.logits(hidden, order.rows, role.group) if order.rows else None
+                logits = role.shard.logits(hidden, order.rows, role.ranks) if order.rows else None
                 if role.spec.tp_rank == 0:
                     self._channel.send(
                         messages.Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
                     )
-            role.group.end()
+            role.ranks.note(IDLE)
         except GroupAborted:
             self._roles.pop(order.generation, None)
 
@@ -216,6 +217,7 @@ class Worker:
             self._place.use()
             _be_nice()
             with torch.inference_mode():
+                ranks = self._join(order)  # first: all begin at once, and take their time over weights
                 self._weights = self._weights or Weights(
                     READERS[self._config.reader](self._config.checkpoint),
                     self._shape.dtype,
@@ -225,31 +227,30 @@ class Worker:
                 for layer in order.layers:
                     shard.take(LayerRange(layer, layer + 1))
                     self._progress(order.generation)
-                group = Group(order.group_path, order.group_shape, order.stage, order.shard.tp_rank)
-                role = _Role(shard, order.shard, group)
+                role = _Role(shard, order.shard, ranks)
                 if shard.is_complete:
                     self._warm_up(role)
                 self._place.warm_up_copy()
                 self._place.return_freed()
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
-            self._settle(
-                order.generation,
-                messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"),
-                None,
-            )
+            self._settle(messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"))
         else:
-            self._settle(order.generation, messages.Loaded(order.generation), role)
+            self._settle(messages.Loaded(order.generation), role)
 
-    def _settle(
-        self, generation: int, outcome: messages.Loaded | messages.LoadFailed, role: _Role | None
-    ) -> None:
+    def _join(self, order: messages.Load) -> Ranks:
+        where = order.stage, order.shard.tp_rank
+        if isinstance(order.ranks, DistributedRanks):
+            return order.ranks.join(*where, self._config.address or "", self._place.device)
+        return order.ranks.join(*where)
+
+    def _settle(self, outcome: messages.Loaded | messages.LoadFailed, role: _Role | None = None) -> None:
         """Take a role that was loaded, unless it was dropped meanwhile: then nobody waits for it."""
         with self._turn:
-            if generation not in self._loading:
+            if outcome.generation not in self._loading:
                 return
-            self._loading.remove(generation)
+            self._loading.remove(outcome.generation)
             if role is not None:
-                self._roles[generation] = role
+                self._roles[outcome.generation] = role
             self._channel.send(outcome)
 
     def _exchange(self, order: messages.Exchange) -> None:
@@ -268,7 +269,7 @@ class Worker:
         spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
         attention = self._place.attention(role.heads(self._shape.num_kv_heads), spans)
         tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
-        role.shard.forward(tokens, attention, SoloGroup())
+        role.shard.forward(tokens, attention, SOLO)
 
     def _warm_again(self, order: messages.WarmUp) -> bool:
         """Returns whether there is such a role."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.models import LayerRange
 from runtime.torch_engine.worker.attention import StepAttention
-from runtime.torch_engine.worker.group import Group, SoloGroup
+from runtime.torch_engine.worker.group import Ranks
 from runtime.torch_engine.worker.weights import LayerWeights, Linear, Share, Weights
 
 
@@ -84,9 +84,7 @@ class Shard:
         if self._spec.layers.end - 1 in layers:
             self._norm = self._head = None
 
-    def forward(
-        self, tokens: torch.Tensor, attention: StepAttention, group: Group | SoloGroup
-    ) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, attention: StepAttention, ranks: Ranks) -> torch.Tensor:
         """One step of this stage.
 
         ``tokens`` is ``[tokens]`` int64. Returns the hidden state ``[tokens, hidden]``, already handed
@@ -97,24 +95,25 @@ class Shard:
         """
         if not self.is_complete:
             raise IncompleteRoleError(f"layers {self._spec.layers}: weights of {[*self._layers]} are there")
+        group, hop = ranks.group, ranks.hop
         if self._embedding is not None:
             hidden = F.embedding(tokens, self._embedding)
         else:
             shape = len(tokens), self._model.hidden_size
-            hidden = group.receive(shape, self._dtype).to(self._weights.device)
+            hidden = hop.receive(shape, self._dtype).to(self._weights.device)
         cos, sin = (table[attention.positions].unsqueeze(1).to(self._dtype) for table in self._rope)
         for layer, weights in self._layers.items():
             hidden = hidden + group.all_reduce(self._attend(hidden, layer, weights, (cos, sin), attention))
             hidden = hidden + group.all_reduce(self._mlp(hidden, weights))
         if not self._spec.is_last:
-            group.send(hidden)
+            hop.send(hidden)
         return hidden
 
-    def logits(self, hidden: torch.Tensor, rows: Sequence[int], group: Group | SoloGroup) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, rows: Sequence[int], ranks: Ranks) -> torch.Tensor:
         """Logits ``[rows, vocabulary]`` float32 at the given rows of the last stage's hidden state."""
         assert self._norm is not None and self._head is not None, "only the last stage has the head"  # noqa: PT018
         picked = F.rms_norm(hidden[list(rows)], (self._model.hidden_size,), self._norm, self._eps)
-        return group.gather(self._head(picked).float())[:, : self._model.vocab_size]
+        return ranks.group.gather(self._head(picked).float())[:, : self._model.vocab_size]
 
     def _attend(
         self,

@@ -42,6 +42,13 @@ STACKED = (
     "CPU[0]:0-2 > CPU[3]:2-4 > CPU[1,2]:4-5",
 )
 """Where two layers share a slab, stages begin at even ones."""
+APART = (
+    "CPU[0,1,2,3]:0-5",
+    "CPU[0]:0-2 > CPU[1,3]:2-5",
+    "CPU[2,3]:0-3 > CPU[0,1]:3-5",
+    "CPU[1]:0-1 > CPU[2]:1-3 > CPU[3]:3-4 > CPU[0]:4-5",
+)
+"""Of ranks that share no memory."""
 RUNNING = 16
 SETTINGS = EngineSettings(
     block_size=8,
@@ -100,7 +107,7 @@ class Streams(Ears):
 
     def __init__(self, engine: TorchEngine, reference: dict[str, list[Token]]) -> None:
         super().__init__(engine)
-        self._prompts, self._reference = prompts(), reference
+        self._prompts, self._reference = {name: prompts()[name] for name in reference}, reference
         self._cycle = itertools.count()
         self._checked = 0
 
@@ -194,6 +201,32 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
             ) as refused:
                 await engine.prepare(divided)
             assert refused.value.reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.timeout(600)
+async def test_ranks_that_share_no_memory_go_every_way_and_say_what_those_say_that_do(
+    checkpoints, cluster, engine, reference
+):
+    settings = dataclasses.replace(SETTINGS, rank_transport="torch_distributed")
+    few = {name: reference[name] for name in ("r0", "r1", "r2", "r3", "r8")}
+    alike = [dataclasses.replace(prompts()[name], sampling=SamplingParams(24)) for name in few]
+    async with started(checkpoints["qwen3-tied"], APART[0], cluster, settings) as apart:
+        async with hearing(apart) as ears:
+            said = await ears.whole(*alike)
+        streams, compared = Streams(apart, few), list[int]()
+        await streams.begin()
+        for node in circuit(len(APART))[1:]:
+            compared.append(await move(streams, APART[node]))
+            streams.raise_failure()
+        await streams.checked(len(few))
+    assert (len(compared), min(compared) > 0) == (12, True)
+    async with hearing(engine) as ears:
+        await ears.be(APART[0])
+        shared = await ears.whole(*alike)
+    for name, tokens in shared.items():
+        same(said[name], tokens)
+        off = [abs(one.logprob - other.logprob) for one, other in zip(said[name], tokens, strict=True)]
+        assert max(off) < 1e-5
 
 
 async def test_an_engine_does_not_start_with_stages_that_divide_a_slab(checkpoints, cluster):

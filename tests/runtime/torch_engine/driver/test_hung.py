@@ -69,6 +69,11 @@ FEW = {
 }
 """In ``make test``; the others are exhaustive."""
 CELLS = [(*cell, name) for cell in STATED for name in ("SIGSTOP", "SIGKILL")]
+APART = {
+    ("rank of the source", "serving", "SIGKILL"),
+    ("rank of the target", "committed", "SIGSTOP"),
+}
+"""In ``make test`` where ranks share no memory; the others of a rank are exhaustive there too."""
 
 
 def table() -> str:
@@ -150,17 +155,35 @@ def alive(group: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [pytest.param(cell, marks=() if cell in FEW else pytest.mark.exhaustive) for cell in CELLS],
-    ids=lambda cell: "-".join(cell).replace(" ", "_"),
-)
+def sampled(few: set[tuple[str, str, str]], cells: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "cell",
+        [pytest.param(cell, marks=() if cell in few else pytest.mark.exhaustive) for cell in cells],
+        ids=lambda cell: "-".join(cell).replace(" ", "_"),
+    )
+
+
+@sampled(APART, [cell for cell in CELLS if cell[0] != "driver"])
+async def test_the_same_comes_where_ranks_share_no_memory(
+    checkpoints: dict[str, Path], cluster: Cluster, cell: tuple[str, str, str]
+) -> None:
+    settings = dataclasses.replace(SETTINGS, rank_transport="torch_distributed")
+    await stated_comes_in_time(checkpoints["qwen3-tied"], cluster, cell, settings)
+
+
+@sampled(FEW, CELLS)
 async def test_what_is_stated_comes_in_time(
     checkpoints: dict[str, Path], cluster: Cluster, cell: tuple[str, str, str]
 ) -> None:
+    await stated_comes_in_time(checkpoints["qwen3-tied"], cluster, cell, SETTINGS)
+
+
+async def stated_comes_in_time(
+    checkpoint: Path, cluster: Cluster, cell: tuple[str, str, str], settings: EngineSettings
+) -> None:
     victim, phase, _ = cell
     stated, start = STATED[victim, phase], parse_topology(SOURCE, cluster, LAYERS, "fp32")
-    engine = await TorchEngine.start(checkpoints["qwen3-tied"], start, cluster, SETTINGS)
+    engine = await TorchEngine.start(checkpoint, start, cluster, settings)
     ears, groups = Ears(engine), {engine._driver.pid}
     try:
         for number in range(4):
@@ -172,7 +195,7 @@ async def test_what_is_stated_comes_in_time(
             async with asyncio.timeout(SETTINGS.lost_after_s + GRACE_S):
                 await ears.all_ended(4)
             broken = [tokens[-1] for tokens in ears.tokens.values()]
-            assert {token.finish for token in broken} == {Finish.ERROR}
+            assert {(token.finish, token.is_lost) for token in broken} == {(Finish.ERROR, True)}
             named = "driver" if victim == "driver" else f"device {0 if 'source' in victim else 2}"
             assert all(named in token.detail for token in broken)
         await reaches(engine, EngineState.SERVING)

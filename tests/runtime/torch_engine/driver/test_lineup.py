@@ -12,17 +12,18 @@ from runtime.footprint import Piece
 from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.process.launcher import Incarnation
-from runtime.torch_engine.driver.crew import BatchLimits, Lineup, WorkerLostError, load_failed
+from runtime.torch_engine.driver.crew import Lineup, WorkerLostError, load_failed
 from runtime.torch_engine.messages import WarmUp
 from runtime.torch_engine.worker.checkpoint import Checkpoint
-from runtime.torch_engine.worker.group import Group, GroupAborted
+from runtime.torch_engine.worker.group import GroupAborted
 from tests.rows import rows
+from tests.runtime.torch_engine.ears import SETTINGS
 
 
 @pytest.fixture
 async def lineup(checkpoints: dict[str, Path], cluster: Cluster) -> Lineup:
     model = Checkpoint(checkpoints["qwen3-tied"]).spec
-    return Lineup(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, BatchLimits(32, 8))
+    return Lineup(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, SETTINGS)
 
 
 async def test_each_device_holds_its_layers_and_heads(lineup):
@@ -41,12 +42,12 @@ async def test_it_is_loaded_when_every_device_is(lineup):
 
 
 async def test_losing_a_member_frees_those_who_wait_for_it(lineup):
-    shape, path = lineup._memory.shape, lineup._memory.path
+    group = lineup._memory.ranks.join(0, 0).group
     lineup.lose(load_failed(3, "no such tensor"))
     with pytest.raises(SwitchError, match="load_failed: device 3 could not take its role: no such tensor"):
         await lineup._loaded
     with pytest.raises(GroupAborted):
-        Group(path, shape, 0, 0).all_reduce(torch.ones(4))
+        group.all_reduce(torch.ones(4))
 
 
 async def test_losing_it_twice_or_late_is_no_error(lineup):

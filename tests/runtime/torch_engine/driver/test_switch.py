@@ -11,10 +11,11 @@ import pytest
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
+from runtime.kv.store import KvHandle
 from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.switch import Switch
-from runtime.torch_engine.messages import Copied, Copy
+from runtime.torch_engine.messages import Copied, Copy, Hello
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
 from tests.runtime.torch_engine.ears import MODEL
@@ -36,7 +37,7 @@ class ScriptedHost:
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.num_running, self.is_held = 0, False
         self.active = self.lineup(now)
-        self.crew = SimpleNamespace(handle=lambda device: device, order=self.order)
+        self.crew = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []

@@ -9,12 +9,13 @@ import pytest
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import owned
 from runtime.kv.blocks import BlockPool
+from runtime.kv.store import KvHandle
 from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.process.messages import Fatal
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.driver.switch import StreamingSwitch
-from runtime.torch_engine.messages import Copied, Copy
+from runtime.torch_engine.messages import Copied, Copy, Hello
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
 from tests.runtime.torch_engine.ears import MODEL
@@ -63,8 +64,8 @@ class Books:
     async def nothing(self, *_: Any) -> None:
         """What is beside the point."""
 
-    def handle(self, device: int) -> int:
-        return device
+    def hello(self, device: int) -> Hello:
+        return Hello(KvHandle(str(device)))
 
     def ask(self) -> None:
         self.asked += 1
@@ -79,7 +80,7 @@ class Books:
         if not isinstance(order, Copy):
             return ""
         for box, source in order.boxes:
-            assert {*box.pieces} <= self.held[source], "copied from where it is no more"
+            assert {*box.pieces} <= self.held[int(source.path)], "copied from where it is no more"
             self.held.setdefault(device, set()).update(box.pieces)
         return Copied(1, 0.001)
 

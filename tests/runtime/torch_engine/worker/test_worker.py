@@ -37,7 +37,7 @@ from runtime.torch_engine.messages import (
 )
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.wishes import Wish
-from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SoloGroup
+from runtime.torch_engine.worker.group import SOLO, GroupMemory, GroupShape
 from runtime.torch_engine.worker.loop import Worker
 from runtime.torch_engine.worker.places import Place
 from runtime.torch_engine.worker.shard import IncompleteRoleError, Shard, ShardSpec
@@ -68,7 +68,7 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
 def load(subject: Worker, last_layer: int = 5) -> None:
     memory = GroupMemory(GroupShape((1,), 4096))
     shard = ShardSpec(LayerRange(0, last_layer), 0, 1, is_first=True, is_last=True)
-    subject._obey(Load(7, shard, shard.layers, 0, memory.path, memory.shape))
+    subject._obey(Load(7, shard, shard.layers, 0, memory.ranks))
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_a_role_warms_up_again_alone_and_one_that_is_not_there_does_not(loaded, 
     call(subject, 1, WarmUp(7))
     call(subject, 2, WarmUp(8))
     assert [next(said), next(said)] == [reply(1, True), reply(2, False)]
-    ((tokens, _, group),) = steps
-    assert (len(tokens), type(group)) == (3, SoloGroup)
+    ((tokens, _, ranks),) = steps
+    assert (len(tokens), ranks) == (3, SOLO)
 
 
 def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(loaded):
@@ -123,7 +123,7 @@ def test_a_role_dropped_while_it_loads_is_neither_taken_nor_told(loaded):
     role = subject._roles[7]
     subject._loading.add(8)  # as if a second load were under way
     call(subject, 1, Drop(8))
-    subject._settle(8, Loaded(8), role)
+    subject._settle(Loaded(8), role)
     call(subject, 2, Drop(7))
     assert [next(said), next(said)] == [reply(1), reply(2)]
     assert subject._roles == {}
