@@ -2,7 +2,9 @@
 
 import ast
 import asyncio
+import gc
 import random
+import re
 import socket
 import tracemalloc
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ from runtime.process.channel import (
     Frames,
     encode,
 )
+from runtime.process.launcher import LocalLauncher, Program
 from runtime.torch_engine import messages as torch_messages
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.wishes import Wish
@@ -51,6 +54,8 @@ RUN = torch_messages.Run(
     [Wish(SamplingParams(5, logit_bias=((3, 1.5),)), 4, known=np.arange(6, dtype=np.int32))],
 )  # fmt: skip
 COPY = wire.Call(4, torch_messages.Copy(((Transfer(0, 1, (0, 2), (0, 1)), KvHandle("/x")),), RUNS))
+WAITING = {"driver to a worker", "service to a vllm driver"}
+"""Whose reader waits for messages; the others have an event loop."""
 SEEDS = {
     "service to the torch driver": [
         wire.Call(1, wire.Submit(Request("r", (1, 2), SamplingParams(3), 1))),
@@ -122,17 +127,80 @@ def test_spoilt_frames_are_refused_by_name_on_every_channel(name):
     assert seen.keys() <= {"mark", "version", "size", "body", "type", None}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [*CHANNELS])
-def test_ten_thousand_of_them_leave_memory_flat(name):
-    fuzzed(name, 500, 2)
+async def taken(name: str, data: bytes) -> str | None:
+    """How a real end of a channel takes these bytes and the end of their sender: why it refused them, if it did."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        if name in WAITING:
+            try:
+                for _ in BlockingChannel(ours, CHANNELS[name]).messages():
+                    pass
+            except FrameError as error:
+                return error.why
+            return None
+        told = asyncio.get_running_loop().create_future()
+        AsyncChannel(ours, lambda _: None, told.set_result, CHANNELS[name])
+        why = re.search(r"refused \((\w+)\)", await asyncio.wait_for(told, 20))
+        assert theirs.recv(1) == b"", "it is closed"
+        return why and why[1]
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def all_taken(name: str, count: int, seed: int) -> set[str | None]:
+    chance, data = random.Random(seed), [*map(encode, SEEDS[name])]
+    return {await taken(name, spoilt(chance, chance.choice(data))) for _ in range(count)}
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@rows("name", [*CHANNELS])
+async def test_spoilt_frames_leave_no_end_hanging_and_nothing_behind(name, count):
+    await all_taken(name, 50, 2)
+    gc.collect()
+    files = open_files()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        fuzzed(name, 10_000, 3)
+        seen = await all_taken(name, count, 3)
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 200_000
     finally:
         tracemalloc.stop()
+    assert {"mark", "type", "body"} <= seen <= {"mark", "version", "size", "body", "type", None}
+    assert open_files() == files
+
+
+PROCESSES = {
+    "driver to a worker": Program(
+        "runtime.torch_engine.worker.loop", torch_messages.FromWorker, 0, is_warm=True
+    ),
+    "service to the torch driver": Program("runtime.torch_engine.driver.loop", torch_messages.FromDriver),
+    "service to a vllm driver": Program(
+        "runtime.vllm_engine.driver.boot", vllm_messages.FromDriver, has_folder=True
+    ),
+}
+"""What reads each channel of the service, and of a driver to its workers."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [1, pytest.param(60, marks=pytest.mark.exhaustive)])
+@rows("name", [*PROCESSES])
+async def test_a_process_that_hears_a_spoilt_frame_ends(name, count):
+    chance, data, launcher = random.Random(4), [*map(encode, SEEDS[name])], LocalLauncher()
+    for _ in range(count):
+        while not refused(CHANNELS[name], frame := spoilt(chance, chance.choice(data))):
+            pass
+        ended = asyncio.get_running_loop().create_future()
+        process = launcher.start(PROCESSES[name], lambda _: None, ended.set_result)
+        process.send_encoded(frame)
+        assert await asyncio.wait_for(ended, 60) == "", "it said nothing odd itself"
+        process.end()
+        await process.close()
 
 
 @rows(

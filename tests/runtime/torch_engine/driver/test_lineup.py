@@ -1,6 +1,7 @@
 """A lineup: who holds which pieces, and what happens to those who wait when a member is lost."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from runtime.torch_engine.messages import WarmUp
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import GroupAborted
 from tests.rows import rows
-from tests.runtime.torch_engine.ears import SETTINGS
+from tests.runtime.torch_engine.ears import MODEL, SETTINGS
 
 
 @pytest.fixture
@@ -69,6 +70,9 @@ class Workers:
     async def muster(self, _: object) -> None:
         """All are there."""
 
+    def stopped(self, _: object) -> list[int]:
+        return []
+
     def broadcast(self, *_: object) -> None:
         """Roles are taken at once."""
 
@@ -105,3 +109,31 @@ async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup):
     assert not lineup.is_whole(crew)
     del crew.incarnations[2]
     assert not lineup.is_whole(crew)
+
+
+@rows(
+    ("transport", "target", "could"),
+    [
+        ("torch_distributed", "CPU[1,2]:0-5", True),
+        ("torch_distributed", "CPU[2,3]:0-5", False),
+        ("shared_memory", "CPU[1,2]:0-5", False),
+    ],
+)
+async def test_a_target_could_block_what_serves_where_they_share_workers_and_nobody_can_call_it_off(
+    cluster, transport, target, could
+):
+    settings = dataclasses.replace(SETTINGS, rank_transport=transport)
+    serving, coming = (
+        Lineup(number, parse_topology(text, cluster, 5, "fp32"), MODEL, settings)
+        for number, text in enumerate(("CPU[0,1]:0-5", target))
+    )
+    assert coming.could_block(serving) is could
+
+
+async def test_where_nobody_can_tell_which_rank_hangs_it_may_be_any(cluster):
+    settings = dataclasses.replace(SETTINGS, rank_transport="torch_distributed")
+    topology = parse_topology("CPU[1,2]:0-5", cluster, 5, "fp32")
+    crew: Any = Workers({})
+    assert Lineup(1, topology, MODEL, settings).hung(crew) == [1, 2]
+    crew.stopped = lambda _: [2]
+    assert Lineup(1, topology, MODEL, settings).hung(crew) == [2]
