@@ -203,7 +203,7 @@ class Comeback(Protocol):
         """
 
     async def take_out(self, device: int, why: str) -> bool:
-        """Let nothing use a device that is to blame, if something can serve without it; whether it is out."""
+        """Start next without a device that is to blame, if something can serve then; whether it does."""
 
     def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
         """The engine serves again, in another topology than it was lost in."""

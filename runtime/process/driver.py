@@ -181,7 +181,7 @@ class Revived:
                 if isinstance(error, RuntimeFault) and self._pauses.is_to_blame(error):
                     why = error
                     if await self.comeback.take_out(error.device or 0, str(error)):
-                        self._pauses.forget()
+                        self._pauses.elsewhere()
             else:
                 self._restart = self._down = None
                 if place != lost:

@@ -104,7 +104,7 @@ class Pauses:
     """Before each start of a lost driver: none after a steady while, else twice the one before."""
 
     def __init__(self) -> None:
-        self._since_s, self._num_losses = time.monotonic(), 0
+        self._since_s, self._num_losses, self._is_elsewhere = time.monotonic(), 0, False
         self._failed_starts = Counter[int]()
         """Of each device that was to blame for one, since the last steady while."""
 
@@ -115,12 +115,13 @@ class Pauses:
     def lost(self) -> None:
         """It ended."""
         if time.monotonic() - self._since_s > STEADY_S:
-            self.forget()
+            self._num_losses = 0
+            self._failed_starts.clear()
 
-    def forget(self) -> None:
-        """What is tried next is not what failed."""
-        self._num_losses = 0
+    def elsewhere(self) -> None:
+        """What is tried next is not what failed: it need not wait."""
         self._failed_starts.clear()
+        self._is_elsewhere = True
 
     def is_to_blame(self, failed: RuntimeFault) -> bool:
         """Whether the device that a failed start names, if any, is broken or has failed too often."""
@@ -131,6 +132,9 @@ class Pauses:
 
     def next_s(self) -> float:
         """How long to wait before the next start."""
+        if self._is_elsewhere:
+            self._is_elsewhere = False
+            return 0.0
         pause_s = min(MOST_PAUSE_S, 2.0 ** (self._num_losses - 1)) if self._num_losses else 0.0
         self._num_losses += 1
         return pause_s
