@@ -143,7 +143,7 @@ class TorchEngine(Revived):
     async def _launch(self) -> None:
         settings, program = self._config.settings, Program(self.driver_module, messages.FromDriver)
         driver = DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
-        driver.on_outputs, driver.on_end = self._note, self._lost
+        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
         driver.send(self._config)
         self._driver = driver
         self._started = await driver.ready
@@ -176,6 +176,11 @@ class TorchEngine(Revived):
             trouble = fatal.trouble or wire.Trouble.of(EngineLostError(said))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
             self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
+
+    def _stood_in(self, said: wire.StoodIn) -> None:
+        """Another topology serves; what ran was ended by the driver before."""
+        lost, self._topology = self._topology, said.topology
+        self.comeback.came_back(lost, said.topology, said.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""

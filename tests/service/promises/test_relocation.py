@@ -10,6 +10,7 @@ import pytest
 from runtime.engine import SamplingParams
 from runtime.errors import EngineLostError
 from runtime.models import Topology
+from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
 from selector.profiles import fit_cpu
@@ -39,6 +40,10 @@ def lost_on(service: ScriptedService, *devices: int) -> Topology:
         return runs
 
     return service.call(again())
+
+
+def alone(service: ScriptedService) -> Topology:
+    return parse_topology("CPU[0]:0-8", service.serving.model.cluster, 8, "fp32")
 
 
 def out(http: httpx.Client) -> list[int]:
@@ -147,3 +152,39 @@ async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_star
     async with compose(deployment, settings) as parts:
         assert not {1, runs.devices[0]} & {*parts.servings["counting"].engine.topology.devices}
         assert {*parts.devices.all} == {1, runs.devices[0]}
+
+
+def test_what_stands_by_serves_until_what_was_lost_does_again(tmp_path):
+    with served(tmp_path) as (service, http):
+        lost = service.engine.topology
+        stood_by = alone(service)
+
+        async def stands_in() -> None:
+            service.engine.topology = stood_by
+            service.engine.comeback.came_back(lost, stood_by, "its worker died")
+
+        service.call(stands_in())
+        until(lambda: service.engine.topology == lost, "the way back")
+        found = until(
+            lambda: len(all_of := http.get("/v1/operations").json()["operations"]) == 2 and all_of, "2"
+        )
+        ways = [(one["source"], one["target"], one["applied_by"], one["done"]) for one in found]
+        assert ways == [
+            (str(stood_by), str(lost), "recovery", True),
+            (str(lost), str(stood_by), "recovery", True),
+        ]
+
+
+def test_a_promise_that_forbids_switches_keeps_what_stands_by(tmp_path, caplog):
+    with served(tmp_path) as (service, http):
+        promised(http, FREEZE)
+        lost, stood_by = service.engine.topology, alone(service)
+
+        async def stands_in() -> None:
+            service.engine.topology = stood_by
+            service.engine.comeback.came_back(lost, stood_by, "its worker died")
+
+        service.call(stands_in())
+        until(lambda: f"counting stays {stood_by}" in caplog.text, "the reason in the log")
+        assert "no reconfiguration" in caplog.text
+        assert service.engine.topology == stood_by
