@@ -39,8 +39,13 @@ class DriverProcess:
         self.is_prepared = False
         self._calls = Calls()
         self.process = launcher.start(program, self._hear, self._ended)
-        self.vigil = Vigil(stall_after_s, lost_after_s, self._hung)
+        self._patience = stall_after_s, lost_after_s
+        self.watch()
         self.send, self.pid, self.kill = self.process.send, self.process.pid, self.process.kill
+
+    def watch(self) -> None:
+        """Expect signs of life from now on."""
+        self.vigil = Vigil(*self._patience, self._hung)
 
     async def call(self, command: Command) -> Any:
         """Ask the driver; the answer is of the command's type.

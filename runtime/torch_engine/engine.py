@@ -24,11 +24,14 @@ from runtime.torch_engine.worker.places import precision_of
 
 log = logging.getLogger(__name__)
 
+DRIVER_MODULE = "runtime.torch_engine.driver.loop"
+SPARE_MODULE = "runtime.torch_engine.driver.spare"
+
 
 class TorchEngine(Revived):
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
-    driver_module = "runtime.torch_engine.driver.loop"
+    driver_module = DRIVER_MODULE
     """What runs as the driver; gets the descriptor of its socket."""
 
     def __init__(self, config: messages.DriverConfig) -> None:
@@ -40,6 +43,7 @@ class TorchEngine(Revived):
         """Epochs of the requests that have not ended."""
         self._launcher = LocalLauncher()
         self._driver: DriverProcess
+        self._spare: DriverProcess | None = None
         self._started: messages.Started
         self._shadow: TorchShadow | None = None
         self._epoch = 0
@@ -137,17 +141,43 @@ class TorchEngine(Revived):
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
         await self.give_up()
+        if self._spare:
+            await self._spare.close()
         await self._driver.close()
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
-        settings, program = self._config.settings, Program(self.driver_module, messages.FromDriver)
-        driver = DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
+        driver = self._spare or self._process(self.driver_module)
+        if self._spare:
+            self._spare = None
+            driver.watch()
         driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
         driver.send(self._config)
         self._driver = driver
         self._started = await driver.ready
         self._pauses.served()
+        if self._config.settings.spare and self.driver_module == DRIVER_MODULE:
+            self._begin_spare()
+
+    def _process(self, module: str) -> DriverProcess:
+        settings, program = self._config.settings, Program(module, messages.FromDriver)
+        return DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
+
+    def _begin_spare(self) -> None:
+        """The next driver's process, which imports and waits; if it ends, the next one starts without."""
+        try:
+            self._spare = spare = self._process(SPARE_MODULE)
+        except OSError as error:
+            log.warning("no spare driver process can be started: %s", error)
+            return
+        spare.vigil.stop()
+
+        def gone(fatal: wire.Fatal) -> None:
+            self._spare = None
+            spare.end(EngineLostError(fatal.detail))
+            log.warning("the spare driver process is gone: %s", fatal.detail)
+
+        spare.on_end = gone
 
     def _note(self, items: list[Output]) -> None:
         """Keep the books that an error report needs if the driver dies, and pass on what was said."""

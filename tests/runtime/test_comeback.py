@@ -12,6 +12,7 @@ from runtime.errors import EngineLostError
 from runtime.machine import SwitchSettings
 from runtime.models import Topology
 from runtime.notation import parse_topology
+from runtime.process.launcher import group_pids
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.driver.crew import names_device
@@ -36,7 +37,7 @@ class Forgetful:
 class SickEngine(TorchEngine):
     """A device of it may be sick from some moment on."""
 
-    driver_module = "tests.runtime.torch_engine.driver.sick_driver"
+    driver_module = "benchmarks.sick_driver"
 
 
 def two_of(*devices: int) -> Topology:
@@ -162,3 +163,21 @@ async def test_what_stands_by_serves_at_once_when_what_runs_loses_a_rank():
             assert await heard(router, prompts[0], []) == unbroken[0]
             stats = await engine.stats()
             assert (stats.free_blocks, [*stats.standby]) == (stats.total_blocks, [two_of(0, 1)])
+
+
+@pytest.mark.slow
+async def test_the_next_driver_waits_while_one_serves_and_one_that_is_gone_is_not_missed():
+    async with started(CHECKPOINT, "pp2", CLUSTER, EngineSettings(num_blocks=64, spare=True)) as engine:
+        for is_there in (True, False):
+            await reaches(engine, EngineState.SERVING)
+            waits = engine._spare
+            if not is_there:
+                os.kill(waits.pid, signal.SIGKILL)
+                while engine._spare is waits:  # noqa: ASYNC110 - the system brings it about
+                    await asyncio.sleep(0.01)
+            os.kill(engine._driver.pid, signal.SIGKILL)
+            await reaches(engine, EngineState.RESTARTING)
+            await reaches(engine, EngineState.SERVING)
+            assert (engine._driver is waits) == is_there
+        last = engine._spare.pid
+    assert group_pids(last) == []

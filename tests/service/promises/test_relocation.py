@@ -128,7 +128,7 @@ async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_star
     sick = tmp_path / "sick"
     sick.write_text("")
     monkeypatch.setenv("SICK", str(sick))
-    monkeypatch.setattr(TorchEngine, "driver_module", "tests.runtime.torch_engine.driver.sick_driver")
+    monkeypatch.setattr(TorchEngine, "driver_module", "benchmarks.sick_driver")
     monkeypatch.setattr("service.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     (tmp_path / "deployment.yaml").write_text(text)
