@@ -83,7 +83,7 @@ class Relocation:
         """That the engine is started by."""
         self._suspects = dict[int, str]()
         """Devices to blame, with why: they are out once the engine serves without them."""
-        self._reports = set[asyncio.Task[None]]()
+        self._reports, self._is_closed = set[asyncio.Task[None]](), False
 
     async def place(self, lost: Topology) -> Topology:
         """As it was, unless a device of it is out or to blame; see the protocol."""
@@ -109,6 +109,8 @@ class Relocation:
 
         See the protocol.
         """
+        if self._is_closed:
+            return
         suspects, self._suspects = self._suspects, {}
         for device, reason in suspects.items():
             self._devices.out(device, reason)
@@ -119,6 +121,7 @@ class Relocation:
 
     async def close(self) -> None:
         """Report nothing more."""
+        self._is_closed = True
         for task in self._reports:
             task.cancel()
         await asyncio.gather(*self._reports, return_exceptions=True)
