@@ -169,8 +169,8 @@ class Relocation:
                     intent, replace(plan, id=new_id("plan"), intent_id=new_id("intent")), lost, why
                 )
                 return
-            intent, plan = await asyncio.to_thread(self._named, runs, words, None)
-            await self._report(intent, plan, lost, why)
+            intent, named = await asyncio.to_thread(self._named, runs, words, None)
+            await self._report(intent, named, lost, why)
             for _ in range(MOST_RETURNS):
                 await self._return(lost)
                 if self._serving.engine.topology == lost:
