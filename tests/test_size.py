@@ -21,15 +21,15 @@ MAX_CODE_LINES = {
     "prompts": 11,
     "intent": 9_360,
     "validator": 1_039,
-    "selector": 4_513,
-    "runtime": 9_201,
-    "service": 10_283,
-    "intentctl": 5_499,
+    "selector": 4_519,
+    "runtime": 9_386,
+    "service": 10_713,
+    "intentctl": 5_560,
 }
-MAX_FILES = 336
+MAX_FILES = 341
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (104, 924), "plan": (136, 1_565)}
+MAX_RUN = {"parse": (104, 926), "plan": (136, 1_565)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 

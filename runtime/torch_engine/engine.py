@@ -24,22 +24,26 @@ from runtime.torch_engine.worker.places import precision_of
 
 log = logging.getLogger(__name__)
 
+DRIVER_MODULE = "runtime.torch_engine.driver.loop"
+SPARE_MODULE = "runtime.torch_engine.driver.spare"
+
 
 class TorchEngine(Revived):
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
-    driver_module = "runtime.torch_engine.driver.loop"
+    driver_module = DRIVER_MODULE
     """What runs as the driver; gets the descriptor of its socket."""
 
     def __init__(self, config: messages.DriverConfig) -> None:
         """Use ``start``."""
         super().__init__()
-        self._config = config
+        self._config, self._settings = config, config.settings
         self._topology = config.topology
         self._live: dict[str, int] = {}
         """Epochs of the requests that have not ended."""
         self._launcher = LocalLauncher()
         self._driver: DriverProcess
+        self._spare: DriverProcess | None = None
         self._started: messages.Started
         self._shadow: TorchShadow | None = None
         self._epoch = 0
@@ -137,17 +141,43 @@ class TorchEngine(Revived):
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
         await self.give_up()
+        if self._spare:
+            await self._spare.close()
         await self._driver.close()
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
-        settings, program = self._config.settings, Program(self.driver_module, messages.FromDriver)
-        driver = DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
-        driver.on_outputs, driver.on_end = self._note, self._lost
+        driver = self._spare or self._process(self.driver_module)
+        if self._spare:
+            self._spare = None
+            driver.watch()
+        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
         driver.send(self._config)
         self._driver = driver
         self._started = await driver.ready
         self._pauses.served()
+        if self._config.settings.spare and self.driver_module == DRIVER_MODULE:
+            self._begin_spare()
+
+    def _process(self, module: str) -> DriverProcess:
+        settings, program = self._config.settings, Program(module, messages.FromDriver)
+        return DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
+
+    def _begin_spare(self) -> None:
+        """The next driver's process, which imports and waits; if it ends, the next one starts without."""
+        try:
+            self._spare = spare = self._process(SPARE_MODULE)
+        except OSError as error:
+            log.warning("no spare driver process can be started: %s", error)
+            return
+        spare.vigil.stop()
+
+        def gone(fatal: wire.Fatal) -> None:
+            self._spare = None
+            spare.end(EngineLostError(fatal.detail))
+            log.warning("the spare driver process is gone: %s", fatal.detail)
+
+        spare.on_end = gone
 
     def _note(self, items: list[Output]) -> None:
         """Keep the books that an error report needs if the driver dies, and pass on what was said."""
@@ -166,15 +196,21 @@ class TorchEngine(Revived):
 
     def _lost(self, fatal: wire.Fatal) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
+        said = f"{fatal.reason}: {fatal.detail}"
         if self._driver.ready.done():
-            detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+            detail = f"{said}; send the request again"
             self._driver.end(EngineLostError(detail))
             self._end_streams(detail)
-            self.revive(self._launch_anew)
+            self.revive(self._launch_anew, self._topology, fatal.blaming(EngineLostError(said)))
         else:
-            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(f"{fatal.reason}: {fatal.detail}"))
-            self._driver.ready.set_exception(trouble.error)
+            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(said))
+            self._driver.ready.set_exception(fatal.blaming(trouble.error))
             self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
+
+    def _stood_in(self, said: wire.StoodIn) -> None:
+        """Another topology serves; what ran was ended by the driver before."""
+        lost, self._topology = self._topology, said.topology
+        self.comeback.came_back(lost, said.topology, said.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""
@@ -186,20 +222,21 @@ class TorchEngine(Revived):
         log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
         self._outputs.put_nowait(ended)
 
-    async def _launch_anew(self) -> None:
-        """Another driver, with the topology that ran last, once the one before is gone."""
+    async def _launch_anew(self, topology: Topology) -> None:
+        """Another driver, once the one before is gone."""
         await self._driver.close()
         self._config = msgspec.structs.replace(
-            self._config, topology=self._topology, settings=self._fitting()
+            self._config, topology=topology, settings=self._fitting(topology)
         )
         await self._launch()
+        self._topology = topology
 
-    def _fitting(self) -> EngineSettings:
-        """The settings with no more KV blocks than what ran last holds alone; the pool may have given way for it."""
-        settings, cluster = self._config.settings, self._config.cluster
+    def _fitting(self, topology: Topology) -> EngineSettings:
+        """The settings with no more KV blocks than a topology holds alone; the pool may have given way for what ran last."""
+        settings, cluster = self._settings, self._config.cluster
         if settings.num_blocks is None:
             return settings
-        held = footprint.blocks(self._topology, self.model, cluster, settings.block_size)
+        held = footprint.blocks(topology, self.model, cluster, settings.block_size)
         return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
 
     async def _call(self, command: wire.Command) -> Any:

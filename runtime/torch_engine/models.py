@@ -44,6 +44,8 @@ class EngineSettings:
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
     rank_transport: Literal["shared_memory", "torch_distributed"] = "shared_memory"
     """How ranks exchange what they compute: through memory of this host, or by gloo (CPUs) or NCCL (GPUs)."""
+    spare: bool = False
+    """Keep a process that has imported what a driver needs, so that a lost one is replaced in a part of the time."""
     prefix_caching: bool = True
     """KV of a prefix that was computed before is used again while it is in the cache."""
 

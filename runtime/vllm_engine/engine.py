@@ -304,15 +304,25 @@ class VllmEngine(Revived):
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
-        if instance is self.active and self._down is None:
+        if instance is self.active and self.standby and self._shadow is None and self._down is None:
+            self._spawn(instance.close())
+            self._serve(self.standby.pop())
+            self.comeback.came_back(instance.topology, self.topology, detail)
+        elif instance is self.active and self._down is None:
             self._open.clear()
-            self.revive(lambda: self._relaunch(instance))
+            self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
         else:
             self._spawn(instance.close())
 
-    async def _relaunch(self, lost: Instance) -> None:
-        await lost.close()
-        instance = await self.launch(lost.topology)
+    async def _relaunch(self, topology: Topology) -> None:
+        await self.active.close()
+        try:
+            instance = await self.launch(topology)
+        except (
+            UntoldEndError
+        ) as error:  # who does not say why may have a sick device; of several nobody knows which
+            error.device = topology.devices[0] if len(topology.devices) == 1 else None
+            raise
         self._down = None
         self._serve(instance)
         self._begin_spare()
