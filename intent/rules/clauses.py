@@ -182,7 +182,9 @@ def _belongs(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
     if again and not any(later.kind in AMOUNTS for later in ahead):
         return True  # "a full answer within 30 s end to end"
     named = token.kind is Kind.METRIC and _names_amount(clause, token)
-    return named or (token.kind is Kind.RECONFIG and _is_pause(clause))
+    last = clause.tokens[-1]
+    step = token.kind is Kind.VAGUE and last.kind is Kind.QUANTITY and token.start - last.end <= 1
+    return named or step or (token.kind is Kind.RECONFIG and _is_pause(clause))
 
 
 def _is_complete(clause: Clause) -> bool:

@@ -44,8 +44,9 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     named = clause.of(Kind.WORKLOAD, Kind.TENANT)
+    emptied = any(one.value in {"drain", "evict"} for one in clause.of(Kind.AVOID))  # "for maintenance"
     workloads: list[Token | None] = [
-        *(named or ([] if rule == "freeze" else _unnamed(draft.text, clause)))
+        *(named or ([] if rule == "freeze" or emptied else _unnamed(draft.text, clause)))
     ] or [None]
     for said, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
         when, who = scopes.window(draft, window), _workload(draft, workload)

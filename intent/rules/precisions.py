@@ -14,19 +14,9 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
 _USED = frozenset(
-    {
-        Kind.PRECISION,
-        Kind.QUANTISE,
-        Kind.NEGATION,
-        Kind.AVOID,
-        Kind.ALLOW,
-        Kind.COMPARISON,
-        Kind.MAY,
-        Kind.ONLY,
-        Kind.QUALITY,
-        *SCOPES,
-    }
-)
+    {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
+     Kind.QUALITY, *SCOPES}
+)  # fmt: skip
 
 
 def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
