@@ -82,7 +82,7 @@ def pattern(name: str) -> re.Pattern[str]:
     """The words of a class of ``telling.yaml``, as one pattern of folded text."""
     part = _data("telling")[name]
     english = [rf"\b(?:{'|'.join(part['english'])})\b"] if "english" in part else []
-    return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]))
+    return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]), re.ASCII)
 
 
 TELLING = frozenset(
@@ -98,15 +98,6 @@ def correctable() -> tuple[str, ...]:
     """Words worth a spelling correction: in phrases that carry meaning, and long enough not to be met by chance."""
     found = {word for phrase, (kind, _) in phrases().items() if kind in TELLING | _SAYING for word in phrase}
     return tuple(sorted({word for word in found if len(word) >= 5} | short()))
-
-
-@cache
-def meant() -> tuple[str, ...]:
-    """English words of four letters and more that change what a wish says."""
-    said = {word for phrase, (kind, _) in phrases().items() if kind is not Kind.FILLER for word in phrase}
-    return tuple(
-        sorted(word for word in said | {*WORDS} if word.isascii() and word.isalpha() and len(word) > 3)
-    )
 
 
 @cache

@@ -1,6 +1,7 @@
 """Clauses about what goes before what: ``latency over cost``, ``latency > throughput > cost``, ``企业用户优先于免费用户``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from intent.models import Priority
@@ -56,6 +57,10 @@ def is_priority(clause: Clause) -> bool:
 
 def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     """Append a priority for each pair of neighbours; gives back the words without a place."""
+    for place, token in enumerate(clause.tokens):
+        halves = [replace(clause, tokens=clause.tokens[:place]), replace(clause, tokens=clause.tokens[place:])]
+        if token.kind is Kind.LIST and all(len(half.of(Kind.PRIORITY)) > 0 and is_priority(half) for half in halves):
+            return [*add_priorities(draft, halves[0]), *add_priorities(draft, halves[1])]
     sides = _ordered(draft, clause)
     if sides is None:
         return []

@@ -38,7 +38,8 @@ USED = frozenset(
 
 def change_in(clause: Clause) -> Change | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
-    if not clause.has(Kind.METRIC, Kind.VAGUE) or clause.has(Kind.EXCEPT):
+    counted = clause.has(Kind.COUNTED) and clause.has(Kind.CHANGE)
+    if not (counted or clause.has(Kind.METRIC, Kind.VAGUE)) or clause.has(Kind.EXCEPT):
         return None
     if said := clause.first(Kind.FACTOR):
         raised = said.value < 1 and any(
@@ -125,6 +126,7 @@ def _is_step(clause: Clause, amount: Token) -> bool:
     adjoining = any(
         0 <= amount.start - one.end <= 1 >= (one.end - one.start) // 5  # 降低 200ms
         or 0 <= one.start - amount.end <= 1  # "200 ms less", "$3 an hour cheaper"
+        or (one.end - one.start > _LONG and amount.start < one.start)  # "two GPUs fewer than now"
         or amount.start < one.start < amount.end  # 每天的花费减少 40 美元
         for one in movers
     )

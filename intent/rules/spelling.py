@@ -98,12 +98,10 @@ def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:
     return meant if meant == word or slip or not _is_english(word) else word
 
 
-def is_slip(word: str) -> bool:
-    """Whether it is no word of English, and a letter away from one that has a meaning here: ``nxt``, ``mst``."""
-    if not (word.isascii() and word.isalpha() and len(word) >= _SHORT):
-        return False
-    near = process.extractOne(word, lexicon.meant(), scorer=DamerauLevenshtein.distance, score_cutoff=1)
-    return near is not None and not _is_english(word) and not _is_english(word.removesuffix("s"))
+def is_foreign(word: str) -> bool:
+    """Whether it is a word of small letters that is no English: a slip, a short form, a name."""
+    small = word.islower() and word.isascii() and word.isalpha()
+    return len(word) >= _SHORT and small and not _is_english(word)
 
 
 def _is_english(word: str) -> bool:

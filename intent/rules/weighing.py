@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, takewhile
+from itertools import chain, takewhile, zip_longest
 
 from intent.fold import Place, fold, overlaps
 from intent.models import Goal, Objective, Placement, Priority, SetAside
 from intent.rules import lexicon
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
-from intent.rules.spelling import is_slip
+from intent.rules.spelling import is_foreign
 from intent.rules.tokens import Token
 from intent.tables import table
 from intent.times.spans import REST
@@ -79,7 +79,11 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
 def loose(text: str, tokens: Sequence[Token], taken: Taken) -> list[Token]:
     """The same of words around the goals, which a reader without a model cannot tell from a scope or a condition."""
     marks = chain.from_iterable(
-        (*_around(text, clause, taken.goals), *_trailing(text, clause, tokens, taken.goals))
+        (
+            *_around(text, clause, taken.goals),
+            *_trailing(text, clause, tokens, taken.goals),
+            *_strange(text, clause, tokens, taken.goals),
+        )
         for clause in _clauses(text)
     )
     return [token for token in marks if not _is_held(text, token, tokens, taken)]
@@ -221,19 +225,13 @@ def _meaning(
             again = text[token.start - 1 : token.start] in {"(", "（"} and _is_said(token, goals)  # "six (6)"
             told = not here and not near and strange > _STORY
             counts = not (told or again or _counts_a_thing(text, before, token, after))
-        elif (
-            token.kind is Kind.UNKNOWN
-            and here
-            and _is_slip(token, tokens[max(0, place - 1) : place + 2], here)
-        ):
-            counts = True
         else:
             said = text[token.start : token.end]
             mute = (
                 (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
                 or (story and (_is_time(token) or token.kind in _NAMES))
                 or (idle and token.kind in {Kind.METRIC, Kind.FACTOR})
-                or (token.kind is Kind.COMPARISON and (here or said[0].isalpha()))
+                or (token.kind is Kind.COMPARISON and (here or said[0].isalpha() or not _bounds(before, after)))
                 or (token.kind is Kind.STAT and not here and re.search(r"\d", said) is None)
             )
             counts = not mute and (
@@ -245,21 +243,28 @@ def _meaning(
             yield token
 
 
+def _bounds(before: Token | None, after: Token | None) -> bool:
+    """Whether a sign stands beside a metric or a number: no line of an e-mail."""
+    return any(one is not None and one.kind in {Kind.METRIC, Kind.QUANTITY} for one in (before, after))
+
+
 def _is_misspelt(token: Token) -> bool:
     """A slip for a limit or a time, or one that may stand for several things."""
     doubtful = token.kind in {Kind.UNKNOWN, Kind.LIMITING}
     return token.misspelt is not None and (doubtful or token.misspelt[1] in lexicon.times())
 
 
-def _is_slip(word: Token, beside: Sequence[Token], here: Sequence[Place]) -> bool:
-    """``four nies``, ``nxt Wednesday``, ``mst 6 GPUs``: no word of English, beside a number or a time that a goal took."""
-    said = str(word.value)
-    near = (one for one in beside if max(one.start - word.end, word.start - one.end) == 1)
-    held = any(one.kind in _CLOSE and overlaps((one.start, one.end), place) for one in near for place in here)
-    return held and is_slip(said)
-
-
-_CLOSE = frozenset({Kind.QUANTITY, Kind.WINDOW, Kind.BY, Kind.TO})
+def _strange(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
+    """Beside a goal, what is no English, and a verb before a bare number that the goal took: ``durng``; ``lose two GPUs``."""
+    here = [place for place in goals if overlaps(clause, place)]
+    inside = [one for one in tokens if here and clause[0] <= one.start < clause[1]]
+    for word, after in zip_longest(inside, inside[1:]):
+        said = text[word.start : word.end]
+        bare = after is not None and after.kind is Kind.QUANTITY and after.value.unit is None
+        verb = bare and said.isascii() and said.isalpha()
+        held = verb and any(overlaps((word.end, after.end), place) for place in here)
+        if word.kind is Kind.UNKNOWN and (held or is_foreign(said)):
+            yield word
 
 
 def _counts_a_thing(text: str, before: Token | None, number: Token, after: Token | None) -> bool:
@@ -367,7 +372,7 @@ def _named_sides(goal: Goal) -> tuple[str | None, ...]:
 def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
     """Where a word counts to the patterns of each part of the class."""
     return {
-        where: {name: re.compile("|".join(part["words"])) for name, part in parts.items()}
+        where: {name: re.compile("|".join(part["words"]), re.ASCII) for name, part in parts.items()}
         for where, parts in table(__package__, "weighty").items()
     }
 
