@@ -58,8 +58,12 @@ def is_priority(clause: Clause) -> bool:
 def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     """Append a priority for each pair of neighbours; gives back the words without a place."""
     for place, token in enumerate(clause.tokens):
-        halves = [replace(clause, tokens=clause.tokens[:place]), replace(clause, tokens=clause.tokens[place:])]
-        if token.kind is Kind.LIST and all(len(half.of(Kind.PRIORITY)) > 0 and is_priority(half) for half in halves):
+        halves = [
+            replace(clause, tokens=part) for part in (clause.tokens[:place], clause.tokens[place + 1 :])
+        ]
+        if token.kind is Kind.LIST and all(
+            half.has(Kind.PRIORITY) and len(half.of(*_SIDES)) > 1 and is_priority(half) for half in halves
+        ):
             return [*add_priorities(draft, halves[0]), *add_priorities(draft, halves[1])]
     sides = _ordered(draft, clause)
     if sides is None:

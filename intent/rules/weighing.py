@@ -231,7 +231,10 @@ def _meaning(
                 (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
                 or (story and (_is_time(token) or token.kind in _NAMES))
                 or (idle and token.kind in {Kind.METRIC, Kind.FACTOR})
-                or (token.kind is Kind.COMPARISON and (here or said[0].isalpha() or not _bounds(before, after)))
+                or (
+                    token.kind is Kind.COMPARISON
+                    and (here or said[0].isalpha() or not _bounds(before, after))
+                )
                 or (token.kind is Kind.STAT and not here and re.search(r"\d", said) is None)
             )
             counts = not mute and (
