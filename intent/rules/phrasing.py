@@ -56,6 +56,8 @@ def _signed(tokens: Sequence[Token]) -> list[Token]:
             and after.kind in {Kind.NUMBER, Kind.CURRENCY}
         ):
             result[place] = replace(dash, value=MINUS)
+        if dash.value == "==" and tokens[place - 1].kind is Kind.UNKNOWN and after.kind is Kind.FILLER:
+            result[place] = replace(dash, kind=Kind.JOIN, value=",")  # "upshot = limit llama to six GPUs"
         measured = tokens[place - 1].kind in {Kind.METRIC, Kind.STAT}
         share = kinds(tokens[place + 1 :], Kind.NUMBER, Kind.UNIT) and tokens[place + 2].value[0] == "ratio"
         if measured and share and dash.end == after.start and (dash.value == MINUS or dash.kind is Kind.JOIN):

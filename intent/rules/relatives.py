@@ -7,6 +7,7 @@ from intent.models import HIGHER_IS_BETTER, LOWER_IS_BETTER, UNITS, Relative
 from intent.rules.bounds import metric_of, normalised, scoped, stat_of
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
+from intent.rules.heads import heads_of
 from intent.rules.kinds import Kind
 from intent.rules.questions import ask_by_or_to, ask_degree, label
 from intent.rules.readings import Reading
@@ -38,8 +39,8 @@ USED = frozenset(
 
 def change_in(clause: Clause) -> Change | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
-    counted = clause.has(Kind.COUNTED) and clause.has(Kind.CHANGE)
-    if not (counted or clause.has(Kind.METRIC, Kind.VAGUE)) or clause.has(Kind.EXCEPT):
+    about = clause.has(Kind.METRIC, Kind.VAGUE) or (clause.has(Kind.CHANGE) and heads_of(clause))
+    if not about or clause.has(Kind.EXCEPT):
         return None
     if said := clause.first(Kind.FACTOR):
         raised = said.value < 1 and any(

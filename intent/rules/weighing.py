@@ -275,8 +275,8 @@ def _counts_a_thing(text: str, before: Token | None, number: Token, after: Token
     said = text[number.start : number.end].lower()
     if any(one is not None and one.kind in _BARE for one in (before, after)):
         return False
-    label = _LABEL.search(text[: number.start]) or re.match(r"[、)）]", text[number.end :])
-    if label is not None and (before is None or before.kind in {Kind.UNKNOWN, Kind.FILLER, Kind.QUANTITY}):
+    named = before is None or before.kind in {Kind.UNKNOWN, Kind.FILLER}
+    if re.match(r"[、)）]", text[number.end :]) or (named and _LABEL.search(text[: number.start])):
         return True
     noun = (
         after is not None
