@@ -109,18 +109,8 @@ def short() -> frozenset[str]:
 
 
 _SAYING = frozenset(
-    {
-        Kind.CHEAPEST,
-        Kind.VAGUE,
-        Kind.FACTOR,
-        Kind.NUMBER,
-        Kind.MULTIPLIER,
-        Kind.PERIOD,
-        Kind.LIMITING,
-        Kind.NEGATION,
-        Kind.ONLY,
-    }
-)
+    {Kind.CHEAPEST, Kind.VAGUE, Kind.FACTOR, Kind.NUMBER, Kind.MULTIPLIER, Kind.PERIOD, Kind.LIMITING, Kind.NEGATION, Kind.ONLY}
+)  # fmt: skip
 """More kinds of English phrases whose loss would change a wish."""
 
 
@@ -134,11 +124,8 @@ def parts() -> frozenset[str]:
 @cache
 def times() -> tuple[str, ...]:
     """English words for times that are long enough not to be met by chance in another word."""
-    return tuple(
-        word
-        for word in (*WORDS, *MONTHS, *PLACES, "europe", "america")
-        if word.isascii() and word.isalpha() and len(word) > 4
-    )
+    said = (*WORDS, *MONTHS, *PLACES, "europe", "america")
+    return tuple(word for word in said if word.isascii() and word.isalpha() and len(word) > 4)
 
 
 # -- from the data to entries ----------------------------------------------------------------------

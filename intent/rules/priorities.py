@@ -17,6 +17,10 @@ _METRIC_SIDES = {
     "throughput_tok": "throughput", "throughput_req": "throughput", "cost": "cost", "quality_loss": "quality",
 }  # fmt: skip
 _SIDES = frozenset({Kind.METRIC, Kind.QUALITY, Kind.TENANT, Kind.VAGUE})
+_BOUNDING = frozenset(
+    {Kind.NOW, Kind.CHANGE, Kind.FACTOR, Kind.QUANTITY, Kind.RANGE, Kind.EXCEPT, Kind.SETTING, Kind.SELECTOR, Kind.PRECISION}
+)  # fmt: skip
+"""Kinds that order nothing."""
 _TURNED = frozenset({"under", "sacrifice"})
 _LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON})
 _ORDERING = frozenset({"before", "instead of"})
@@ -24,17 +28,7 @@ _ORDERING = frozenset({"before", "instead of"})
 
 def is_priority(clause: Clause) -> bool:
     """Whether a clause orders sides: a word of priority, or sides with ``>`` between, and no amount."""
-    if clause.has(
-        Kind.NOW,
-        Kind.CHANGE,
-        Kind.FACTOR,
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.EXCEPT,
-        Kind.SETTING,
-        Kind.SELECTOR,
-        Kind.PRECISION,
-    ):
+    if clause.has(*_BOUNDING):
         return False
     sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or side(token)]
     first = any(token.value == "first" for token in clause.of(Kind.PRIORITY))

@@ -39,7 +39,8 @@ USED = frozenset(
 
 def change_in(clause: Clause) -> Change | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
-    about = clause.has(Kind.METRIC, Kind.VAGUE) or (clause.has(Kind.CHANGE) and heads_of(clause))
+    paid = any(one.value in {"cost", "gpu_count"} for one in heads_of(clause))
+    about = clause.has(Kind.METRIC, Kind.VAGUE) or (clause.has(Kind.CHANGE) and paid)
     if not about or clause.has(Kind.EXCEPT):
         return None
     if said := clause.first(Kind.FACTOR):

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rapidfuzz import fuzz, process
@@ -42,13 +43,13 @@ def doubtful(word: str, names: frozenset[str]) -> str | None:
     """What a word without a meaning may stand for: the short form of a name, a time that is misspelt or glued to a word."""
     if not (word.isascii() and word.isalpha()):
         return None
-    long = (name for name in names if len(word) >= _SHORT and len(name) >= len(word) + 2)
-    name = next((one for one in long if one.startswith(word)), None)
+    starts = (
+        one for one in names if len(word) >= _SHORT and len(one) >= len(word) + 2 and one.startswith(word)
+    )
+    held = (one for one in lexicon.times() if _holds(word, one))
     short = (one for one in lexicon.short() if len(word) == _SHORT and one[0] == word[0])
-    near = (
-        name
-        or next((one for one in lexicon.times() if _holds(word, one)), None)
-        or next((one for one in short if DamerauLevenshtein.distance(word, one) == 1), None)
+    near = next(
+        chain(starts, held, (one for one in short if DamerauLevenshtein.distance(word, one) == 1)), None
     )
     return near if near and not _is_english(word) else None
 

@@ -26,8 +26,6 @@ _CLAUSE_END = re.compile(
 _BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
 _STAMP = lexicon.pattern("chat stamp")
 """When somebody said a line of a chat that was pasted."""
-_FEW = 2
-"""Words of a clause that is no more than a heading: ``at peak``."""
 _ARTICLE = 5
 """Characters between a preposition and the goal that it leads to: ``with the``."""
 _PHRASE = 5
@@ -424,20 +422,10 @@ def _belonging(text: str, clause: Place, begin: Sequence[Token]) -> Iterator[Tok
 
 
 _SCOPING = frozenset({Kind.WINDOW, Kind.TENANT, Kind.MODEL})
-_BELONGING = _SCOPING | {
-    Kind.QUANTITY,
-    Kind.RANGE,
-    Kind.COMPARISON,
-    Kind.FACTOR,
-    Kind.STAT,
-    Kind.EXCEPT,
-    Kind.PRIORITY,
-    Kind.BY,
-    Kind.SOFT,
-    Kind.NEGATION,
-    Kind.METRIC,
-    Kind.QUALITY,
-}
+_BELONGING = _SCOPING | frozenset(
+    {Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON, Kind.FACTOR, Kind.STAT, Kind.EXCEPT, Kind.PRIORITY, Kind.BY, Kind.SOFT,
+     Kind.NEGATION, Kind.METRIC, Kind.QUALITY}
+)  # fmt: skip
 
 
 def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]:
