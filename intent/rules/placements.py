@@ -130,7 +130,8 @@ def _rule(clause: Clause) -> str | None:
     if clause.has(Kind.COMPARISON, Kind.QUANTITY):
         return None
     if refusals:
-        return "forbid" if len(refusals) == 1 and not clause.has(Kind.SOFT) else None
+        unclear = clause.has(Kind.SOFT) or clause.refuses_other(Kind.SELECTOR)
+        return "forbid" if len(refusals) == 1 and not unclear else None
     favoured = any(token.value == "first" for token in clause.of(Kind.PRIORITY))
     allowed = favoured or (clause.has(Kind.MAY) and not clause.has(Kind.ONLY))
     return "prefer" if clause.has(Kind.SOFT, Kind.ALLOW) or allowed else "require"

@@ -36,13 +36,8 @@ def is_priority(clause: Clause) -> bool:
         return False
     if clause.has(Kind.PRIORITY):
         orders = any(token.value not in {"then", "than", "begin"} for token in clause.of(Kind.PRIORITY))
-        if (
-            len(sides) == 2
-            and clause.has(Kind.VAGUE)
-            and not first
-            and len(clause.of(Kind.METRIC)) == 1
-            and not clause.has(Kind.QUALITY)
-        ):
+        metrics = len(clause.of(Kind.METRIC)) == 1 and not clause.has(Kind.QUALITY)
+        if len(sides) == 2 and clause.has(Kind.VAGUE) and not first and metrics:
             return False
         return len(sides) > 1 or (bool(sides) and orders)
     before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]

@@ -131,12 +131,8 @@ class _Reader:
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
             self._take(clause)
         found, asked = draft.since(before)
-        if (
-            state[2] is not None
-            and not found
-            and clause.joint == "and"
-            and clause.is_only(Kind.METRIC, Kind.QUALITY)
-        ):
+        lists = clause.joint == "and" and clause.is_only(Kind.METRIC, Kind.QUALITY)
+        if state[2] is not None and not found and lists:
             found, self.leftovers = True, [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
         found = found or self.waiting is not state[3]
         self.devices = clause.of(Kind.SELECTOR) or self.devices
