@@ -116,9 +116,12 @@ _SAYING = frozenset(
 
 @cache
 def parts() -> frozenset[str]:
-    """Words that may be glued to another one: no time, and no unit, which is too short to be looked for in a word."""
-    said = (phrase[0] for phrase, (kind, _) in phrases().items() if kind is Kind.UNIT and len(phrase) == 1)
-    return vocabulary() - {word for word in said if len(word) < 4} - {*times()}
+    """Words that may be glued to another one: no time, and no unit or "or", too short to be looked for in a word."""
+    tiny = {phrase[0] for phrase, (kind, _) in phrases().items() if kind in _TINY and len(phrase[0]) < 4}
+    return vocabulary() - tiny - {*times()}
+
+
+_TINY = frozenset({Kind.UNIT, Kind.LIMITING})
 
 
 @cache

@@ -46,9 +46,9 @@ def is_priority(clause: Clause) -> bool:
 
 def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     """Append a priority for each pair of neighbours; gives back the words without a place."""
-    for place, token in enumerate(clause.tokens):
+    for count, token in enumerate(clause.tokens):
         halves = [
-            replace(clause, tokens=part) for part in (clause.tokens[:place], clause.tokens[place + 1 :])
+            replace(clause, tokens=part) for part in (clause.tokens[:count], clause.tokens[count + 1 :])
         ]
         if token.kind is Kind.LIST and all(
             half.has(Kind.PRIORITY) and len(half.of(*_SIDES)) > 1 and is_priority(half) for half in halves

@@ -82,7 +82,7 @@ def parted(word: str, names: frozenset[str]) -> int:
 
 _SHORT = 3
 """Letters of the shortest short form of a name: ``ent``."""
-_GLUED = 4
+_GLUED = 3
 
 
 def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:

@@ -256,15 +256,20 @@ def _is_misspelt(token: Token) -> bool:
 
 
 def _strange(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
-    """Beside a goal, what is no English, and a verb before a bare number that the goal took: ``durng``; ``lose two GPUs``."""
+    """Beside a goal, what is no English, a time that no window took, and a word right before a bare number that the goal took.
+
+    ``durng``; ``inthe evening``; ``lose two GPUs``.
+    """
     here = [place for place in goals if overlaps(clause, place)]
     inside = [one for one in tokens if here and clause[0] <= one.start < clause[1]]
     for word, after in zip_longest(inside, inside[1:]):
         said = text[word.start : word.end]
-        bare = after is not None and after.kind is Kind.QUANTITY and after.value.unit is None
-        verb = bare and said.isascii() and said.isalpha()
-        held = verb and any(overlaps((word.end, after.end), place) for place in here)
-        if word.kind is Kind.UNKNOWN and (held or is_foreign(said)):
+        held = after is not None and any(overlaps((word.end, after.end), place) for place in here)
+        bare = held and after.kind is Kind.QUANTITY and after.value.unit is None
+        leads = (bare and said.isascii() and said.isalpha()) or (
+            held and after.kind is Kind.WINDOW and is_foreign(said.lower())
+        )
+        if word.kind is Kind.UNKNOWN and (leads or is_foreign(said) or word.value in lexicon.times()):
             yield word
 
 

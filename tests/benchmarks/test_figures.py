@@ -24,6 +24,8 @@ from tests.rows import rows
 
 HURRIED = ROOT / "tests" / "data" / "hurried.jsonl"
 """Sentences of people on call, in haste: the project's own, and those in which something was once set aside unsaid."""
+UNSEEN = sorted((ROOT / "tests" / "data" / "unseen").glob("*.jsonl"))
+"""Nine sets by authors who had seen docs/intents.md alone, before anything was changed for them (docs/decisions/0042)."""
 DEPLOYED = deployments.load(DEPLOYMENT)
 WRONG = 2_000
 BY_WORD_ALONE = frozenset({"another rule", "the other order"})
@@ -48,8 +50,9 @@ def scored(files, translator):
         (first_contact_files(), 0.93, 0.04, 2, 5),
         (replies.FILES, 0.92, 0.08, 5, 12),
         ([HURRIED], 0.98, 0.02, 0, 0),
+        (UNSEEN, 0.92, 0.07, 1, 5),
     ],
-    ids=["own", "first contact", "replies", "hurried"],
+    ids=["own", "first contact", "replies", "hurried", "unseen"],
 )
 def test_the_rules_keep_their_figures(files, exact, over_asking, accepted, misread):
     rules = Translator(lambda one, catalogue: translate(one.text, catalogue), is_cheap=False)
