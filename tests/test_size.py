@@ -29,7 +29,7 @@ MAX_CODE_LINES = {
 MAX_FILES = 335
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (104, 924), "plan": (136, 1_565)}
+MAX_RUN = {"parse": (104, 946), "plan": (136, 1_587)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 

@@ -117,11 +117,12 @@ _SAYING = frozenset(
 @cache
 def parts() -> frozenset[str]:
     """Words that may be glued to another one: no time, and no unit or "or", too short to be looked for in a word."""
-    tiny = {phrase[0] for phrase, (kind, _) in phrases().items() if kind in _TINY and len(phrase[0]) < 4}
+    said = ((phrase[0], kind) for phrase, (kind, _) in phrases().items() if len(phrase) == 1)
+    tiny = {word for word, kind in said if len(word) < _TINY.get(kind, 0)}
     return vocabulary() - tiny - {*times()}
 
 
-_TINY = frozenset({Kind.UNIT, Kind.LIMITING})
+_TINY = {Kind.UNIT: 4, Kind.LIMITING: 3}
 
 
 @cache
