@@ -181,8 +181,7 @@ class Relative:
     type: Literal["relative"] = "relative"
 
     __pydantic_config__ = form(
-        *_MEASURED,
-        when({"factor": NUMBER}, {"delta": NULL, "unit": NULL}, {"delta": NUMBER, "unit": TEXT}),
+        *_MEASURED, when({"factor": NUMBER}, {"delta": NULL, "unit": NULL}, {"delta": NUMBER, "unit": TEXT})
     )
 
 
@@ -320,11 +319,12 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Words that change no wish, with their half-open place in the text."""
+    """Words that change no wish, with their half-open place in the text and why they are harmless."""
 
     words: str
     start: Offset
     end: Offset
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

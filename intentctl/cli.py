@@ -103,6 +103,7 @@ def parse(
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     now: Now = None,
+    marks: Annotated[bool, typer.Option("--marks", help="Show which words each goal took.")] = False,
 ) -> None:
     """Translate TEXT, check it and read it back; plans and changes nothing.
 
@@ -111,7 +112,7 @@ def parse(
     """
     from intentctl import commands
 
-    commands.parse(commands.source(where, deployment), text, output, now)
+    commands.parse(commands.source(where, deployment), text, output, now, marks)
 
 
 @app.command()

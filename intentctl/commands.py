@@ -58,7 +58,7 @@ def source(place: Place, deployment: Path | None) -> Operator:
     return from_file(EXAMPLE)
 
 
-def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
+def parse(source: Operator, text: str, form: Form, now: str | None, marks: bool = False) -> None:
     """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
@@ -70,6 +70,8 @@ def parse(source: Operator, text: str, form: Form, now: str | None) -> None:
             render.emit_next(intent, form, render.intent_rows(intent))
         return
     intent = source.translate(text, now)
+    if marks and form is Form.TABLE:
+        print(*render.mark_lines(intent), sep="\n")
     render.emit(intent, form, render.intent_rows(intent))
     check_outcome(intent)
 

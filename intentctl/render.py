@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -167,6 +169,29 @@ def intent_rows(intent: Intent) -> list[Row]:
         rows.append(("question", question.text))
         rows += [("options", option) for option in _options(question)]
     return [*rows, ("translator", _translator(intent.translator))]
+
+
+def marked(intent: Intent) -> list[tuple[str, int | None]]:
+    """The text in stretches, each with the number of the goal that quotes it, from 1; None for what no goal took."""
+    owners: list[int | None] = [None] * len(intent.text)
+    for number, goal in reversed(list(enumerate(intent.goals, 1))):
+        start = intent.text.find(goal.evidence)
+        if start >= 0:
+            owners[start : start + len(goal.evidence)] = [number] * len(goal.evidence)
+    parts = groupby(zip(intent.text, owners, strict=True), key=lambda one: one[1])
+    return [("".join(letter for letter, _ in part), number) for number, part in parts]
+
+
+def mark_lines(intent: Intent) -> Iterator[str]:
+    """Each line of the text, and under it the number of the goal that took a word."""
+    marks = [(letter, number) for words, number in marked(intent) for letter in words]
+    for is_end, line in groupby(marks, key=lambda one: one[0] == "\n"):
+        if not is_end:
+            said = list(line)
+            yield visible("".join(letter for letter, _ in said))
+            cells = (2 if east_asian_width(letter) in "WF" else 1 for letter, _ in said)
+            owners = (" " if number is None else "^" * (number > 9) or str(number) for _, number in said)
+            yield "".join(owner * width for owner, width in zip(owners, cells, strict=True)).rstrip()
 
 
 def _options(question: Question) -> Iterator[str]:

@@ -19,17 +19,17 @@ PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", 
 
 MAX_CODE_LINES = {
     "prompts": 11,
-    "intent": 9_360,
-    "validator": 1_039,
+    "intent": 9_335,
+    "validator": 1_050,
     "selector": 4_519,
     "runtime": 9_386,
     "service": 10_713,
-    "intentctl": 5_560,
+    "intentctl": 5_575,
 }
 MAX_FILES = 341
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (104, 926), "plan": (136, 1_565)}
+MAX_RUN = {"parse": (104, 948), "plan": (136, 1_587)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 

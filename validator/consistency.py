@@ -10,7 +10,9 @@ from intent.models import (
     HIGHER_IS_BETTER,
     HOURS_OF_COST,
     Config,
+    DatedWindow,
     Finding,
+    FromNowWindow,
     Goal,
     Objective,
     Placement,
@@ -20,7 +22,7 @@ from intent.models import (
     Relative,
     TenantException,
     Window,
-)
+)  # fmt: skip
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE, Cluster
 from validator.intervals import Interval, bounded, covers, defined, hard, interval, together
@@ -301,6 +303,18 @@ def check_conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator
         if (code := _clash(a, b)) and together(a, b, site):
             yield words.clash(code, (first, a), (second, b), **_facts(a, b, words))
     yield from _too_many_devices(goals, site, words)
+    yield from _banned_acts(firm, site, words)
+
+
+def _banned_acts(firm: Sequence[tuple[int, Goal]], site: Site, words: Words) -> Iterator[Finding]:
+    """Another topology, to be had at once, beside a ban on reconfiguration that holds now and leaves no hour for it."""
+    for (first, a), (second, b) in combinations(firm, 2):
+        ban, wish = (a, b) if isinstance(a, ReconfigRule) else (b, a)
+        if isinstance(ban, ReconfigRule) and isinstance(wish, Config) and ban.rule == "forbid":
+            lasts = ban.window == "always" or isinstance(ban.window, DatedWindow | FromNowWindow)
+            act = replace(wish, window=FromNowWindow(1.0))
+            if lasts and wish.op == "==" and wish.window == "always" and together(ban, act, site):
+                yield words.clash("banned_act", (first, a), (second, b))
 
 
 def _facts(a: Goal, b: Goal, words: Words) -> dict[str, str]:

@@ -103,3 +103,110 @@ def _shout(text: str, _: random.Random) -> str:
 _CHANGES: tuple[Callable[[str, random.Random], str], ...] = (
     _drop, _drop, _double, _swap, _swap, _insert, _insert, _lose, _renumber, _renumber, _cut, _shout,
 )  # fmt: skip
+
+
+# -- clear utterances, changed so that what they say is still there or is taken back --------------
+
+_WORDS = dict(
+    zip(
+        [*range(1, 21), 30, 40, 50, 60, 70, 80, 90, 100, 200, 500, 800],
+        [
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+            "twenty",
+            "thirty",
+            "forty",
+            "fifty",
+            "sixty",
+            "seventy",
+            "eighty",
+            "ninety",
+            "hundred",
+            "two-hundred",
+            "five-hundred",
+            "eight-hundred",
+        ],
+        strict=True,
+    )
+)
+_HAN = dict(zip(range(1, 11), "一二三四五六七八九十", strict=True))
+_SPACE = re.compile(r"(?<=[A-Za-z\u4e00-\u9fff]) (?=[A-Za-z])|(?<=[A-Za-z\u4e00-\u9fff]) (?=\d)")
+_LONG = re.compile(r"[A-Za-z]{4,}")
+_WHOLE = re.compile(
+    r"(?<![\w.,:/$€¥-])\d{1,3}(?=\s?(?:s|ms|%|seconds?|gpus?|tokens?|秒|毫秒|张|块|个)(?![A-Za-z]))"
+)
+_RELEASES = (
+    ", the old cap no longer counts", " and the budget is gone", "; the int4 ban is lifted", ", forget the latency target",
+    ", the GPU limit was dropped", " - drop the throughput floor", ", error rate rule is off", ", the freeze is over",
+    "，放开成本限制", "，取消免费用户的限制", "；之前的延迟上限作废", "，GPU 数量不限了", "，int4 解禁",
+)  # fmt: skip
+
+
+def changed(text: str, chance: random.Random) -> tuple[str, str]:
+    """What was done, ``glued``, ``misspelt``, ``moved``, ``in words`` or ``released``, and the text that it made."""
+    name = chance.choice(tuple(_MUTATIONS))
+    return name, _MUTATIONS[name](text, chance)
+
+
+def _glued(text: str, chance: random.Random) -> str:
+    places = [match.start() for match in _SPACE.finditer(text)]
+    place = chance.choice(places) if places else len(text)
+    return text[:place] + text[place + 1 :]
+
+
+def _misspelt(text: str, chance: random.Random) -> str:
+    found = list(_LONG.finditer(text))
+    if not found:
+        return text
+    place = (match := chance.choice(found)).start() + chance.randrange(1, len(match[0]) - 2)
+    letter = text[place]
+    slips = (text[place + 1] + letter, letter * 2 + text[place + 1], text[place + 1])
+    return text[:place] + chance.choice(slips) + text[place + 2 :]
+
+
+def _moved(text: str, _: random.Random) -> str:
+    """The last stretch between commas comes first."""
+    parts = re.split(r"([,，;；]\s*)", text.rstrip("。.!！ "))
+    return "".join((parts[-1], parts[-2], *parts[:-2])) if len(parts) > 2 else text
+
+
+def _in_words(text: str, chance: random.Random) -> str:
+    """A whole number with its unit, spelt out."""
+    han = re.search(r"[\u4e00-\u9fff]", text) is not None
+    table = _HAN if han else _WORDS
+    found = [match for match in _WHOLE.finditer(text) if int(match[0]) in table]
+    if not found:
+        return text
+    match = chance.choice(found)
+    gap = "" if han or text[match.end() : match.end() + 1] == " " else " "
+    return text[: match.start()] + table[int(match[0])].replace("-", " ") + gap + text[match.end() :]
+
+
+def _released(text: str, chance: random.Random) -> str:
+    return text.rstrip("。.!！ ") + chance.choice(_RELEASES)
+
+
+_MUTATIONS: dict[str, Callable[[str, random.Random], str]] = {
+    "glued": _glued,
+    "misspelt": _misspelt,
+    "moved": _moved,
+    "in words": _in_words,
+    "released": _released,
+}

@@ -2,12 +2,13 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
 from benchmarks.report import Document
-from benchmarks.words.mutations import hostile
+from benchmarks.words.mutations import changed, hostile
 from benchmarks.words.qualifiers import clear, qualified
 from benchmarks.words.readable import unsaid
 from benchmarks.words.scores import comparable
@@ -98,6 +99,40 @@ def dropped_qualifiers(
         elif intent.outcome is Outcome.OK:
             dropped.append({"text": text, "accepted": _documents(intent.goals)})
     return dropped
+
+
+def lost_in_changes(
+    deployment: Deployment, utterances: Sequence[Utterance], count: int, chance: random.Random
+) -> list[Document]:
+    """Clear utterances that were changed and accepted without a number, a name or a window of them, or with what takes back."""
+    catalogue = deployment.catalogue(NOW)
+    carriers = [one.text for one in utterances if one.outcome is Outcome.OK and not one.also]
+    carriers = [text for text in carriers if corrected(text, catalogue) == text]
+    lost: list[Document] = []
+    for _ in range(count if carriers else 0):
+        text = chance.choice(carriers)
+        name, other = changed(text, chance)
+        before, after = (_checked(one, deployment, catalogue) for one in (text, other))
+        if isinstance(before, Exception) or isinstance(after, Exception):
+            lost.append({"change": name, "text": other, "raised": repr(after)})
+        elif before.outcome is after.outcome is Outcome.OK:
+            missing = _said(before.goals) - _said(after.goals)
+            if name == "moved":  # a window that leads covers less where it stands later
+                missing = Counter(set(_said(before.goals)) - set(_said(after.goals)))
+            if missing or name == "released":
+                lost.append(
+                    {"change": name, "text": other, "from": text, "missing": sorted(map(str, missing))}
+                )
+    return lost
+
+
+_SLOTS = ("value", "factor", "delta", "limit", "tenant", "model", "selector", "window", "metric")
+
+
+def _said(goals: Sequence[Goal]) -> Counter[tuple[str, object]]:
+    """The numbers, names and windows of goals."""
+    slots = ((slot, getattr(goal, slot, None)) for goal in goals for slot in _SLOTS)
+    return Counter((slot, said) for slot, said in slots if said not in {None, "always"})
 
 
 def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile) -> None:

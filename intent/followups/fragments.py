@@ -159,10 +159,9 @@ def same_wish(one: Goal, other: Goal) -> bool:
 def is_called(goal: Goal, metric: str) -> bool:
     """Whether a goal is about a metric, or one of those that go by a common name."""
     own = getattr(goal, "metric", None)
-    return {
-        ANY_LATENCY: own in LATENCIES,
-        ANY_THROUGHPUT: str(own).startswith("throughput"),
-    }.get(metric, own == metric)
+    return {ANY_LATENCY: own in LATENCIES, ANY_THROUGHPUT: str(own).startswith("throughput")}.get(
+        metric, own == metric
+    )
 
 
 _NUMBERS = {"一": 1, "二": 2, "三": 3, "四": 4, "first": 1, "second": 2, "third": 3, "fourth": 4}

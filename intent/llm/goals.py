@@ -438,7 +438,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
         _ask_about(draft, left)
     else:
         draft.ask_about([])
-    draft.set_aside = set_aside(source.text, taken, left) if draft.goals else ()
+    draft.set_aside = set_aside(source.text, taken, left, draft.say) if draft.goals else ()
 
 
 def _ask_about(draft: Draft, left: Sequence[Token]) -> None:

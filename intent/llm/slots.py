@@ -70,18 +70,7 @@ def _times(source: Source, words: str, place: Place) -> list[Token]:
     return [Token(Kind.BAD_TIME, "ambiguous_time", *place)] if _DIGIT.search(words) else []
 
 
-COPIED = (
-    "evidence",
-    "number",
-    "unit",
-    "period",
-    "window",
-    "tenant",
-    "model",
-    "place",
-    "workload",
-    "soft",
-)
+COPIED = ("evidence", "number", "unit", "period", "window", "tenant", "model", "place", "workload", "soft")
 """Slots whose words stand in the text."""
 NAMING = frozenset({"window", "tenant", "model", "place", "workload"})
 """Those that name somebody, something or a time."""

@@ -201,7 +201,7 @@ def half_more(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     )
 
 
-_TENTHS = frozenset("一二三四五六七八九")
+_TENTHS = frozenset("一二三四五六七八九123456789")
 
 
 def both_sides(tokens: Sequence[Token]) -> Rewrite | None:

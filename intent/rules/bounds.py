@@ -208,6 +208,11 @@ def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str
             side = _turned(good or ">=") if per_user else good or ">="
             draft.assume("op", "assumed_op", side=draft.say(SIDES[side]), said=draft.said(amount))
         return good or reading.direction
+    if good is None and draft.said(said).lower() == "up to":  # "GPU utilisation up to 70%"
+        if not _RISING.search(draft.text[: said.start].lower()):
+            ask_comparison(draft, said, amount)
+            return None
+        return ">="
     op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
     op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
     return str(op)

@@ -68,6 +68,14 @@ class Clause:
         """Whether it consists of such tokens alone."""
         return all(token.kind in kinds or token.kind is Kind.LIST for token in self.tokens)
 
+    def refuses_other(self, kind: Kind) -> bool:
+        """Whether a refusal behind what is named is about something else: ``int8 may go there, I don't mind``."""
+        named, refused = self.of(kind), self.of(Kind.NEGATION, Kind.AVOID)
+        if not (named and refused) or refused[0].start < named[-1].end:
+            return False
+        wished = any(one.start < named[0].start for one in self.of(Kind.MAY, Kind.ALLOW))
+        return wished or any(one.start > refused[0].start for one in self.of(Kind.VAGUE, Kind.CHANGE))
+
     def covered_by(self, kind: Kind) -> tuple[Token, ...]:
         """Its own windows, tenants or models, else those that cover it."""
         return tuple(self.of(kind)) or tuple(self.scope.get(kind, ()))
@@ -182,7 +190,9 @@ def _belongs(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
     if again and not any(later.kind in AMOUNTS for later in ahead):
         return True  # "a full answer within 30 s end to end"
     named = token.kind is Kind.METRIC and _names_amount(clause, token)
-    return named or (token.kind is Kind.RECONFIG and _is_pause(clause))
+    last = clause.tokens[-1]
+    step = token.kind is Kind.VAGUE and last.kind is Kind.QUANTITY and token.start - last.end <= 1
+    return named or step or (token.kind is Kind.RECONFIG and _is_pause(clause))
 
 
 def _is_complete(clause: Clause) -> bool:

@@ -41,17 +41,8 @@ class Option:
 
 
 _KEEPING = frozenset(
-    {
-        Kind.NEGATION,
-        Kind.WINDOW,
-        Kind.BAD_TIME,
-        Kind.LIMITING,
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.ONLY,
-        Kind.EXCEPT,
-    }
-)
+    {Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE, Kind.ONLY, Kind.EXCEPT}
+)  # fmt: skip
 """Without these a text asks for more than it says."""
 _WHOLE_CLAUSE = frozenset(
     {"precision_unclear", "placement_unclear", "reconfig_unclear", "exception_unclear", "change_unclear"}
@@ -253,6 +244,7 @@ class Draft:
 
 
 _ANSWERED: Mapping[str, Callable[[str], bool]] = {
+    "asking_why": lambda text: pattern("asking why").search(text.lower()) is not None,
     "going_back": lambda text: pattern("going back").search(text.lower()) is not None,
     "expectation": is_expectation,
 }

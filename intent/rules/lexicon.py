@@ -14,6 +14,8 @@ from intent.fold import fold
 from intent.rules.kinds import Kind
 from intent.rules.quantities import Quantity
 from intent.tables import table
+from intent.times.clock import PLACES
+from intent.times.scanner import MONTHS, WORDS
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(
@@ -80,7 +82,7 @@ def pattern(name: str) -> re.Pattern[str]:
     """The words of a class of ``telling.yaml``, as one pattern of folded text."""
     part = _data("telling")[name]
     english = [rf"\b(?:{'|'.join(part['english'])})\b"] if "english" in part else []
-    return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]))
+    return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]), re.ASCII)
 
 
 TELLING = frozenset(
@@ -94,8 +96,40 @@ TELLING = frozenset(
 @cache
 def correctable() -> tuple[str, ...]:
     """Words worth a spelling correction: in phrases that carry meaning, and long enough not to be met by chance."""
-    found = {word for phrase, (kind, _) in phrases().items() if kind in TELLING for word in phrase}
-    return tuple(sorted(word for word in found if len(word) >= 5 or word in {"ttft", "tpot"}))
+    found = {word for phrase, (kind, _) in phrases().items() if kind in TELLING | _SAYING for word in phrase}
+    return tuple(sorted({word for word in found if len(word) >= 5} | short()))
+
+
+@cache
+def short() -> frozenset[str]:
+    """Words of four letters that are a metric, a window or whom a goal is for."""
+    kinds = {Kind.METRIC, Kind.WINDOW, Kind.AUDIENCE}
+    words = (phrase[0] for phrase, (kind, _) in phrases().items() if kind in kinds and len(phrase) == 1)
+    return frozenset(word for word in words if len(word) == 4 and word.isascii())
+
+
+_SAYING = frozenset(
+    {Kind.CHEAPEST, Kind.VAGUE, Kind.FACTOR, Kind.NUMBER, Kind.MULTIPLIER, Kind.PERIOD, Kind.LIMITING, Kind.NEGATION, Kind.ONLY}
+)  # fmt: skip
+"""More kinds of English phrases whose loss would change a wish."""
+
+
+@cache
+def parts() -> frozenset[str]:
+    """Words that may be glued to another one: no time, and no unit or "or", too short to be looked for in a word."""
+    said = ((phrase[0], kind) for phrase, (kind, _) in phrases().items() if len(phrase) == 1)
+    tiny = {word for word, kind in said if len(word) < _TINY.get(kind, 0)}
+    return vocabulary() - tiny - {*times()}
+
+
+_TINY = {Kind.UNIT: 4, Kind.LIMITING: 3}
+
+
+@cache
+def times() -> tuple[str, ...]:
+    """English words for times that are long enough not to be met by chance in another word."""
+    said = (*WORDS, *MONTHS, *PLACES, "europe", "america")
+    return tuple(word for word in said if word.isascii() and word.isalpha() and len(word) > 4)
 
 
 # -- from the data to entries ----------------------------------------------------------------------
@@ -157,13 +191,13 @@ def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _english_compounds(data: Mapping[str, Any]) -> Iterator[Entry]:
     """``per hour``, ``per user``, ``during peak``, ``lower than now``, ``four fifths``."""
-    for (part, parts), (count, names) in product(data["fractions"].items(), data["number"].items()):
-        yield from (
-            (f"{name} {one}", Kind.NUMBER, count / part)
-            for name in names
-            for one in parts
-            if 1 < count < part
-        )
+    for part, parts in data["fractions"].items():
+        said = [(1, one) for one in ("a", "an", "one")]
+        said += [
+            (count, name) for count, names in data["number"].items() if 1 < count < part for name in names
+        ]
+        for (count, name), one, of in product(said, parts, ("", " of a")):
+            yield f"{name} {one}{'s' if count > 1 else ''}{of}", Kind.NUMBER, count / part
     for period, names in data["periods"].items():
         yield from ((f"{one} {name}", Kind.PERIOD, period) for one, name in product(data["per"], names))
     yield from ((word, Kind.PERIOD, period) for period, said in data["period_words"].items() for word in said)

@@ -7,18 +7,8 @@ from intent.rules.kinds import Kind
 from intent.rules.tokens import Token
 
 _LISTABLE = frozenset(
-    {
-        Kind.TENANT,
-        Kind.WINDOW,
-        Kind.MODEL,
-        Kind.METRIC,
-        Kind.STAT,
-        Kind.PRECISION,
-        Kind.SELECTOR,
-        Kind.WORKLOAD,
-        Kind.SETTING,
-    }
-)
+    {Kind.TENANT, Kind.WINDOW, Kind.MODEL, Kind.METRIC, Kind.STAT, Kind.PRECISION, Kind.SELECTOR, Kind.WORKLOAD, Kind.SETTING}
+)  # fmt: skip
 _SCOPES = frozenset({Kind.TENANT, Kind.WINDOW, Kind.MODEL})
 _IDLE = frozenset({Kind.FILLER, Kind.AUDIENCE})
 _ENDS = frozenset({Kind.JOIN, Kind.STOP, Kind.LIST})
@@ -75,6 +65,8 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
             token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence
         )
     if kind is Kind.METRIC:
+        if before and tokens[before - 1].kind is Kind.QUANTITY and following is not None and not ends:
+            return False  # "99.95% uptime and error rate < 0.1%"
         optimised = any(token.kind is Kind.OPTIMISE for token in sentence)
         bound = following is not None and tokens[following].kind in {
             Kind.COMPARISON,

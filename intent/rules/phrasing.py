@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from intent.models import Catalogue
+from intent.models import Catalogue, RecurringWindow
 from intent.rules.amounts import both_sides, half_more, no_units, numbers, quantities, ranges, spans
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
@@ -15,6 +15,7 @@ from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import Token, scan
+from intent.times.spans import together
 
 UNACCEPTABLE = "unacceptable"
 """The value of an ``AVOID`` behind what nobody may reach."""
@@ -37,7 +38,7 @@ def passes(text: str) -> tuple[Rule, ...]:
     takes lies within one that it leaves.
     """
     return (
-        _glosses, partial(_hours, text), partial(_inside, text), partial(_each, text), partial(spans, text), numbers,
+        _glosses, partial(_hours, text), partial(_inside, text), _one_time, partial(_each, text), partial(spans, text), numbers,
         _gpus, no_units, quantities, partial(half_more, text), _cards, partial(_spared, text), ratios, complements, shares,
         ranges, _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _mapped, _settings,
         partial(_finishing, text),
@@ -55,6 +56,8 @@ def _signed(tokens: Sequence[Token]) -> list[Token]:
             and after.kind in {Kind.NUMBER, Kind.CURRENCY}
         ):
             result[place] = replace(dash, value=MINUS)
+        if dash.value == "==" and tokens[place - 1].kind is Kind.UNKNOWN and after.kind is Kind.FILLER:
+            result[place] = replace(dash, kind=Kind.JOIN, value=",")  # "upshot = limit llama to six GPUs"
         measured = tokens[place - 1].kind in {Kind.METRIC, Kind.STAT}
         share = kinds(tokens[place + 1 :], Kind.NUMBER, Kind.UNIT) and tokens[place + 2].value[0] == "ratio"
         if measured and share and dash.end == after.start and (dash.value == MINUS or dash.kind is Kind.JOIN):
@@ -268,6 +271,16 @@ def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     if kinds(tokens, Kind.WINDOW, Kind.COMPARISON) and text[tokens[1].start : tokens[1].end] in _WITHIN:
         return joined(tokens[:2], Kind.WINDOW, tokens[0].value)
     return None
+
+
+def _one_time(tokens: Sequence[Token]) -> Rewrite | None:
+    """``9 to 17, weekdays only``: days behind hours, or hours behind days, where no goal follows them."""
+    if not kinds(tokens, Kind.WINDOW, Kind.JOIN, Kind.WINDOW) or tokens[1].value != ",":
+        return None
+    alone = len(tokens) == 3 or tokens[3].kind in {Kind.STOP, Kind.ONLY}
+    said = [one.value for one in (tokens[0], tokens[2]) if isinstance(one.value, RecurringWindow)]
+    one = together(said) if alone and len(said) == 2 else None
+    return joined(tokens[:3], Kind.WINDOW, one) if one else None
 
 
 def _each(text: str, tokens: Sequence[Token]) -> Rewrite | None:

@@ -44,8 +44,9 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     named = clause.of(Kind.WORKLOAD, Kind.TENANT)
+    emptied = any(one.value in {"drain", "evict"} for one in clause.of(Kind.AVOID))  # "for maintenance"
     workloads: list[Token | None] = [
-        *(named or ([] if rule == "freeze" else _unnamed(draft.text, clause)))
+        *(named or ([] if rule == "freeze" or emptied else _unnamed(draft.text, clause)))
     ] or [None]
     for said, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
         when, who = scopes.window(draft, window), _workload(draft, workload)
@@ -129,7 +130,8 @@ def _rule(clause: Clause) -> str | None:
     if clause.has(Kind.COMPARISON, Kind.QUANTITY):
         return None
     if refusals:
-        return "forbid" if len(refusals) == 1 and not clause.has(Kind.SOFT) else None
+        unclear = clause.has(Kind.SOFT) or clause.refuses_other(Kind.SELECTOR)
+        return "forbid" if len(refusals) == 1 and not unclear else None
     favoured = any(token.value == "first" for token in clause.of(Kind.PRIORITY))
     allowed = favoured or (clause.has(Kind.MAY) and not clause.has(Kind.ONLY))
     return "prefer" if clause.has(Kind.SOFT, Kind.ALLOW) or allowed else "require"

@@ -14,19 +14,9 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import Token
 
 _USED = frozenset(
-    {
-        Kind.PRECISION,
-        Kind.QUANTISE,
-        Kind.NEGATION,
-        Kind.AVOID,
-        Kind.ALLOW,
-        Kind.COMPARISON,
-        Kind.MAY,
-        Kind.ONLY,
-        Kind.QUALITY,
-        *SCOPES,
-    }
-)
+    {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
+     Kind.QUALITY, *SCOPES}
+)  # fmt: skip
 
 
 def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
@@ -40,12 +30,8 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     if rule is None:
         words = draft.say("precision_unclear", said=draft.quoted(formats[0]))
         name = draft.said(formats[0]) if clause.has(Kind.PRECISION) else "int8"
-        draft.ask(
-            "precision_unclear",
-            formats[0],
-            words,
-            [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")],
-        )
+        options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
+        draft.ask("precision_unclear", formats[0], words, options)
         return []
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
@@ -96,7 +82,8 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
         least = comparison.value in {">=", "better"}
         return "min" if least and not refusals and len(clause.of(Kind.PRECISION)) == 1 else None
     if refusals:
-        return "forbid" if len(refusals) == 1 and not clause.has(Kind.ALLOW) else None
+        unclear = clause.has(Kind.ALLOW) or clause.refuses_other(Kind.PRECISION)
+        return "forbid" if len(refusals) == 1 and not unclear else None
     if clause.has(Kind.ONLY):  # "int8 only at night": only int8, or only then?
         return None if _is_about_time(clause) else "require"
     return "allow" if clause.has(Kind.ALLOW, Kind.MAY) else "require"

@@ -1,6 +1,7 @@
 """Clauses about what goes before what: ``latency over cost``, ``latency > throughput > cost``, ``企业用户优先于免费用户``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from intent.models import Priority
@@ -16,6 +17,10 @@ _METRIC_SIDES = {
     "throughput_tok": "throughput", "throughput_req": "throughput", "cost": "cost", "quality_loss": "quality",
 }  # fmt: skip
 _SIDES = frozenset({Kind.METRIC, Kind.QUALITY, Kind.TENANT, Kind.VAGUE})
+_BOUNDING = frozenset(
+    {Kind.NOW, Kind.CHANGE, Kind.FACTOR, Kind.QUANTITY, Kind.RANGE, Kind.EXCEPT, Kind.SETTING, Kind.SELECTOR, Kind.PRECISION}
+)  # fmt: skip
+"""Kinds that order nothing."""
 _TURNED = frozenset({"under", "sacrifice"})
 _LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON})
 _ORDERING = frozenset({"before", "instead of"})
@@ -23,17 +28,7 @@ _ORDERING = frozenset({"before", "instead of"})
 
 def is_priority(clause: Clause) -> bool:
     """Whether a clause orders sides: a word of priority, or sides with ``>`` between, and no amount."""
-    if clause.has(
-        Kind.NOW,
-        Kind.CHANGE,
-        Kind.FACTOR,
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.EXCEPT,
-        Kind.SETTING,
-        Kind.SELECTOR,
-        Kind.PRECISION,
-    ):
+    if clause.has(*_BOUNDING):
         return False
     sides = [token for token in clause.of(*_SIDES) if token.kind is Kind.TENANT or side(token)]
     first = any(token.value == "first" for token in clause.of(Kind.PRIORITY))
@@ -41,13 +36,8 @@ def is_priority(clause: Clause) -> bool:
         return False
     if clause.has(Kind.PRIORITY):
         orders = any(token.value not in {"then", "than", "begin"} for token in clause.of(Kind.PRIORITY))
-        if (
-            len(sides) == 2
-            and clause.has(Kind.VAGUE)
-            and not first
-            and len(clause.of(Kind.METRIC)) == 1
-            and not clause.has(Kind.QUALITY)
-        ):
+        metrics = len(clause.of(Kind.METRIC)) == 1 and not clause.has(Kind.QUALITY)
+        if len(sides) == 2 and clause.has(Kind.VAGUE) and not first and metrics:
             return False
         return len(sides) > 1 or (bool(sides) and orders)
     before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
@@ -56,6 +46,14 @@ def is_priority(clause: Clause) -> bool:
 
 def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
     """Append a priority for each pair of neighbours; gives back the words without a place."""
+    for count, token in enumerate(clause.tokens):
+        halves = [
+            replace(clause, tokens=part) for part in (clause.tokens[:count], clause.tokens[count + 1 :])
+        ]
+        if token.kind is Kind.LIST and all(
+            half.has(Kind.PRIORITY) and len(half.of(*_SIDES)) > 1 and is_priority(half) for half in halves
+        ):
+            return [*add_priorities(draft, halves[0]), *add_priorities(draft, halves[1])]
     sides = _ordered(draft, clause)
     if sides is None:
         return []

@@ -10,10 +10,7 @@ PER_USER = "tokens/s/user"
 LARGEST = 1e15
 """No wish has a larger number; beyond it a float no longer holds every whole one."""
 
-_OTHER_PERIODS = {
-    "USD/week": ("USD/day", 1 / 7),
-    "USD/year": ("USD/month", 1 / 12),
-}
+_OTHER_PERIODS = {"USD/week": ("USD/day", 1 / 7), "USD/year": ("USD/month", 1 / 12)}
 """Prices per a period that no goal has, in one that it has."""
 
 _NUMBER = re.compile(r"(?P<whole>\d{1,3}(?:,\d{3})+|\d+)?(?P<fraction>\.\d+)?(?P<exponent>e[+-]?\d+)?")

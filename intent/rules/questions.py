@@ -165,6 +165,12 @@ def ask_fixed_or_most(draft: Draft, said: Token, amount: Token, setting: str) ->
     )
 
 
+def ask_by_or_to(draft: Draft, amount: Token) -> None:
+    """A change with an amount that may be how far or where to go."""
+    ways = [draft.before(amount, draft.say(way)) for way in ("change_by", "change_to")]
+    draft.ask("change_open", amount, draft.say("change_open", said=draft.quoted(amount)), ways)
+
+
 def ask_wish(draft: Draft, wish: Token) -> None:
     """A wish without a metric: fast, cheap, better."""
     fastest = [f"{draft.say('minimize')} {label(draft, metric)}" for metric in ("ttft", "tpot")]
@@ -177,9 +183,10 @@ def ask_wish(draft: Draft, wish: Token) -> None:
         "cheap": [cheapest, f"{label(draft, 'cost')} {draft.say('at_most')} 10 USD/h"],
         "good": [fastest[0], most, cheapest],
     }
-    words = draft.say(f"wish_{wish.value}", **({"said": draft.quoted(wish)} if wish.value == "good" else {}))
-    draft.ask("wish_without_metric", wish, words, [draft.rephrased(one) for one in options[wish.value]])
-    if wish.value == "cheap":
+    wanted = {"slow": "fast", "dear": "cheap"}.get(wish.value, wish.value)
+    words = draft.say(f"wish_{wanted}", **({"said": draft.quoted(wish)} if wanted == "good" else {}))
+    draft.ask("wish_without_metric", wish, words, [draft.rephrased(one) for one in options[wanted]])
+    if wanted == "cheap":
         draft.vague.append((draft.questions[-1], "cost"))
 
 

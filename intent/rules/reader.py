@@ -46,7 +46,7 @@ from intent.rules.priorities import add_priorities, is_priority
 from intent.rules.questions import ask_number, ask_scale, ask_time, ask_wish
 from intent.rules.readings import Reading, bind, extent, is_idle, united
 from intent.rules.reconfigs import add_reconfigs, is_reconfig
-from intent.rules.relatives import Change, add_relative, change_in
+from intent.rules.relatives import Change, add_relative, change_in, with_shares
 from intent.rules.relatives import leftovers as unchanged
 from intent.rules.respectively import in_rows
 from intent.rules.telling import (
@@ -64,15 +64,10 @@ from intent.rules.tokens import Token
 from intent.rules.weighing import Taken, loose, set_aside, taken_back, takes_back, weighty
 from intent.times.spans import together
 
-_EXCLUDING = frozenset(
-    {"except", "except for", "excluding", "other than", "apart from", "aside from", "with the exception of", "but not for",
-     "but not", "not counting", "not including", "除了", "除", "不包括", "exclude"}
-)  # fmt: skip
-"""Words that exclude a tenant, wherever in the sentence they stand."""
 _KEPT = frozenset(
     {Kind.EXCEPT, Kind.ONLY, Kind.AVOID, Kind.FREEZE, Kind.COMPARISON, Kind.OPTIMISE, Kind.CHEAPEST, Kind.FACTOR, Kind.TIMES,
      Kind.TIMES_SAID, Kind.PRECISION, Kind.QUANTISE, Kind.SETTING, Kind.SELECTOR, Kind.WINDOW, Kind.TENANT, Kind.MODEL,
-     Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.RESPECTIVELY}
+     Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.CHANGE, Kind.RESPECTIVELY}
 )  # fmt: skip
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
@@ -136,12 +131,8 @@ class _Reader:
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
             self._take(clause)
         found, asked = draft.since(before)
-        if (
-            state[2] is not None
-            and not found
-            and clause.joint == "and"
-            and clause.is_only(Kind.METRIC, Kind.QUALITY)
-        ):
+        lists = clause.joint == "and" and clause.is_only(Kind.METRIC, Kind.QUALITY)
+        if state[2] is not None and not found and lists:
             found, self.leftovers = True, [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
         found = found or self.waiting is not state[3]
         self.devices = clause.of(Kind.SELECTOR) or self.devices
@@ -173,7 +164,7 @@ class _Reader:
     def _tell(self, clause: Clause, telling: bool) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
         self.after_told = True
-        if telling or clause.joint == "(":
+        if telling:
             self.told.append(extent(clause.tokens))
         if heads := clause.of(Kind.METRIC):
             self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
@@ -196,21 +187,11 @@ class _Reader:
             self.leftovers += self.waiting.tokens
         self._oppose()
         self._settle()
-        back = (
-            next((one for one in taken_back(draft.text) if tokens), None)
-            if not draft.goals and not draft.questions
-            else None
+        if not draft.goals and not draft.questions:
+            self._ask_what_is_meant(tokens)
+        _note_spelling(
+            draft, [one for one in tokens if one not in self.leftovers and one.kind is not Kind.UNKNOWN]
         )
-        if back is not None and any(one.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for one in tokens):
-            words = draft.say("words_not_understood", said=draft.quoted(back))
-            draft.ask("words_not_understood", back, words, [draft.say("nothing")])
-        scaled = pattern("scaling").search(draft.text.lower())
-        if scaled is not None and not draft.goals and not draft.questions:
-            ask_scale(draft, Token(Kind.UNKNOWN, None, *scaled.span()))
-        if self.weak and not draft.goals and not draft.questions:
-            draft.findings += [finding for finding, _ in self.weak]
-            draft.questions += [question for _, question in self.weak]
-        _note_spelling(draft, [token for token in tokens if token not in self.leftovers])
         left = [one for one in self.leftovers if one.kind in _KEPT and one.value != EVERYONE]
         used = tuple((one.start, one.end) for one in self.used)
         taken = Taken(
@@ -231,7 +212,26 @@ class _Reader:
             }
             left = [found[place] for place in sorted(found)]
         draft.ask_about(left)
-        draft.set_aside = set_aside(draft.text, taken, left) if draft.goals else ()
+        draft.set_aside = set_aside(draft.text, taken, left, draft.say) if draft.goals else ()
+
+    def _ask_what_is_meant(self, tokens: Sequence[Token]) -> None:
+        """The question of a text without a goal: what is taken back, scaled or to be mended, or what it may only tell."""
+        draft, said = self.draft, self.draft.text.lower()
+        going = pattern("going back").search(said)
+        back = None if going else next((one for one in taken_back(draft.text) if tokens), None)
+        if back is not None and any(one.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for one in tokens):
+            words = draft.say("words_not_understood", said=draft.quoted(back))
+            draft.ask("words_not_understood", back, words, [draft.say("nothing")])
+        elif scaled := pattern("scaling").search(said):
+            ask_scale(draft, Token(Kind.UNKNOWN, None, *scaled.span()))
+        elif self.weak:
+            draft.findings += [finding for finding, _ in self.weak]
+            draft.questions += [question for _, question in self.weak]
+        elif pattern("mending").search(said):  # "way too much money at night, bring it down"
+            if wish := next((one for one in tokens if one.kind is Kind.VAGUE), None):
+                ask_wish(draft, wish)
+            elif self.previous and self.previous[-1].head:
+                add_goal(draft, replace(self.previous[-1], quantity=None, comparison=None))
 
     def _settle(self) -> None:
         """A vague wish that a later clause gives its number is no question: ``cheaper? like 30% cheaper``."""
@@ -316,6 +316,8 @@ class _Reader:
         if clause.has(Kind.METRIC, Kind.SETTING, Kind.SELECTOR, Kind.RECONFIG, Kind.PRECISION, Kind.PRIORITY):
             return clause
         first, end = clause.tokens[0].start, clause.tokens[-1].end
+        if clause.has(Kind.FREEZE) and _is_about_all(clause, self.draft.text):
+            return extended(replace(clause, plain=()), (Token(Kind.RECONFIG, "", 0, 0),), first)
         added = self._left_out(clause, spoken(clause, self.draft.text))
         if added and added[0].kind in {Kind.EXCEPT, Kind.RECONFIG}:
             return extended(clause, added, first)
@@ -347,7 +349,7 @@ class _Reader:
 
     def _except(self, clause: Clause) -> None:
         """An exception; one that comes before its bound waits for it."""
-        excluding = any(token.value in _EXCLUDING for token in clause.of(Kind.EXCEPT))
+        excluding = any(pattern("excluding").fullmatch(str(token.value)) for token in clause.of(Kind.EXCEPT))
         early = excluding and clause.has(Kind.TENANT) and not self.draft.goals
         if not early or (clause.has(Kind.METRIC) and not clause.has(*AMOUNTS)):
             self.leftovers += add_exception(self.draft, united(clause))
@@ -367,13 +369,17 @@ class _Reader:
         self.ranking = clause
 
     def _bound(self, clause: Clause) -> None:
-        change = change_in(united(self._with_head(clause))) or (
+        change = change_in(united(with_shares(self._with_head(clause)))) or (
             self.change if not clause.has(*HEADS) and clause.has(Kind.BY) else None
         )
         bound = bind(replace(clause, plain=()) if self.after_told else clause, self.previous, self.draft.text)
         for reading in bound.readings:
+            asked = len(self.draft.questions)
             if change is None:
                 add_goal(self.draft, reading)
+                slow = any(one.value in {"slow", "dear"} for one in clause.of(Kind.VAGUE))
+                metric = reading.head.value if reading.head else ""
+                self.draft.vague += [(one, metric) for one in self.draft.questions[asked:] if slow]
             else:
                 add_relative(self.draft, reading, change)
         self.change, self.changing = change, clause.first(Kind.CHANGE) or self.changing
@@ -384,7 +390,7 @@ class _Reader:
             self.leftovers += add_exception(self.draft, waiting)
         unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
         self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
-        self.leftovers += clause.of(Kind.NOW) if may_be_state(clause) else ()
+        self.leftovers += clause.of(Kind.NOW) if may_be_state(clause) and not change else ()
 
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
@@ -420,6 +426,13 @@ class _Reader:
         return clause.has(Kind.OPTIMISE) and (
             clause.has(Kind.UNIT) or (clause.has(Kind.THING) and not self.previous)
         )
+
+
+def _is_about_all(clause: Clause, text: str) -> bool:
+    """``don't touch anything``, ``freeze until 6pm``: a ban on reconfiguration."""
+    said = text[clause.start : max(one.end for one in (*clause.tokens, *clause.plain))].lower()
+    alone = not clause.plain and clause.is_only(Kind.FREEZE, Kind.WINDOW) and clause.has(Kind.WINDOW)
+    return all(pattern(one).search(said) for one in ("freezing", "everything")) or alone
 
 
 def _note_spelling(draft: Draft, tokens: Sequence[Token]) -> None:

@@ -7,8 +7,9 @@ from intent.models import HIGHER_IS_BETTER, LOWER_IS_BETTER, UNITS, Relative
 from intent.rules.bounds import metric_of, normalised, scoped, stat_of
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
+from intent.rules.heads import heads_of
 from intent.rules.kinds import Kind
-from intent.rules.questions import ask_degree, label
+from intent.rules.questions import ask_by_or_to, ask_degree, label
 from intent.rules.readings import Reading
 from intent.rules.tokens import Token
 
@@ -21,29 +22,26 @@ class Change:
     """``<=``, ``>=``, ``better``, ``worse`` or None."""
     factor: float | None = None
     amount: Token | None = None
+    is_open: bool = False
+    """Whether the amount may as well be where to go: ``drop TPOT 10 ms``."""
 
 
+_WORSE = frozenset({"slow", "dear"})
+_OF = 8
+"""Characters between a part and what it is of: ``of the``."""
 _LONG = 9
 """Characters of a change that names what it is compared with: ``higher than now``."""
 USED = frozenset(
-    {
-        Kind.CHANGE,
-        Kind.FACTOR,
-        Kind.BY,
-        Kind.NOW,
-        Kind.TIMES,
-        Kind.TIMES_SAID,
-        Kind.TO,
-        Kind.COMPARISON,
-        Kind.MORE,
-        Kind.BETWEEN,
-    }
-)
+    {Kind.CHANGE, Kind.FACTOR, Kind.BY, Kind.NOW, Kind.TIMES, Kind.TIMES_SAID, Kind.TO, Kind.COMPARISON, Kind.MORE,
+     Kind.BETWEEN}
+)  # fmt: skip
 
 
 def change_in(clause: Clause) -> Change | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
-    if not clause.has(Kind.METRIC, Kind.VAGUE) or clause.has(Kind.EXCEPT):
+    paid = any(one.value in {"cost", "gpu_count"} for one in heads_of(clause))
+    about = clause.has(Kind.METRIC, Kind.VAGUE) or (clause.has(Kind.CHANGE) and paid)
+    if not about or clause.has(Kind.EXCEPT):
         return None
     if said := clause.first(Kind.FACTOR):
         raised = said.value < 1 and any(
@@ -51,7 +49,7 @@ def change_in(clause: Clause) -> Change | None:
         )  # "raise it by half"
         return Change(factor=float(said.value) + raised)
     amount = clause.first(Kind.QUANTITY)
-    return _without_amount(clause) if amount is None else _with_amount(clause, as_share(amount))
+    return _without_amount(clause) if amount is None else _with_amount(clause, amount)
 
 
 def _without_amount(clause: Clause) -> Change | None:
@@ -72,7 +70,12 @@ def _with_amount(clause: Clause, amount: Token) -> Change | None:
         return Change(side, factor=amount.value.number)
     if share and clause.has(Kind.NOW) and _is_level(clause):
         return Change(side, factor=amount.value.value)
-    return Change(side, amount=amount) if side is not None and _is_step(clause, amount) else None
+    moved = clause.has(Kind.CHANGE, Kind.VAGUE, Kind.BY, Kind.TO, Kind.COMPARISON)
+    if share and not moved and _is_part_of(clause, amount):
+        return Change(factor=amount.value.value)  # "a quarter of the price"
+    if side is None or not _is_step(clause, amount):
+        return Change(side, amount=amount, is_open=True) if _is_open(clause) else None
+    return Change(side, amount=amount)
 
 
 def as_share(amount: Token) -> Token:
@@ -80,6 +83,29 @@ def as_share(amount: Token) -> Token:
     if amount.value.unit is None and 0 < amount.value.number < 1:
         return replace(amount, value=replace(amount.value, unit="ratio"))
     return amount
+
+
+def with_shares(clause: Clause) -> Clause:
+    """The clause with the shares of what changes, or of a metric, as shares: ``up a quarter``."""
+    amount = clause.first(Kind.QUANTITY)
+    changed = clause.has(Kind.CHANGE, Kind.VAGUE, Kind.BY)
+    if amount is None or not (changed or _is_part_of(clause, amount)):
+        return clause
+    return replace(clause, tokens=tuple(as_share(one) if one is amount else one for one in clause.tokens))
+
+
+def _is_part_of(clause: Clause, amount: Token) -> bool:
+    """``half the cost``, 成本的一半: a part of what is measured, and no price."""
+    heads = [one for one in clause.of(Kind.METRIC) if UNITS.get(str(one.value)) != ("ratio",)]
+    spelt = amount.value.unit in {None, "ratio"} and amount.value.factor == 1.0
+    return spelt and any(0 < one.start - amount.end <= _OF for one in heads) and not clause.has(Kind.STAT)
+
+
+def _is_open(clause: Clause) -> bool:
+    """A verb of change with an amount that is neither how far nor where: ``bump throughput 900 tok/s``."""
+    verb = clause.first(Kind.CHANGE)
+    firm = clause.has(Kind.TO, Kind.COMPARISON, Kind.NOW, Kind.SOFT)
+    return verb is not None and verb is clause.tokens[0] and not firm and not clause.has(Kind.UNIT)
 
 
 def _is_level(clause: Clause) -> bool:
@@ -98,17 +124,22 @@ def _is_step(clause: Clause, amount: Token) -> bool:
     if clause.has(Kind.TO):
         return False
     share = amount.value.unit == "ratio" and not _is_ratio(clause)
-    behind = (
-        change is not None and 0 <= amount.start - change.end <= 1 and change.end - change.start <= 4
-    )  # 降低 200ms
-    before = change is not None and 0 <= change.start - amount.end <= 1  # "200 ms less"
-    within = change is not None and amount.start < change.start < amount.end  # 每天的花费减少 40 美元
-    adjoining = behind or before or within
+    movers = clause.of(Kind.CHANGE, Kind.VAGUE)
+    adjoining = any(
+        0 <= amount.start - one.end <= 1 >= (one.end - one.start) // 5  # 降低 200ms
+        or 0 <= one.start - amount.end <= 1  # "200 ms less", "$3 an hour cheaper"
+        or (one.end - one.start > _LONG and amount.start < one.start)  # "two GPUs fewer than now"
+        or amount.start < one.start < amount.end  # 每天的花费减少 40 美元
+        for one in movers
+    )
     return share or clause.has(Kind.NOW) or (adjoining and not clause.has(Kind.COMPARISON))
 
 
 def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
     """Append the relative goal of one reading, or the question that keeps it from being one."""
+    if change.is_open and change.amount is not None:
+        ask_by_or_to(draft, change.amount)
+        return
     mark = len(draft.assumptions)
     goal = _relative(draft, reading, change)
     if goal is None:
@@ -173,7 +204,8 @@ def _side(clause: Clause) -> str | None:
         return str(to.value)
     if change is not None:
         return str(change.value)
-    return "better" if clause.has(Kind.VAGUE) else None
+    vague = clause.first(Kind.VAGUE)
+    return None if vague is None else "worse" if vague.value in _WORSE else "better"
 
 
 def _is_ratio(clause: Clause) -> bool:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rapidfuzz import fuzz, process
@@ -20,10 +21,13 @@ GAP = ""
 """Stands for the character that is wrong."""
 
 
-def corrected(words: Sequence[str], names: frozenset[str]) -> list[str]:
-    """The words as they were meant; known ones and the deployment's names are never changed."""
+def corrected(words: Sequence[str], names: frozenset[str], whole: frozenset[str] = frozenset()) -> list[str]:
+    """The words as they were meant; known ones and the words of the deployment's names are never changed.
+
+    One that is a letter away from a ``whole`` name is that name, even if it is English: ``lama``.
+    """
     known = lexicon.vocabulary() | names
-    return [word if word in known else _by_letters(word, names) for word in words]
+    return [word if word in known else _by_letters(word, names, whole) for word in words]
 
 
 def heard(words: Sequence[str], places: Sequence[int]) -> dict[int, str]:
@@ -35,15 +39,70 @@ def heard(words: Sequence[str], places: Sequence[int]) -> dict[int, str]:
     return {place: meant[place] for place in places if meant[place] != words[place]}
 
 
-def _by_letters(word: str, names: frozenset[str]) -> str:
+def doubtful(word: str, names: frozenset[str]) -> str | None:
+    """What a word without a meaning may stand for: the short form of a name, a time that is misspelt or glued to a word."""
+    if not (word.isascii() and word.isalpha()):
+        return None
+    starts = (
+        one for one in names if len(word) >= _SHORT and len(one) >= len(word) + 2 and one.startswith(word)
+    )
+    held = (one for one in lexicon.times() if _holds(word, one))
+    short = (one for one in lexicon.short() if len(word) == _SHORT and one[0] == word[0])
+    near = next(
+        chain(starts, held, (one for one in short if DamerauLevenshtein.distance(word, one) == 1)), None
+    )
+    return near if near and not _is_english(word) else None
+
+
+def _holds(word: str, time: str) -> bool:
+    glued = len(word) > len(time) and (word.startswith(time) or word.endswith(time))
+    return glued or (abs(len(word) - len(time)) <= 1 and DamerauLevenshtein.distance(word, time) == 1)
+
+
+def parted(word: str, names: frozenset[str]) -> int:
+    """Where a word is two known ones that nothing parts, ``atpeak``; 0 if it is not."""
+    known = word in lexicon.vocabulary() or word in names
+    if known or len(word) <= _GLUED or not (word.isascii() and word.isalpha()):
+        return 0
+    slip = _by_letters(word, names, frozenset())
+    if slip != word and DamerauLevenshtein.distance(slip, word) == 1 and word[1:] != slip:
+        return 0
+    first = 1 if word[0] in "ak" else 2  # "ahundred", "1.2ktokens"
+    place = next(
+        (
+            n
+            for n in range(first, len(word) - 1)
+            if all(one in lexicon.parts() or one in names for one in (word[:n], word[n:]))
+        ),
+        0,
+    )
+    phrase = (word[:place], word[place:]) in lexicon.phrases()
+    return place if place and (phrase or not _is_english(word)) else 0
+
+
+_SHORT = 3
+"""Letters of the shortest short form of a name: ``ent``."""
+_GLUED = 3
+
+
+def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:
     if len(word) < 4 or len(word) > 20 or not word.isascii() or not word.isalpha():
         return word
-    known = (*lexicon.correctable(), *(name for name in names if len(name) >= 5))
+    known = (*lexicon.correctable(), *(name for name in names if len(name) >= 4))
     match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
-    if match is None and len(word) >= 5:  # a slip of one letter in a short word: "leest", "belwo"
-        near = process.extractOne(word, known, scorer=DamerauLevenshtein.distance, score_cutoff=1)
-        match = near if near is not None and near[0][0] == word[0] else None
-    return str(match[0]) if match and not _is_english(word) else word
+    alike = tuple(one for one in known if one[0] == word[0]) if match is None else ()
+    near = process.extractOne(word, alike, scorer=DamerauLevenshtein.distance, score_cutoff=1)
+    meant = (
+        str(match[0]) if match else str(near[0]) if near else word
+    )  # a slip of one letter: "leest", "paek"
+    slip = len(meant) > 4 and meant in whole and DamerauLevenshtein.distance(word, meant) == 1
+    return meant if meant == word or slip or not _is_english(word) else word
+
+
+def is_foreign(word: str) -> bool:
+    """Whether it is a word of small letters that is no English: a slip, a short form, a name."""
+    small = word.islower() and word.isascii() and word.isalpha()
+    return len(word) >= _SHORT and small and not _is_english(word)
 
 
 def _is_english(word: str) -> bool:

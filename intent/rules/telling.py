@@ -10,17 +10,8 @@ from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
 
 WISHING = frozenset(
-    {
-        *HEADS,
-        *AMOUNTS,
-        Kind.PRECISION,
-        Kind.SELECTOR,
-        Kind.OPTIMISE,
-        Kind.CHEAPEST,
-        Kind.RECONFIG,
-        Kind.EXCEPT,
-    }
-)
+    {*HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.OPTIMISE, Kind.CHEAPEST, Kind.RECONFIG, Kind.EXCEPT}
+)  # fmt: skip
 """Kinds that a clause without a wish does not have."""
 _CHANGING = frozenset(
     {Kind.COMPARISON, Kind.CHANGE, Kind.TO, Kind.BY, Kind.FACTOR, Kind.OPTIMISE, Kind.TIMES, Kind.VAGUE}
@@ -40,6 +31,8 @@ def is_chore(clause: Clause, text: str) -> bool:
 def tells(clause: Clause, following: Clause | None, text: str) -> bool:
     """Whether a clause asks or tells what is or was, and holds no word that wishes."""
     said = _words(clause, text)
+    if pattern("other").match(text[clause.start :].lower()):
+        return False
     if is_expectation(said) or pattern("irrelevant").search(said):
         return True
     if _is_report(clause, text, said) or _is_state(clause, following, said):

@@ -4,9 +4,10 @@ Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phra
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, product
 from typing import Any
 
 from intent.fold import Folded, fold
@@ -15,35 +16,20 @@ from intent.rules import lexicon
 from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
-from intent.rules.spelling import corrected, heard
+from intent.rules.spelling import corrected, doubtful, heard, parted
+from intent.tables import table
 from intent.times import Said, find
 from intent.times.spans import REST, find_rest
 
-KNOWN_GPUS = (
-    "A100", "A800", "H100", "H200", "H800", "H20", "L40S", "L40", "L4", "A10", "A10G", "A30", "A40", "A6000", "T4",
-    "V100", "P100", "B100", "B200", "GB200", "MI300X", "MI250", "RTX4090", "RTX 4090", "RTX 3090",
-    "RTX 6000", "TPU", "Gaudi",
-)  # fmt: skip
-"""Kinds that people name, whether a deployment has them or not."""
-
-_MODELS = re.compile(
-    r"(?:mistral|mixtral|qwen|qwq|deepseek|gemma|gemini|phi-?\d|gpt|claude|falcon|chatglm|glm|baichuan|llama|codellama|dbrx|grok|kimi|ernie|internlm|yi-\d)"
-    r"[\w.-]*"
-)
-_HAN_MODELS = ("千问", "通义", "文心", "智谱", "豆包", "混元", "百川", "盘古")
-"""Families of models that people name, whether a deployment has them or not."""
+_NAMES = table("intent.rules", "names")
+KNOWN_GPUS: tuple[str, ...] = tuple(_NAMES["gpus"])
+_MODELS = re.compile(_NAMES["models"])
 _NODE = re.compile(r"\b(?:node|host)\s+\w\b")
-_NO_WINDOW = re.compile(
-    r"一(?:律|定|直|起|般|致|样)|\b(?:than|(?<!end )(?<!rest )of|vs|versus|compared (?:to|with)|relative to)\s+today\b|[比较]今天"
-    r"|\blast\s(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend)\b(?!\sof)|上个?(?:周|星期|礼拜)[一二三四五六日天末]"
-)
-"""Days that say what was, or what is now."""
+_NO_WINDOW = re.compile(_NAMES["no window"])
 _LETTER = 2
 """Characters of a node's name that is too short to stand by itself: ``a`` is an article."""
 _REFERENCE = "reference"
-_MENTION = re.compile(
-    r"(?:(?<=\n)|^)[ \t]*(?:\d{1,2}[.)、]|[-*•])(?=\s)|(?:(?<=\n)|^)[ \t]*\d{1,2}、|\b(?!gpu|node|p-)[a-z]{2,8}-\d{3,6}\b(?!\s*(?:ms|s|%))|https?://\S+|\S+@\S+\.\w+|(?<!\S)@[a-z]\w+|(?<![\w.])#\d{3,6}\b"
-)
+_MENTION = re.compile(_NAMES["mention"])
 _SLASHED = re.compile(r"(?<![\d/.])\d{1,2}/\d{1,2}(?=\s*(?:当天|那天|当日|号))")
 Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
 
@@ -77,7 +63,7 @@ def scan(text: str, catalogue: Catalogue) -> list[Token]:
     for said in sorted(
         [
             *find(_masked(folded.text), catalogue),
-            *_references(folded.text),
+            *_references(folded.text, names),
             *_dates(folded.text),
             *_rests(folded.text),
         ],
@@ -111,9 +97,12 @@ def _blank(match: re.Match[str]) -> str:
     return "#" * len(match[0])
 
 
-def _references(text: str) -> list[Said]:
-    """Tickets, addresses and people that are mentioned: they say nothing of a goal."""
-    return [Said(match.start(), match.end(), None, _REFERENCE) for match in _MENTION.finditer(text)]
+def _references(text: str, names: Names) -> list[Said]:
+    """Tickets, addresses and people that are mentioned: they say nothing of a goal, unless somebody is a tenant."""
+    found = (
+        match for match in _MENTION.finditer(text) if lexicon.words(match[0].strip(" \t@#")) not in names
+    )
+    return [Said(match.start(), match.end(), None, _REFERENCE) for match in found]
 
 
 def _dates(text: str) -> list[Said]:
@@ -164,30 +153,16 @@ def _names(key: _Key) -> Names:
     for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:{kind}")
-    for kind in ("4090", "3090"):
-        for phrase in (
-            f"{kind}卡",
-            f"{kind}显卡",
-            f"{kind}上",
-            f"{kind} 上",
-            f"{kind} gpu",
-            f"{kind} gpus",
-            f"{kind}s",
-        ):
-            names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:RTX{kind}")
+    for kind, form in product(
+        ("4090", "3090"), ("{}卡", "{}显卡", "{}上", "{} 上", "{} gpu", "{} gpus", "{}s")
+    ):
+        names[lexicon.words(form.format(kind))] = (Kind.SELECTOR, f"gpu_type:RTX{kind}")
     for node in catalogue.nodes:
-        for phrase in (
-            f"node {node}",
-            f"{node}节点",
-            f"节点{node}",
-            f"host {node}",
-            f"{node} node",
-            f"{node}机",
-        ):
-            names[lexicon.words(phrase)] = (Kind.SELECTOR, f"node:{node}")
+        for form in ("node {}", "node{}", "{}节点", "节点{}", "host {}", "{} node", "{}机"):
+            names[lexicon.words(form.format(node))] = (Kind.SELECTOR, f"node:{node}")
         if len(node) > _LETTER:
             names[lexicon.words(node)] = (Kind.SELECTOR, f"node:{node}")
-    for name in _HAN_MODELS:
+    for name in _NAMES["chinese models"]:
         names[lexicon.words(name)] = (Kind.MODEL, None)
     said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
     said += [(name, Kind.MODEL, name) for name in catalogue.models]
@@ -199,12 +174,22 @@ def _names(key: _Key) -> Names:
 
 
 def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
-    said = list(lexicon.split(folded.text[start:end]))
-    taken = corrected([word for word, _, _ in said], frozenset(word for name in names for word in name))
+    single = frozenset(word for name in names for word in name)
+    said = list(chain.from_iterable(_apart(one, single) for one in lexicon.split(folded.text[start:end])))
+    whole = frozenset(name[0] for name in names if len(name) == 1)
+    taken = corrected([word for _, word, _, _ in said], single, whole)
     return [
-        _Word(word, meant, *folded.span(start + first, start + last))
-        for (word, first, last), meant in zip(said, taken, strict=True)
+        _Word(written, meant, *folded.span(start + first, start + last))
+        for (written, _, first, last), meant in zip(said, taken, strict=True)
     ]
+
+
+def _apart(said: tuple[str, int, int], names: frozenset[str]) -> Iterator[tuple[str, str, int, int]]:
+    """A word as it is written and as it is read: once, or as the two that it is when a space is put in."""
+    word, start, end = said
+    if place := parted(word, names):
+        yield word, word[:place], start, start + place
+    yield word, word[place:], start + place, end
 
 
 def _said(words: Sequence[_Word], names: Names) -> list[Token]:
@@ -221,6 +206,8 @@ def _said(words: Sequence[_Word], names: Names) -> list[Token]:
 def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
     taken = [word.taken for word in words]
     known = lexicon.phrases()
+    single = frozenset(word for name in names for word in name)
+    coded = [one for one in map("".join, names) if one.isascii() and re.search(r"[a-z]\d", one)]
     tokens, place = [], 0
     while place < len(words):
         near = min(len(words), place + lexicon.LONGEST)
@@ -229,9 +216,19 @@ def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
         kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names, known), number)
         part = words[place : place + length]
         fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
+        if kind is Kind.UNKNOWN:
+            glued = "".join(one.taken for one in words[place : min(close, place + 2)])  # "onA100"
+            meant = doubtful(str(value), single) or next(
+                (one for one in coded if glued.isascii() and glued.endswith(one)), None
+            )
+            fix = (str(value), meant) if meant else fix if fix and fix[1] in lexicon.times() else None
         tokens.append(Token(kind, value, part[0].start, part[-1].end, fix))
         place += length
     return tokens
+
+
+_PARTS = (["half", "a"], ["half", "an"])
+"""``by half a percent`` is no ``by half``."""
 
 
 def _longest(
@@ -247,7 +244,13 @@ def _longest(
             and found[0] is Kind.OPTIMISE
             and taken[length : length + 1] in (["于"], ["过"], ["在"], ["到"], ["进"])
         )  # 尽量低于 2 秒
-        if found and not hedged and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER)):
+        part_of = found and found[0] is Kind.FACTOR and taken[length - 1 : length + 1] in _PARTS
+        if (
+            found
+            and not hedged
+            and not part_of
+            and not (number and (number[1] > length or found[0] is Kind.MULTIPLIER))
+        ):
             return *found, length
     if number:
         share = bool({"之", "成"} & set(taken[: number[1]]))

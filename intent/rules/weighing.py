@@ -5,14 +5,16 @@ sees them in the read-back.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, takewhile
+from itertools import chain, takewhile, zip_longest
 
 from intent.fold import Place, fold, overlaps
 from intent.models import Goal, Objective, Placement, Priority, SetAside
+from intent.rules import lexicon
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
+from intent.rules.spelling import is_foreign
 from intent.rules.tokens import Token
 from intent.tables import table
 from intent.times.spans import REST
@@ -22,19 +24,13 @@ _CLAUSE_END = re.compile(
 )
 """Punctuation and emoji."""
 _BARE = frozenset({Kind.METRIC, Kind.COMPARISON})
-_STAMP = re.compile(
-    r"(?m)^\s*[\[(【]?\d{1,2}:\d{2}(?::\d{2})?[\])】]?(?=\s*[\w@]+\s*[:：])|^\s*[\[(【]\d{1,2}:\d{2}(?::\d{2})?[\])】]"
-)
+_STAMP = lexicon.pattern("chat stamp")
 """When somebody said a line of a chat that was pasted."""
-_FEW = 2
-"""Words of a clause that is no more than a heading: ``at peak``."""
 _ARTICLE = 5
 """Characters between a preposition and the goal that it leads to: ``with the``."""
 _PHRASE = 5
 """Words between a scope and its goal: ``for long prompts keep``."""
-_COURTESY = re.compile(
-    r"\b(?:appreciate it|great|nice|good|grateful|glad|happy|helpful|wonderful|lovely|love it|ok|okay|fine|mind|thankful) ?$"
-)
+_COURTESY = lexicon.pattern("courtesy")
 """Before an ``if`` that asks nicely."""
 _TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\b|n't\b|不|别|没|勿|莫|禁")
 """Words that turn a comparison round."""
@@ -68,8 +64,10 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
     for start, end in _clauses(text):
         here = [place for place in taken.goals if overlaps((start, end), place)]
         inside = [one for one in tokens if start <= one.start < end]
-        for token in chain(_meaning(inside, goals, here), _marks(text, (start, end), here)):
-            if not _is_held(text, token, tokens, taken):
+        near = _is_beside(text, (start, end), taken.goals)
+        for token in chain(_meaning(text, inside, goals, here, near), _marks(text, (start, end), here)):
+            idle = token.value == "releases" and not any(one.kind in _RELEASED for one in inside)
+            if not idle and not _is_held(text, token, tokens, taken):
                 found.setdefault((token.start, token.end), token)
     for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
         found.setdefault((token.start, token.end), token)
@@ -79,7 +77,11 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
 def loose(text: str, tokens: Sequence[Token], taken: Taken) -> list[Token]:
     """The same of words around the goals, which a reader without a model cannot tell from a scope or a condition."""
     marks = chain.from_iterable(
-        (*_around(text, clause, taken.goals), *_trailing(text, clause, tokens, taken.goals))
+        (
+            *_around(text, clause, taken.goals),
+            *_trailing(text, clause, tokens, taken.goals),
+            *_strange(text, clause, tokens, taken.goals),
+        )
         for clause in _clauses(text)
     )
     return [token for token in marks if not _is_held(text, token, tokens, taken)]
@@ -109,15 +111,19 @@ def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]
                 yield Token(Kind.NEGATION, None, token.start, start)
 
 
-def set_aside(text: str, taken: Taken, asked: Sequence[Token]) -> tuple[SetAside, ...]:
-    """Whole clauses that no goal took up and nobody is asked about, with their places."""
+def set_aside(
+    text: str, taken: Taken, asked: Sequence[Token], say: Callable[[str], str] = str
+) -> tuple[SetAside, ...]:
+    """Whole clauses that no goal took up and nobody is asked about, with their places and why they are harmless."""
     held = [*taken.goals, *taken.held, *taken.slots, *taken.orders, *((one.start, one.end) for one in asked)]
     found = []
     for start, end in _clauses(text):
         said = text[start:end].strip()
         if not any(overlaps((start, end), place) for place in held) and _says_something(said):
             first = text.index(said, start)
-            found.append(SetAside(said, first, first + len(said)))
+            told = any(overlaps((start, end), place) for place in taken.told)
+            why = "aside_tells" if told else "aside_counts" if re.search(r"\d", said) else "aside_empty"
+            found.append(SetAside(said, first, first + len(said), say(why)))
     return tuple(found)
 
 
@@ -127,8 +133,8 @@ def taken_back(text: str) -> list[Token]:
 
 
 def takes_back(text: str) -> bool:
-    """Whether words withdraw something: what they say is no mere telling."""
-    return _class()["anywhere"]["taking back"].search(fold(text).text) is not None
+    """Whether words withdraw or release something: what they say is no mere telling."""
+    return any(_class()["anywhere"][name].search(fold(text).text) for name in ("taking back", "releases"))
 
 
 def _says_something(said: str) -> bool:
@@ -172,39 +178,12 @@ def _leads_to_held(text: str, token: Token, tokens: Sequence[Token], held: Seque
 
 
 _NAMING = frozenset(
-    {
-        Kind.WINDOW,
-        Kind.TENANT,
-        Kind.MODEL,
-        Kind.SELECTOR,
-        Kind.WORKLOAD,
-        Kind.PRECISION,
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.METRIC,
-        Kind.STAT,
-        Kind.SETTING,
-        Kind.COUNTED,
-        Kind.COMPARISON,
-    }
-)
+    {Kind.WINDOW, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WORKLOAD, Kind.PRECISION, Kind.QUANTITY, Kind.RANGE,
+     Kind.METRIC, Kind.STAT, Kind.SETTING, Kind.COUNTED, Kind.COMPARISON}
+)  # fmt: skip
 _PREPOSITIONS = frozenset(
-    [
-        "during",
-        "after",
-        "before",
-        "until",
-        "while",
-        "if",
-        "when",
-        "whenever",
-        "once",
-        "within",
-        "across",
-        "仅",
-        "限",
-    ]
-)
+    ["during", "after", "before", "until", "while", "if", "when", "whenever", "once", "within", "across", "仅", "限"]
+)  # fmt: skip
 _JOINTS = frozenset({Kind.LIST, Kind.FILLER, Kind.PERIOD, Kind.UNIT})
 """Kinds of what only joins, or says nothing: ``gpu-1 or gpu-2``, ``it suffices if``."""
 _LEADING = frozenset({"scopes", "frequency and phase", "conditions"})
@@ -218,37 +197,117 @@ def _within(one: Place, other: Place) -> bool:
 # -- tokens with a meaning -------------------------------------------------------------------------
 
 
-def _meaning(tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Place]) -> Iterator[Token]:
+def _meaning(
+    text: str, tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Place], near: bool
+) -> Iterator[Token]:
     """Amounts, metrics, names, times and, right at a goal, negations: those that no goal says.
 
-    A time in a clause of its own counts where hardly another word stands with it: else it is part of a story.
+    In another sentence than any goal (not ``near``) a time or a name among other words is part of a story; everywhere a
+    number counts that does not count a thing without a meaning: ``nine languages``, ``INC-47``.
     """
-    unknown = sum(one.kind is Kind.UNKNOWN for one in tokens)
-    strange = unknown > _PHRASE
-    bare = any(one.kind is Kind.METRIC or (one.kind is Kind.COMPARISON and not strange) for one in tokens)
-    told = not here and (unknown > 0 or len(tokens) > _FEW) and not bare
-    idle = not here and (unknown > _FEW + 1 or not any(one.kind in _BOUNDING for one in tokens))
-    story = idle and len(tokens) > _FEW
+    strange = sum(one.kind is Kind.UNKNOWN and str(one.value)[:1].isalpha() for one in tokens)
+    complains = any(
+        one.value in {"slow", "dear"} or lexicon.pattern("participle").fullmatch(str(one.value))
+        for one in tokens
+        if one.kind in {Kind.VAGUE, Kind.UNKNOWN}
+    )
+    story = not here and (complains or strange > (_STORY if near else 0))
+    idle = not here and (strange > _STORY or not any(one.kind in _BOUNDING for one in tokens))
     for place, token in enumerate(tokens):
-        beside = [one.kind for one in tokens[max(0, place - 1) : place + 2]]
-        if token.kind is Kind.QUANTITY and token.value.unit is None:
-            if not _BARE.isdisjoint(beside):
-                yield token
-        elif token.kind is Kind.NEGATION:
-            if any(
-                -_AFTER <= one[0] - token.end <= _BEFORE or 0 <= token.start - one[1] <= _AFTER
-                for one in here
-            ):
-                yield token
-        elif (
-            (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
-            or (told and (_is_time(token) or token.kind in {Kind.QUANTITY, Kind.STAT}))
-            or (idle and token.kind is Kind.METRIC)
-            or (story and token.kind in _NAMES)
-        ):
-            continue
-        elif token.kind in _MEANT and not _is_said(token, goals):
+        before = tokens[place - 1] if place else None
+        after = next((one for one in tokens[place + 1 :] if one.value not in _ARTICLES), None)
+        if token.kind is Kind.NEGATION:
+            gaps = [(one[0] - token.end, token.start - one[1]) for one in here]
+            counts = any(-_AFTER <= ahead <= _BEFORE or 0 <= behind <= _AFTER for ahead, behind in gaps)
+        elif token.kind is Kind.QUANTITY and token.value.unit is None:
+            again = text[token.start - 1 : token.start] in {"(", "（"} and _is_said(token, goals)  # "six (6)"
+            told = not here and not near and strange > _STORY
+            counts = not (told or again or _counts_a_thing(text, before, token, after))
+        else:
+            said = text[token.start : token.end]
+            mute = (
+                (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
+                or (story and (_is_time(token) or token.kind in _NAMES))
+                or (idle and token.kind in {Kind.METRIC, Kind.FACTOR})
+                or (
+                    token.kind is Kind.COMPARISON
+                    and (here or said[0].isalpha() or not _bounds(before, after))
+                )
+                or (token.kind is Kind.STAT and not here and re.search(r"\d", said) is None)
+            )
+            counts = not mute and (
+                (token.kind in _MEANT and not _is_said(token, goals))
+                or (token.kind is Kind.PER_USER and not here)
+                or _is_misspelt(token)
+            )
+        if counts:
             yield token
+
+
+def _bounds(before: Token | None, after: Token | None) -> bool:
+    """Whether a sign stands beside a metric or a number: no line of an e-mail."""
+    return any(one is not None and one.kind in {Kind.METRIC, Kind.QUANTITY} for one in (before, after))
+
+
+def _is_misspelt(token: Token) -> bool:
+    """A slip for a limit or a time, or one that may stand for several things."""
+    doubtful = token.kind in {Kind.UNKNOWN, Kind.LIMITING}
+    return token.misspelt is not None and (doubtful or token.misspelt[1] in lexicon.times())
+
+
+def _strange(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
+    """Beside a goal, what is no English, a time that no window took, and a word right before a bare number that the goal took.
+
+    ``durng``; ``inthe evening``; ``lose two GPUs``.
+    """
+    here = [place for place in goals if overlaps(clause, place)]
+    inside = [one for one in tokens if here and clause[0] <= one.start < clause[1]]
+    for word, after in zip_longest(inside, inside[1:]):
+        said = text[word.start : word.end]
+        held = after is not None and any(overlaps((word.end, after.end), place) for place in here)
+        bare = held and after.kind is Kind.QUANTITY and after.value.unit is None
+        leads = (bare and said.isascii() and said.isalpha()) or (
+            held and after.kind is Kind.WINDOW and is_foreign(said.lower())
+        )
+        if word.kind is Kind.UNKNOWN and (leads or is_foreign(said) or word.value in lexicon.times()):
+            yield word
+
+
+def _counts_a_thing(text: str, before: Token | None, number: Token, after: Token | None) -> bool:
+    """``nine languages``, ``Q4``, ``one of them``, ``the two``, 一会儿: a number of nothing that a goal may have."""
+    said = text[number.start : number.end].lower()
+    if any(one is not None and one.kind in _BARE for one in (before, after)):
+        return False
+    named = before is None or before.kind in {Kind.UNKNOWN, Kind.FILLER}
+    if re.match(r"[、)）]", text[number.end :]) or (named and _LABEL.search(text[: number.start])):
+        return True
+    noun = (
+        after is not None
+        and (
+            after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES}
+            or text[after.start : after.end].lower() == "them"
+        )
+        and str(after.value or "x")[:1].isalpha()
+        and (said >= "\u3400" or 0 < after.start - number.end <= _ARTICLE)
+        and (said.isascii() or len(said) == 1)
+    )
+    pronoun = said in {"one", "zero", "一"} or (before is not None and before.value in _DETERMINERS)
+    return noun or pronoun
+
+
+_LABEL = re.compile(r"[a-z\u4e00-\u9fff][-.:]?$|[A-Z][-.:]?$|\d[.:]$|\b[A-Z][a-z]+ $")
+"""Before a number that names something: ``INC-47``, ``1:1``, ``Clause 4``."""
+_ARTICLES = frozenset({"the", "of", "our", "my", "a", "个", "名", "位", "家"})
+_DETERMINERS = frozenset({"the", "these", "those", "both", "all"})
+_STORY = 2
+"""More words without a meaning, in a clause beside a goal, tell a story around a time or a name."""
+
+
+_RELEASED = frozenset(
+    {Kind.METRIC, Kind.PRECISION, Kind.SELECTOR, Kind.TENANT, Kind.MODEL, Kind.SETTING, Kind.COUNTED, Kind.RECONFIG, Kind.AVOID,
+     Kind.FREEZE, Kind.EXCEPT, Kind.QUALITY, Kind.MORE}
+)  # fmt: skip
+"""One of which a clause has to have in which something is released."""
 
 
 def _is_time(token: Token) -> bool:
@@ -258,25 +317,14 @@ def _is_time(token: Token) -> bool:
 
 
 _BOUNDING = frozenset(
-    {
-        Kind.QUANTITY,
-        Kind.RANGE,
-        Kind.COMPARISON,
-        Kind.OPTIMISE,
-        Kind.CHEAPEST,
-        Kind.VAGUE,
-        Kind.CHANGE,
-        Kind.FACTOR,
-        Kind.SAME,
-        Kind.EXCEPT,
-        Kind.ONLY,
-    }
-)
+    {Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON, Kind.OPTIMISE, Kind.CHEAPEST, Kind.VAGUE, Kind.CHANGE, Kind.FACTOR, Kind.SAME,
+     Kind.EXCEPT, Kind.ONLY}
+)  # fmt: skip
 """One of which a clause about a metric has to have, to wish anything."""
 _NAMES = frozenset({Kind.TENANT, Kind.MODEL, Kind.SELECTOR})
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
-     Kind.PRECISION, Kind.SETTING}
+     Kind.PRECISION, Kind.SETTING, Kind.FACTOR, Kind.COMPARISON}
 )  # fmt: skip
 
 
@@ -330,7 +378,7 @@ def _named_sides(goal: Goal) -> tuple[str | None, ...]:
 def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
     """Where a word counts to the patterns of each part of the class."""
     return {
-        where: {name: re.compile("|".join(part["words"])) for name, part in parts.items()}
+        where: {name: re.compile("|".join(part["words"]), re.ASCII) for name, part in parts.items()}
         for where, parts in table(__package__, "weighty").items()
     }
 
@@ -379,20 +427,10 @@ def _belonging(text: str, clause: Place, begin: Sequence[Token]) -> Iterator[Tok
 
 
 _SCOPING = frozenset({Kind.WINDOW, Kind.TENANT, Kind.MODEL})
-_BELONGING = _SCOPING | {
-    Kind.QUANTITY,
-    Kind.RANGE,
-    Kind.COMPARISON,
-    Kind.FACTOR,
-    Kind.STAT,
-    Kind.EXCEPT,
-    Kind.PRIORITY,
-    Kind.BY,
-    Kind.SOFT,
-    Kind.NEGATION,
-    Kind.METRIC,
-    Kind.QUALITY,
-}
+_BELONGING = _SCOPING | frozenset(
+    {Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON, Kind.FACTOR, Kind.STAT, Kind.EXCEPT, Kind.PRIORITY, Kind.BY, Kind.SOFT,
+     Kind.NEGATION, Kind.METRIC, Kind.QUALITY}
+)  # fmt: skip
 
 
 def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]:
@@ -425,7 +463,7 @@ def _are_beside(text: str, end: int, start: int) -> bool:
     return sentence_end is None or sentence_end.start() >= start
 
 
-_SENTENCE_END = re.compile(r"[!?。！？]|(?<![:：])\n(?!\s*[-*•])|\.(?!\d)")
+_SENTENCE_END = re.compile(r"[!?。！？\u2600-\u27bf\U0001f000-\U0001faff]|(?<![:：])\n(?!\s*[-*•])|\.(?!\d)")
 
 
 def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:

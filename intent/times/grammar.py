@@ -8,6 +8,7 @@ from intent.models import DAYS
 from intent.tables import table
 from intent.times.clock import (
     HALVES,
+    PLACES,
     UNKNOWN,
     WEEKDAYS,
     WEEKENDS,
@@ -25,22 +26,18 @@ from intent.times.scanner import Atom, Mark, scan
 from intent.times.spans import are_hours, follows_a_bound, is_counted
 
 _END = Atom(Mark.WORD, "", -1, -1)
-_EDGES: dict[str, str] = table("intent.times", "words")["edges"]
+_TABLE = table("intent.times", "words")
+_EDGES: dict[str, str] = _TABLE["edges"]
 _MOST_LEADS = 4
+_ABBREVIATION = 4
+"""Letters of the longest short form of a zone; one that stands alone may be a word."""
 _NEVER_FIRST = frozenset({Mark.WORD, Mark.COMMA, Mark.SPAN, Mark.TRAILER, Mark.EDGE, Mark.NEXT_DAY})
 _CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
 _CLAUSE_START = re.compile(r"(?:^|[.;,!?\n:。；(])\s*$", re.ASCII)
 _NO_PART = re.compile(r"\s?(?:peak|rush|高峰|好)", re.ASCII)
 _IN_BRACKETS = re.compile(r"\(\s*([a-z][\w/+:-]*(?:\s?time|时间)?|[^\s()]{1,6}时间)\s*\)", re.ASCII)
-_NO_PLACE = re.compile(
-    r"(?:^|/)(?:ttft|tpot|itl|e2e|latency|throughput|input|output|prompt|read|write|cost|prefill|decode|and|or|tok|toks|tokens?|s|h|"
-    r"sec|min|hour|day|month|req\w*|gpu|user)(?:/|$)",
-    re.ASCII,
-)
-_COUNTS = re.compile(
-    r"(?:[$€£¥]\s?\d[\d.,]*|usd|dollars?|bucks|times|twice|once|reconfigurations?|switches|[次元])\s*$",
-    re.ASCII,
-)
+_NO_PLACE = re.compile(_TABLE["no place"], re.ASCII)
+_COUNTS = re.compile(_TABLE["counted"], re.ASCII)
 _ABBREVIATED = frozenset(DAYS)
 
 
@@ -84,13 +81,20 @@ class Reader:
                 first += 1
                 continue
             pieces, place = self._longest(first, Pieces())
-            if self._at(place).mark is Mark.COMMA and place > first:
+            if self._is_comma(place) and place > first:
                 pieces, place = self._behind_comma(first, place, pieces)
             if place > first and self._is_window(first, place, pieces):
                 yield self._atoms[first].start, self._atoms[place - 1].end, pieces
                 first = place
-            else:
-                first += 1
+                continue
+            zone = self._zone_at(first, hours_before=False)
+            if (
+                zone
+                and len(zone[0]) > _ABBREVIATION
+                and (resolve(zone[0], "") not in {"", UNKNOWN} or zone[0].split("/")[-1] in PLACES)
+            ):
+                yield self._atoms[first].start, self._atoms[first].end, Pieces(code="ambiguous_time")
+            first += 1
 
     def _at(self, place: int) -> Atom:
         return self._atoms[place] if 0 <= place < len(self._atoms) else _END
@@ -150,15 +154,17 @@ class Reader:
         if (
             pieces.days is not None and pieces.day is None and more.day is not None
         ):  # Friday, 27 November, 9:00-17:00
-            return (
-                (more, place)
-                if self._at(place).mark is not Mark.COMMA
-                else self._behind_comma(first, place, more)
-            )
+            return self._behind_comma(first, place, more) if self._is_comma(place) else (more, place)
         leads_clause = pieces.has_days and _CLAUSE_START.search(self._text[: self._at(first).start][-3:])
         is_clean = leads_clause or _CLEAN.match(self._text, self._at(place - 1).end)
         adds = pieces.has_days != pieces.has_hours and more.has_days and more.has_hours
-        return (more, place) if adds and is_clean else (pieces, comma)
+        zoned = more.zone is not None and pieces.zone is None
+        if not ((adds and is_clean) or zoned):
+            return pieces, comma
+        return self._behind_comma(first, place, more) if self._is_comma(place) else (more, place)
+
+    def _is_comma(self, place: int) -> bool:
+        return self._at(place).mark is Mark.COMMA
 
     def _piece(self, leads: _Leads, pieces: Pieces) -> int | None:
         for read in (self._day, self._hours, self._days, self._part, self._others, self._zone):
@@ -389,7 +395,7 @@ class Reader:
 
     def _is_marked(self, leads: _Leads, last: _Time, pieces: Pieces) -> bool:
         """Whether something beside the numbers speaks of times."""
-        behind = self._at(self._leads(last.after).place)
+        behind = self._at(self._leads(last.after + self._is_comma(last.after)).place)
         return (
             not last.is_bare
             or pieces.has_days
@@ -467,6 +473,8 @@ class Reader:
         atom = self._at(place)
         if atom.mark is Mark.ZONE:
             return (atom.value, place + 1) if self._is_zone(atom.value, hours_before) else None
+        if hours_before and self._said(place) in PLACES:
+            return f"{self._said(place)} time", place + 1
         if not hours_before or self._said(place) != "(":
             return None
         match = _IN_BRACKETS.match(self._text, atom.start)

@@ -29,31 +29,16 @@ _ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, 
 _ENGLISH_UNIT = "|".join(sorted((name for name in _UNIT_OF if name.isascii()), key=len, reverse=True))
 _HAN_UNIT = "|".join(sorted((name for name in _UNIT_OF if not name.isascii()), key=len, reverse=True))
 
-_AFTER_FOR = r"(?P<unit>minutes?|mins?|hours?|hrs?|h|days?|d|weeks?|months?|years?)\b"
-_ANOTHERS = (
-    r"(?!\s*(?:per\b|an?\b|each\b|every\b|/|at\s(?:most|a\stime)|or\s(?:less|more)|in\sa\srow|tops\b|max))"
-)
 _STOPS_FOR = re.compile(
     r"(?:paus\w*|stop\w*|stall\w*|interrupt\w*|block\w*|wait\w*|hang\w*|freez\w*|down|offline|than|only|last\w*)\s*$",
     re.ASCII,
 )
+_STRETCHES: str = _TABLE["stretches"]
 _PATTERN = re.compile(
-    rf"""
-    (?P<next>(?:\b(?P<lead>for|over|during|in|within|throughout)\s)?\b(?:the\s)?(?:next|coming|following)\s
-        (?:(?P<next_n>\d{{1,9}}(?:\.\d{{1,9}})?|{_ENGLISH_NUMBER})[\s-]?)?(?:of\s)?
-        (?P<next_unit>{_ENGLISH_UNIT})\b(?P<next_half>\sand\sa\shalf\b)?(?:\sfrom\snow\b)?)
-  | (?P<for>\bfor\s(?:about\s|another\s)?(?P<for_n>\d{{1,9}}(?:\.\d{{1,9}})?|{_ENGLISH_NUMBER})
-        (?P<for_mid>\sand\sa\shalf)?[\s-]?
-        {_AFTER_FOR.replace("<unit>", "<for_unit>")}(?P<for_half>\sand\sa\shalf\b)?(?:(?P<now>\sfrom\snow\b)|{_ANOTHERS}))
-  | (?P<han>在?(?:接下来|接下來|未来|今后|往后|随后|后续|从?现在起|从?现在开始|持续)的?这?\s?
-        (?P<han_n>\d{{1,9}}(?:\.\d{{1,9}})?|[零一二两三四五六七八九十半]{{1,3}})?\s?个?(?P<han_mid>半)?\s?
-        (?P<han_unit>{_HAN_UNIT}|(?:hours?|minutes?|mins?|h)(?![a-z]))(?P<han_half>半)?(?:之?内|里|期间)?)
-  | (?P<no>(?P<no_n>\d{{1,9}}(?:\.\d{{1,9}})?|[一二两三四五六七八九十半]{{1,3}})\s?个?(?P<no_half>半)?\s?(?P<no_unit>{_HAN_UNIT})
-        (?:之|以)?内(?<!秒内)(?<!秒钟内)
-        (?=\s?(?:请勿|不要|别|勿|禁止|不许|不准|不得)(?:再|做|进行)?(?![超多高低少大小慢])))
-    """,
+    _STRETCHES.replace("<number>", _ENGLISH_NUMBER).replace("<unit>", _ENGLISH_UNIT)
+    .replace("<han unit>", _HAN_UNIT),
     re.VERBOSE | re.ASCII,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

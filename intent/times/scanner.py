@@ -109,82 +109,34 @@ class Atom:
     end: int
 
 
-_NUMERAL = r"(?:\d{1,2}|[零〇一两二三四五六七八九十]{1,3})"
-_DAY_PART = "|".join(word for word, (mark, _) in WORDS.items() if mark is Mark.PART and not word.isascii())
-_WEEK = r"(?:周|星期|礼拜|週)"
-_NOT_MORE = r"(?![\d零〇一两二三四五六七八九十])"
-_CHINESE = "|".join(sorted((word for word in WORDS if not word.isascii()), key=len, reverse=True))
-
-_MONTH = "|".join(sorted(set(MONTHS) - {"may"}, key=len, reverse=True))
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_ORDINAL = r"\d{1,2}(?:st|nd|rd|th)"
-_YEAR = r",?\s20\d\d(?![\d:])"
-_NO_HOUR = r"(?![\w:.]*[\w:]|\s?[ap]\.?m\b|\s?%)"
-_MONTH_DAY = rf"""
-    (?<![\w.,-])(?:
-      (?:the\s)?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
-    | (?:the\s)?{_ORDINAL}\s(?:of\s)?may\b(?:{_YEAR})? | {_DAY}\smay{_YEAR} | (?<=on\s){_DAY}\smay\b
-    | (?:{_MONTH})\.?\s(?:the\s)?{_DAY}{_NO_HOUR}(?:{_YEAR})?
-    | may\s(?:the\s)?{_ORDINAL}\b(?:{_YEAR})? | may\s{_DAY}{_YEAR} | (?:(?<=on\s)|(?<![a-z\d]\s)(?<!\w))may\s{_DAY}{_NO_HOUR}
-    )"""
-_SEVERAL_DAYS = rf"""
-    (?<![\w.,-])(?:
-      {_DAY}\s?(?:-|to|and)\s?{_DAY}\s(?:of\s)?(?:{_MONTH})\b(?:{_YEAR})?
-    | (?:{_MONTH})\.?\s{_DAY}\s?(?:-|to|and)\s?{_DAY}{_NO_HOUR}(?:{_YEAR})?
-    )"""
-_DAY_OF_MONTH = rf"on\sthe\s{_ORDINAL}\b(?!\s?(?:perc|%|gpu|node|card|of))"
-
-_ATOM = re.compile(
-    rf"""
-    (?P<date>(?<![\d.])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}(?:t(?=\d\d:))?|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}})(?!\d\d?\d?(?!\d*:)))
-  | (?P<shortdate>(?<=on\s)\d{{1,2}}/\d{{1,2}}(?![\d/]))
-  | (?P<several>{_SEVERAL_DAYS})
-  | (?P<monthday>{_MONTH_DAY})
-  | (?P<dayofmonth>{_DAY_OF_MONTH})
-  | (?P<zhseveral>{_NUMERAL}月{_NUMERAL}(?:日|号)?\s?[到至~-]\s?(?:{_NUMERAL}月)?{_NUMERAL}(?:日|号))
-  | (?P<zhdate>(?:\d{{4}}\s?年\s?)?{_NUMERAL}\s?月\s?{_NUMERAL}(?:\s?(?:日|号))?)
-  | (?P<zhweek>(?:本|这个?|下个?|下下){_WEEK}[一二三四五六日天](?![点个]))
-  | (?P<zhdays>{_WEEK}[一二三四五六日天]
-        (?:\s?[、,和及与到至~-]?\s?{_WEEK}?[一二三四五六日天](?![点时个十百秒天年月日号:.分]))*)
-  | (?P<clock12>(?<![\d.,:])\d{{1,2}}(?:[:.]\d{{2}})?\s?[ap](?:\.m\.|m\b)
-        |(?<![\w.,:])\d{{1,2}}[ap](?=-\d{{1,2}}[ap]\b)|(?<=\d[ap]-)\d{{1,2}}[ap]\b)
-  | (?P<zhclock>(?:(?:{_DAY_PART}|[早晚])的?\s?)?(?<![\d.])(?!(?<=[快慢低高多少大小差好有])一点){_NUMERAL}(?:\s?点钟?|时)
-        (?:半|整|[一三]刻|{_NUMERAL}分|\d\d(?!\d))?{_NOT_MORE}(?![%秒后]秒))
-  | (?P<zhcolon>(?:{_DAY_PART}|[早晚])的?\s?\d{{1,2}}:\d\d(?!\d))
-  | (?P<idiom>[早晚]{_NUMERAL}(?![%个点时]){_NOT_MORE})
-  | (?P<clock24>(?:(?<=\dt)|(?<![\w.:]))\d{{1,2}}:\d\d(?::\d\d)?(?!\d|:\d))
-  | (?P<oclock>(?<![\w.])(?:\d{{1,2}}|[a-z]{{3,6}})\s?o'?\s?clock\b)
-  | (?P<fourdigits>(?<![\w.,:])\d{{4}}\s?(?:hrs|hours|h)\b
-        |(?:(?<=\b0\d\d\d-)|(?<=\b0\d\d\d\s-\s)|(?<=\b0\d\d\d\sto\s))\d{{4}}(?![\w.,])
-        |(?<![\w.,:])(?:0\d{{3}}|\d{{4}}(?=\s?(?:-|to|until)\s?0\d{{3}}(?!\d)))(?![\w.,]))
-  | (?P<number>\d+(?:[.,:]\d+)*)
-  | (?P<zone>{zones.PATTERN})
-  | (?P<phrase>\b(?:{"|".join(phrase for phrase, _, _ in PHRASES)})\b)
-  | (?P<code>(?!z-)[a-z]+-?\d[\w.]*)
-  | (?P<word>[a-z]+(?:'[a-z]+)?)
-  | (?P<zhword>{_CHINESE})
-  | (?P<numeral>[零〇一两二三四五六七八九十]+)
-  | (?P<other>\S)
-    """,
-    re.VERBOSE | re.ASCII,
-)  # fmt: skip
-
-
+_PATTERNS: dict[str, str] = _TABLE["patterns"]
 _ANCHORS = {
     word
     for word, (mark, _) in WORDS.items()
     if mark in {Mark.CLOCK, Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.PART, Mark.ALL_DAY}
 } | set(MONTHS)
-_HINT = re.compile(
-    rf"""
-    \d\s?[ap]\.?m | \d[ap]-\d | clock | \beod\b | of\s(?:the\s)?(?:to)?day | \d[:/-]\d | \d\.\d+\.\d | \d{{4}}
-  | \d(?:st|nd|rd|th) | {_WEEK}[一二三四五六日天]
-  | [\d零〇一二两三四五六七八九十]\s?[点时月] | [早晚][\d一二两三四五六七八九十]
-  | 从\s?\d | \b(?:from|between|outside|except|this|next|coming|m\s?-\s?f)\b | (?:every|each|k|ing|ness)[\s-](?:single\s)?days?\b
-  | {"|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word}))}
-    """,
-    re.VERBOSE | re.ASCII,
-)
+_WEEK = _PATTERNS["week"]
+_NUMERAL = _PATTERNS["numeral"]
+_DAY_PART = "|".join(word for word, (mark, _) in WORDS.items() if mark is Mark.PART and not word.isascii())
+_FILLED = {
+    "day_part": _DAY_PART,
+    "chinese": "|".join(sorted((word for word in WORDS if not word.isascii()), key=len, reverse=True)),
+    "month": "|".join(sorted(set(MONTHS) - {"may"}, key=len, reverse=True)),
+    "zone": zones.PATTERN,
+    "phrases": "|".join(phrase for phrase, _, _ in PHRASES),
+    "anchors": "|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word})),
+}
+
+
+def _pattern(name: str) -> str:
+    """A pattern of the table with what its names stand for."""
+    return re.sub(
+        r"(?<!P)<(\w+)>", lambda match: _FILLED.get(match[1]) or _pattern(match[1]), _PATTERNS[name]
+    )
+
+
+_ATOM = re.compile(_pattern("atom"), re.VERBOSE | re.ASCII)
+_HINT = re.compile(_pattern("hint"), re.VERBOSE | re.ASCII)
 
 
 def may_speak_of_time(text: str) -> bool:
@@ -272,8 +224,7 @@ def _clock24(said: str) -> Read:
 
 
 _CHINESE_CLOCK = re.compile(
-    rf"(?P<part>{_DAY_PART}|[早晚])?的?\s?(?P<hour>{_NUMERAL})\s?(?:点钟?|时|:|$)(?P<rest>.*)",
-    re.ASCII,
+    rf"(?P<part>{_DAY_PART}|[早晚])?的?\s?(?P<hour>{_NUMERAL})\s?(?:点钟?|时|:|$)(?P<rest>.*)", re.ASCII
 )
 _QUARTERS = {"": 0, "整": 0, "半": 30, "一刻": 15, "三刻": 45}
 

@@ -7,45 +7,12 @@ from zoneinfo import ZoneInfo
 
 from intent.fold import fold
 from intent.models import DAYS, DatedWindow, RecurringWindow, Window
+from intent.tables import table
 from intent.times.clock import PARTS, spelled
 
-_UNIT = re.compile(
-    r"""\s?(?:%|°|/|x\b|×|[$€£¥]|个|张|块|台|卡|副本|毫秒|秒|分|倍|元|美元|万|千|路|级|层|
-    (?:percent|percentage|pct|points?|m?s|sec|secs|seconds?|min|mins|minutes?|m|h|d|days?|weeks?|months?|years?|k|
-       tok|toks|tokens?|tps|rps|qps|rpm|req|reqs|requests?|queries|calls?|users?|streams?|tenants?|clients?|sessions?|
-       gpus?|cards?|devices?|nodes?|machines?|hosts?|replicas?|instances?|copies|workers?|pods?|stages?|ranks?|shards?|
-       models?|engines?|layers?|blocks?|batch|batches|prompts?|slots?|times|way|fold|bits?|bytes?|[kmgt]i?b|
-       usd|eur|dollars?|bucks|euros?|cents?|million|thousand|hundred|tp|pp)(?![\w'])
-    |(?<=\d)[a-z])""",
-    re.VERBOSE | re.ASCII,
-)
-_FOLLOWER = re.compile(
-    r"""\s*(?:$|[,.;:!?)\n。；、]|[^\x00-\x7f]|(?:
-    and|but|or|with|on|at|for|in|the|all|keep|hold|no|never|do|don't|we|i|it|is|must|should|please|while|then|when|if|
-    every|each|daily|our|my|p99|p95|p50|p90|p|ttft|tpot|itl|e2e|latency|throughput|use|run|stay|set|make|let|only|as|
-    free|paid|not|leave|allow|because|so|to)(?!\w))""",
-    re.VERBOSE | re.ASCII,
-)
-_BOUND = re.compile(
-    r"""(?:[<>=≤≥$€£¥#/@~:-]|\b(?:most|least|under|below|above|over|than|exactly|about|roughly|max|min|tp|pp|
-    replicas?|times|by|gpus?|version|v)|[为是到于过])\s*$""",
-    re.VERBOSE | re.ASCII,
-)
-_COUNTED = re.compile(
-    r"""\b(?:tp|pp|replicas|gpus|count|number|batch|size|concurrency|parallel\w*|stages|nodes|cards|score|version)\b
-    |副本|数量|并发|显卡|卡数""",
-    re.VERBOSE | re.ASCII,
-)
-_MEASURED = re.compile(
-    r"""\b(?:ttft|tpot|itl|e2e|latency|latencies|delay|throughput|util\w*|usage|load|availability|rates?|errors?|quality|
-    costs?|spend|budget|price|percentile|temperature|priority|limit|pauses?|value|range|seconds)\b
-    |利用率|延迟|时延|吞吐|成本|预算""",
-    re.VERBOSE | re.ASCII,
-)
-_CHANGE = re.compile(
-    r"""\b(?:scal\w*|cut|reduc\w*|rais\w*|lower\w*|increas\w*|decreas\w*|drop\w*|grow\w*|(?<!topology\ )chang\w*|
-    mov\w*|go|goes|going|switch\w*|bump\w*|shrink\w*|improv\w*|bring\w*|push\w*|down|up|set)\b|[从由]?(?:提高|降低|降|升|扩|缩|调|减)""",
-    re.VERBOSE | re.ASCII,
+_UNIT, _FOLLOWER, _BOUND, _COUNTED, _MEASURED, _CHANGE = (
+    re.compile(pattern, re.VERBOSE | re.ASCII)
+    for pattern in table("intent.times", "words")["beside numbers"].values()
 )
 _CLAUSE = re.compile(r"[,.;!?\n。；、]\s|[;!?\n。；、,]|\b(?:and|but|while|then)\b", re.ASCII)
 _QUANTITY = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?!\d)", re.ASCII)
@@ -77,12 +44,7 @@ def are_hours(text: str, start: int, end: int, is_marked: bool) -> bool:
 
 REST = "the rest"
 """The value of a token that means it; no deployment may name a window so."""
-_SAID = (
-    r"otherwise|(?:the )?(?:rest|remainder) of (?:the|that) (?:time|day|week)"
-    r"|(?:(?:at|on|in|during) )?(?:all |the )*(?:other|remaining) (?:times?|hours|days)"
-    r"|outside (?:of )?(?:that|those|these|them)(?: hours| times| window)?"
-)
-_HAN = r"(?:其他|其它|其余|剩下的?|剩余的?|别的|另外的?|非上述)(?:时间|时段|时候|时刻|日子|几天)"
+_SAID, _HAN = table("intent.times", "words")["rest"]
 _WITHIN = re.compile(rf"\b(?:{_SAID})\b|{_HAN}")
 _WHOLE = re.compile(rf"{_SAID}|{_HAN}|else|(?:the )?(?:rest|remainder)|平时|平常|其他|其它|其余|剩下的?|别的")
 _OTHERS = {"peak": "off_peak", "off_peak": "peak"}

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from intentctl.console import charts
 from intentctl.console.words import Language, sayer
-from intentctl.render import seconds, size
+from intentctl.render import marked, seconds, size
 from intentctl.visible import visible_lines
 from service.documents.plans import MarginDocument
 
@@ -61,6 +61,7 @@ def _templates() -> Environment:
         "share": share,
         "short": short,
         "figure": figure,
+        "marked": marked,
     }
     return templates
 

@@ -1,10 +1,13 @@
 import json
 from dataclasses import replace
 
+from benchmarks.words.utterances import DEPLOYMENT, NOW
 from intent.models import Assumption
+from intent.translate import translate
 from intentctl import render
 from intentctl.arguments import Form
 from intentctl.visible import visible, visible_lines
+from service import deployment as deployments
 from tests.rows import rows
 from tests.service.examples import intent
 
@@ -65,3 +68,16 @@ def test_rows_are_for_people_and_text_from_outside_is_never_markup(capsys):
 def test_what_would_steer_a_terminal_is_shown_as_its_code(text, shown):
     assert visible(text) == shown
     assert visible_lines("one\n\x1btwo\r") == "one\n\\x1btwo\\r"
+
+
+def test_the_words_that_a_goal_took_are_marked_with_its_number_and_what_is_left_is_not():
+    catalogue = deployments.load(DEPLOYMENT).catalogue(NOW)
+    intent = translate("高峰期 p99 首字 2 秒以内，老板在看\n别用 int4", catalogue)
+    assert render.marked(intent) == [
+        ("高峰期 p99 首字 2 秒以内", 1),
+        ("，老板在看\n", None),
+        ("别用 int4", 2),
+    ]
+    first, marks, second, below = render.mark_lines(intent)
+    assert (first, second) == ("高峰期 p99 首字 2 秒以内，老板在看", "别用 int4")
+    assert (marks, below) == ("1" * 24, "2" * 9)

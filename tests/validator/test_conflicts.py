@@ -3,7 +3,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import Config, Objective, ReconfigRule, RecurringWindow, Relative, TenantException
+from intent.models import (
+    Config,
+    FromNowWindow,
+    Objective,
+    ReconfigRule,
+    RecurringWindow,
+    Relative,
+    TenantException,
+)
 from tests.rows import rows
 from validator.consistency import check_conflicts
 
@@ -63,9 +71,14 @@ CLASHES = [
     ),
     (FORBIDDEN, limited(2.0), "reconfigured_twice"),
     (limited(3.0), limited(2.0), "reconfigured_twice"),
+    (replace(FORBIDDEN, window="always"), Config("tp", "==", 4, "a"), "banned_act"),
+    (replace(FORBIDDEN, window=FromNowWindow(3600.0)), Config("tp", "==", 4, "a"), "banned_act"),
 ]
 
 COMPATIBLE = [
+    (FORBIDDEN, Config("tp", "==", 4, "a")),
+    (replace(FORBIDDEN, window="always"), Config("tp", "<=", 4, "a")),
+    (replace(FORBIDDEN, window="always"), Config("tp", "==", 4, "a", window="peak")),
     (UTIL_LOW, bound("gpu_util", ">=", 0.6, "ratio")),
     (UTIL_HIGH, replace(UTIL_LOW, soft=True)),
     (replace(UTIL_HIGH, window="peak"), replace(UTIL_LOW, window="overnight")),

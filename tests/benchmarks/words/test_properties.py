@@ -4,6 +4,7 @@ from benchmarks.words.properties import (
     corrected,
     dropped_qualifiers,
     hostile_strings,
+    lost_in_changes,
     lost_in_readback,
     run,
     table,
@@ -24,6 +25,17 @@ def test_a_wish_that_is_accepted_with_its_qualifier_is_told_and_one_that_is_aske
     ]
     monkeypatch.setattr("benchmarks.words.properties.qualified", lambda chance, texts: "latency < 2s")
     assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0)) == []
+
+
+def test_a_change_that_loses_something_is_told_and_one_that_is_asked_about_is_not(monkeypatch):
+    def losing(deployment, text):
+        monkeypatch.setattr("benchmarks.words.properties.changed", lambda *_: ("glued", text))
+        return lost_in_changes(DEPLOYMENT_READ, load(own_files())[:1], 1, random.Random(0))
+
+    (said,) = [one.text for one in load(own_files())[:1]]
+    assert losing(DEPLOYMENT_READ, said) == []
+    assert losing(DEPLOYMENT_READ, "latency < 2s") == []
+    assert [one["change"] for one in losing(DEPLOYMENT_READ, "cost under 10 USD/h")] == ["glued"]
 
 
 def test_what_raises_is_told_with_its_text(monkeypatch):

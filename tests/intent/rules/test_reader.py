@@ -51,7 +51,6 @@ def test_who_and_when_stand_in_the_evidence(evidence, catalogue):
         "hello, how are you?",
         "what is the weather",
         "what is the TTFT?",
-        "why is TTFT above 2s?",
         "现在的首字延迟是多少",
         "DROP TABLE intents;",
         "😀😀😀",
@@ -72,6 +71,21 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
     draft = read(text, catalogue)
     assert (draft.goals, draft.questions) == ([], [])
     assert "keep P99 TTFT < 2s at peak" in draft.findings[0].message
+
+
+@rows(
+    ("text", "command"),
+    [
+        ("why is TTFT above 2s?", "intentctl load"),
+        ("undo that please", "intentctl undo"),
+        ("撤销刚才的改动", "intentctl undo"),
+        ("为什么这么慢", "intentctl load"),
+    ],
+)
+def test_what_another_command_does_names_that_command(text, command, catalogue):
+    draft = read(text, catalogue)
+    assert (draft.goals, draft.questions) == ([], [])
+    assert command in draft.findings[0].message
 
 
 @rows(

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.rules.kinds import Kind
-from intent.rules.spelling import corrected, heard
+from intent.rules.spelling import corrected, doubtful, heard, parted
 from intent.rules.tokens import scan
 from tests.rows import rows
 
@@ -26,10 +26,25 @@ def test_a_misspelt_word_is_taken_for_the_nearest_and_says_so(written, taken, ki
     assert (token.kind, token.misspelt) == (kind, (written, taken))
 
 
-@rows("word", ["vibes", "throat", "cot", "latnxcq", "ttf", "x" * 21])
+@rows("word", ["vibes", "throat", "cot", "latnxcq", "x" * 21])
 def test_a_word_far_from_all_known_ones_is_unknown(word, catalogue):
     assert scan(word, catalogue)[0].kind is Kind.UNKNOWN
     assert all(token.misspelt is None for token in scan(word, catalogue))
+
+
+@rows(
+    ("written", "meant"),
+    [("onweekdays", "weekdays"), ("coun", "counting"), ("pak", "peak"), ("tuesdya", "tuesday")],
+)
+def test_what_is_glued_or_cut_short_or_no_time_is_left_in_doubt(written, meant):
+    assert doubtful(written, NAMES) == meant
+
+
+@rows(
+    ("written", "place"), [("atpeak", 2), ("peruser", 3), ("ahundred", 1), ("thoughput", 0), ("overload", 0)]
+)
+def test_two_words_that_nothing_parts_are_parted(written, place):
+    assert parted(written, NAMES) == place
 
 
 def test_a_known_word_is_never_corrected(catalogue):

@@ -75,6 +75,7 @@ WITHIN = [
     ("TTFT under 2s if it rains", "if"),
     ("every other day TTFT under 2s", "every other "),
     ("大部分时间 TTFT under 2s", "大部分时间"),
+    ("TPOT 50ms, TTFT under 2s，都按 p99", "都按"),
 ]
 PASSED_WITHIN = [
     "TTFT under 2s if possible",
@@ -109,7 +110,7 @@ def test_what_only_looks_like_a_word_of_the_class_is_not_asked_about(text, here)
 
 @rows(("text", "words"), WITHIN)
 def test_a_limiter_that_no_slot_can_hold_is_asked_about_inside_the_evidence_too(text, words, here):
-    assert asked(text, here, evidence=text) == [("limiters", words)]
+    assert [said for _, said in asked(text, here, evidence=text)] == [words]
 
 
 @rows("text", PASSED_WITHIN)
@@ -123,7 +124,7 @@ def test_a_limiter_in_the_words_of_a_slot_belongs_to_that_slot(here):
 
 
 def test_each_part_of_the_class_has_words_that_are_asked_about_and_a_near_miss():
-    within = {("within a goal", "limiters")}
+    within = {("within a goal", "limiters"), ("within a goal", "shared statistics")}
     for columns in (3, 4):
         assert {row[:2] for row in ON_FILE if len(row) == columns} | within == set(PARTS)
 
@@ -146,7 +147,7 @@ def test_what_only_looks_like_such_a_word_around_a_goal_is_not(text, here):
     assert draft.questions == []
 
 
-@rows("text", ["TTFT under 2s. if it rains, or about noon, we were in Rome", "如果下雨。TTFT under 2s"])
+@rows("text", ["TTFT under 2s. if it rains, we were in Rome", "如果下雨。TTFT under 2s"])
 def test_what_counts_beside_a_goal_does_not_count_in_a_clause_of_its_own(text, here):
     assert asked(text, here) == []
 
@@ -174,6 +175,10 @@ def test_a_word_that_hides_its_case_and_width_is_found_where_it_stands(here):
         ("TTFT under 2s, no int4", [("precision", "int4")]),
         ("TTFT under 2s on the A100", [("scopes", "on the"), ("selector", "A100")]),
         ("TTFT under 2s, tp=2", [("setting", "tp"), ("quantity", "2")]),
+        ("TTFT under 2s, acme phones me", [("tenant", "acme")]),
+        ("TTFT under 2s, well, 2.5", [("quantity", "2.5")]),
+        ("TTFT under 2s, back to 4 at 7", [("quantity", "4"), ("quantity", "7")]),
+        ("TTFT under 2s on tuesdya", [("unknown", "tuesdya")]),
     ],
 )
 def test_an_amount_a_metric_a_name_and_a_time_that_no_goal_says_are_asked_about(text, found, here):
@@ -187,8 +192,8 @@ def test_an_amount_a_metric_a_name_and_a_time_that_no_goal_says_are_asked_about(
         "TTFT under 2s, TPOT",
         "TTFT under 2s, 2 s it is",
         "TTFT under 2s, three colleagues asked",
-        "TTFT under 2s, acme keeps phoning me",
-        "we had lunch at peak yesterday with everyone. TTFT under 2s",
+        "TTFT under 2s, nine languages, INC-47",
+        "we ate noodles at peak with acme. TTFT under 2s",
     ],
 )
 def test_what_the_goal_says_and_what_a_story_names_is_not(text, here):
