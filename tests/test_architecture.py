@@ -66,6 +66,8 @@ CONFINED = {
     "typer": paths("intentctl/"),
     "rich": paths("intentctl/"),
     "matplotlib": paths("intentctl: plots"),
+    "ssl": paths("runtime: hosts.tls"),
+    "cryptography": paths("runtime: hosts.certificates"),
 }
 """Library to the only places that may use it."""
 
