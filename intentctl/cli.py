@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from intentctl import access, operations, promises
+from intentctl import access, hosts, operations, promises
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -33,6 +33,8 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
+app.add_typer(hosts.hosts, name="hosts")
+app.command("agent")(hosts.agent)
 app.command("whoami")(access.whoami)
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)

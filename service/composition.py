@@ -13,6 +13,7 @@ from service.access.office import Access, open_access
 from service.apart import Apart
 from service.deployment import Deployment
 from service.events import EventBus
+from service.hosts import open_hosts
 from service.lock import take_lock
 from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
@@ -75,9 +76,10 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
         }
         kept = Kept(store, events, Active(store, deployment))
+        hosts = await stack.enter_async_context(open_hosts(deployment))
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
-            engine, beginning = await start(model, begin(store, deployment, model))
+            engine, beginning = await start(model, begin(store, deployment, model), hosts)
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)

@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.engine import Engine
 from runtime.errors import RuntimeFault, TopologyError
@@ -16,6 +17,9 @@ from service.engine_settings import unfit
 from service.events import EventBus
 from service.models import ServedModel, refuse_impossible
 from service.store import Store
+
+if TYPE_CHECKING:
+    from runtime.process.launcher import Launchers
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +78,9 @@ def begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning
     )
 
 
-async def start(model: ServedModel, beginning: Beginning) -> tuple[Engine, Beginning]:
+async def start(
+    model: ServedModel, beginning: Beginning, launchers: "Launchers | None" = None
+) -> tuple[Engine, Beginning]:
     """The model's engine; if what an earlier switch committed does not come up, as the file says.
 
     Raises:
@@ -82,14 +88,14 @@ async def start(model: ServedModel, beginning: Beginning) -> tuple[Engine, Begin
     """
     first = engines.first(model)
     try:
-        return await engines.start(model, beginning.topology), beginning
+        return await engines.start(model, beginning.topology, launchers), beginning
     except RuntimeFault as error:
         if beginning.topology == first:
             raise
         why = f"{beginning.topology}, which ran before the restart, does not come up: {error}"
     log.warning("%s: the start of the deployment file serves: %s", model.name, why)
     instead = Beginning(first, f"the start of the deployment file; {why}")
-    return await engines.start(model, first), instead
+    return await engines.start(model, first, launchers), instead
 
 
 def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:

@@ -66,7 +66,7 @@ CONFINED = {
     "typer": paths("intentctl/"),
     "rich": paths("intentctl/"),
     "matplotlib": paths("intentctl: plots"),
-    "ssl": paths("runtime: hosts.tls"),
+    "ssl": paths("runtime: hosts.tls hosts.agent"),
     "cryptography": paths("runtime: hosts.certificates"),
 }
 """Library to the only places that may use it."""

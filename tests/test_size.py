@@ -22,11 +22,11 @@ MAX_CODE_LINES = {
     "intent": 9_360,
     "validator": 1_039,
     "selector": 4_513,
-    "runtime": 9_266,
-    "service": 10_283,
-    "intentctl": 5_499,
+    "runtime": 9_980,
+    "service": 10_350,
+    "intentctl": 5_560,
 }
-MAX_FILES = 338
+MAX_FILES = 345
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
 MAX_RUN = {"parse": (104, 924), "plan": (136, 1_565)}

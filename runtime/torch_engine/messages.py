@@ -27,6 +27,8 @@ class DriverConfig(wire.Said, frozen=True):
     topology: Topology
     cluster: Cluster
     settings: EngineSettings
+    first_device: int = 0
+    """Inventory index of the first device of its host."""
 
 
 class Started(wire.Said, frozen=True):
@@ -120,6 +122,8 @@ class WorkerConfig(wire.Said, frozen=True):
     """KV memory has to be gained before it is written to, and peers close it before it is given back."""
     reader: str = "safetensors"
     """One of ``checkpoint.READERS``."""
+    first_device: int = 0
+    """Inventory index of the first device of its host."""
 
     @property
     def shape(self) -> KvShape:

@@ -124,8 +124,8 @@ class Driver:
             shape.stack,
         )
         precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
-        checkpoint, scratch = config.checkpoint, self._scratch
-        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader)
+        checkpoint, scratch, first = config.checkpoint, self._scratch, config.first_device
+        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, first)
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1
