@@ -19,6 +19,7 @@ from intentctl.arguments import (
     spread,
 )
 from intentctl.console.command import console
+from intentctl.devices import devices
 from intentctl.options import Deployment, InSpiteOf, Look, NoInput, Now, Output, Timeout, Where, Yes
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
@@ -36,6 +37,7 @@ app.add_typer(access.audit, name="audit")
 app.add_typer(hosts.hosts, name="hosts")
 app.command("agent")(hosts.agent)
 app.command("whoami")(access.whoami)
+app.command()(devices)
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
 app.command("history")(operations.history)

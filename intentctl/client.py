@@ -155,6 +155,9 @@ class Client:
     plans = _over_http(Operator.plans, "GET /v1/plans")
     operations = _over_http(Operator.operations, "GET /v1/operations")
     models = _over_http(Operator.models, "GET /v1/models")
+    devices = _over_http(Operator.devices, "GET /v1/devices")
+    take_out = _over_http(Operator.take_out, "POST /v1/devices/{device}:out")
+    take_in = _over_http(Operator.take_in, "POST /v1/devices/{device}:in")
     activate = _over_http(Operator.activate, "POST /v1/intents/{intent_id}:activate")
     retire = _over_http(Operator.retire, "POST /v1/intents/{intent_id}:retire")
     promises = _over_http(Operator.promises, "GET /v1/promises")
@@ -227,8 +230,8 @@ def _of(model: str | None, what: str) -> str:
     return f"/v1/{what}" if model is None else f"/v1/models/{_quoted(model)}/{what}"
 
 
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
+def _quoted(name: object) -> str:
+    return quote(str(name), safe="")
 
 
 def _until_the_end(response: IO[bytes]) -> Iterator[docs.Event]:

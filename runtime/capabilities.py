@@ -35,6 +35,8 @@ class Capabilities:
     """Every sampled request needs a seed: one is drawn where the client sent none."""
     streams: bool = False
     """Where only one copy of the weights fits, it moves layer by layer while requests stand still (``sync.stream``)."""
+    out: frozenset[int] = frozenset()
+    """Devices that are out: what runs may still use them, a target may not."""
 
 
 @dataclass(frozen=True, slots=True)

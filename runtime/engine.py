@@ -192,8 +192,27 @@ class Shadow(Protocol):
         """Before a cut: give back what only the target needed. Idempotent."""
 
 
+class Comeback(Protocol):
+    """Decides where an engine that was lost starts again, and hears of it."""
+
+    async def place(self, lost: Topology) -> Topology:
+        """The topology of the next try.
+
+        Raises:
+            EngineLostError: there is none that may be tried now.
+        """
+
+    async def take_out(self, device: int, why: str) -> bool:
+        """Start next without a device that is to blame, if something can serve then; whether it does."""
+
+    def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
+        """The engine serves again, in another topology than it was lost in."""
+
+
 class Engine(Protocol):
     """A running engine that serves one model and can change its topology live."""
+
+    comeback: Comeback
 
     @property
     def capabilities(self) -> Capabilities:

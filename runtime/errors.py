@@ -34,6 +34,11 @@ class Reason(StrEnum):
 class RuntimeFault(Exception):  # noqa: N818 - the tree's root, never raised itself
     """Root of the tree; every message says what was wrong, where and what to do."""
 
+    device: int | None = None
+    """The device that is to blame, where one is."""
+    is_broken: bool = False
+    """Its own driver says that this device is broken."""
+
 
 class TopologyError(RuntimeFault):
     """A topology that cannot be read or bound to the inventory."""

@@ -92,6 +92,11 @@ class Ledger:
         if epoch == self.epoch:
             self.epoch = self.announce(self._epochs[epoch].owner)
 
+    def serves(self, owner: str) -> None:
+        """Whoever speaks under the present epoch is this one: an engine that was lost may come back as another topology."""
+        if self._epochs[self.epoch].owner != owner:
+            self._epochs[self.epoch] = _speaker(self.epoch, owner)
+
     def resume(self, request_id: str) -> int:
         """Let a stream whose engine was lost be spoken for under the present epoch, which is returned."""
         self._streams[request_id].epoch = self.epoch

@@ -56,6 +56,10 @@ class Recovery:
             self.resume(stream)
         return self._alone is not None
 
+    def awaits(self, request_id: str) -> bool:
+        """Whether this stream was submitted again, and is silent since."""
+        return request_id in self._resumed
+
     def hear(self, stream: Stream) -> None:
         """It said something."""
         if stream.lost_at_s is not None:

@@ -236,6 +236,8 @@ class Router:
             stream.gaps = self._gaps
 
     def _take(self, token: Token, now_s: float) -> None:
+        if self._recovery.awaits(token.request_id):
+            self._ledger.serves(self._engine.topology.shape)
         match self._ledger.accept(token):
             case Accepted(fingerprint=fingerprint):
                 stream = self._streams[token.request_id]

@@ -39,7 +39,8 @@ def places(goals: Sequence[Goal], problem: Problem) -> Places:
     """What the placements of a model, or of everything, leave; frozen devices that are idle stay idle."""
     mine = [goal for goal in goals if isinstance(goal, Placement) and concerns(goal, problem.model.name)]
     cluster, now = problem.cluster, set(problem.now.devices) if problem.now else set[int]()
-    allowed = {gpu.index for gpu in cluster.gpus}
+    out = problem.capabilities.out if problem.capabilities else frozenset[int]()
+    allowed = {gpu.index for gpu in cluster.gpus} - out
     frozen, preferred = set[int](), set[int]()
     for goal in mine:
         named = cluster.named(goal.selector)
@@ -57,7 +58,7 @@ def places(goals: Sequence[Goal], problem: Problem) -> Places:
         allowed=only(cluster, left),
         preferred=only(cluster, left & preferred) if left & preferred else None,
         frozen=tuple(sorted(frozen & now)),
-        notes=(_note(mine, left),) if left != {gpu.index for gpu in cluster.gpus} else (),
+        notes=(_note(mine, left, out),) if left != {gpu.index for gpu in cluster.gpus} else (),
     )
 
 
@@ -74,8 +75,11 @@ def only(cluster: Cluster, devices: Collection[int]) -> Cluster:
     return replace(cluster, nodes=tuple(node for node in nodes if node.gpus))
 
 
-def _note(goals: Sequence[Placement], left: Collection[int]) -> str:
-    said = " and ".join(repr(goal.evidence) for goal in goals if goal.rule != "prefer")
+def _note(goals: Sequence[Placement], left: Collection[int], out: Collection[int]) -> str:
+    said = " and ".join(
+        [repr(goal.evidence) for goal in goals if goal.rule != "prefer"]
+        + [f"device {device} is out" for device in sorted(out)]
+    )
     devices = ", ".join(map(str, sorted(left))) or "none"
     return f"{said}: of the inventory that leaves the devices {devices}"
 

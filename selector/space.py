@@ -155,6 +155,8 @@ def barred(topology: Topology, problem: Problem, precisions: Collection[str]) ->
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
         return str(error)
+    if problem.capabilities and (out := sorted(problem.capabilities.out & set(topology.devices))):
+        return f"it uses the device {', '.join(map(str, out))}, which is out"
     limits, formats = problem.limits, weights_of(topology)
     if not formats <= set(precisions):
         return f"it runs in {_listed(sorted(formats))}; allowed is {_listed(precisions)}"

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
@@ -12,6 +13,7 @@ from selector.models import Profile
 from service.access.office import Access, open_access
 from service.apart import Apart
 from service.deployment import Deployment
+from service.devices import Devices
 from service.events import EventBus
 from service.hosts import open_hosts
 from service.lock import take_lock
@@ -20,8 +22,10 @@ from service.models import ServedModel
 from service.profiles import load_profiles
 from service.promises.active import Active
 from service.promises.office import Promises, keep_promises
+from service.promises.planner import Planner
+from service.promises.relocation import Left
 from service.promises.watch import Watch
-from service.restart import begin, close_unfinished, start
+from service.restart import begin, close_unfinished, start_without_the_broken
 from service.serving import Kept, Serving
 from service.settings import Settings, llm_settings
 from service.store import Store
@@ -44,6 +48,7 @@ class Composition:
     llm: LlmSettings | None
     access: Access
     promises: Promises
+    devices: Devices
     apart: Apart
     """Where people's plans and simulations are made; the controllers have another one."""
     reading: Apart
@@ -75,11 +80,15 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         profiles = {
             model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
         }
-        kept = Kept(store, events, Active(store, deployment))
-        hosts = await stack.enter_async_context(open_hosts(deployment))
+        kept = Kept(store, events, Active(store, deployment), Devices(store))
+        stack.callback(kept.devices.close)
+        hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
-            engine, beginning = await start(model, begin(store, deployment, model), hosts)
+            planner = Planner(deployment, model, profiles[model.name])
+            best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
+            beginning_at = partial(begin, store, deployment, model, best=best)
+            engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at, hosts)
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
@@ -88,11 +97,11 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         reading = stack.enter_context(closing(Apart(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
-        clients = ClientMetrics()
-        clients.on_failure += [watch.turned_away for watch in watches.values()]
-        yield Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, apart, reading, clients
+        parts = Composition(
+            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
         )
+        parts.clients.on_failure += [watch.turned_away for watch in watches.values()]
+        yield parts
 
 
 @asynccontextmanager

@@ -156,7 +156,7 @@ def load(file: Path) -> Deployment:
     timezone = data.get("timezone", "UTC")
     _check_zone(source, ["timezone"], timezone)
     _check_nodes(source)
-    agents = _agents(source)
+    agents = _agents(source) if "hosts" in data else {}
     cluster = _cluster(data["cluster"])
     if agents:
         cluster = replace(cluster, network=None)  # what is served stays within a host
@@ -185,7 +185,7 @@ def _agents(source: LocatedYaml) -> dict[str, tuple[str, int]]:
     """Where the agents of hosts listen; each host is a node, each agent that of one."""
     nodes = [node["name"] for node in source.data["cluster"]["nodes"]]
     agents = dict[str, tuple[str, int]]()
-    for name, data in source.data.get("hosts", {}).items():
+    for name, data in source.data["hosts"].items():
         address, _, port = data["agent"].rpartition(":")
         if name not in nodes:
             raise source.error(["hosts", name], f"no node {name!r} in the cluster; it has {', '.join(nodes)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from runtime.errors import EngineStartError
 from runtime.process.facts import gather, wrong_devices
 from service.deployment import Deployment
+from service.devices import Devices
 from service.settings import visible_gpus
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_hosts(deployment: Deployment) -> "AsyncIterator[Hosts | None]":
-    """The hosts of a deployment until the end; None where all devices are this machine's.
+async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator[Hosts | None]":
+    """The hosts of a deployment until the end; None where all devices are this machine's. Devices of a lost one are out.
 
     Raises:
         EngineStartError: a host has something else than the file or this machine says, by name.
@@ -31,6 +32,12 @@ async def open_hosts(deployment: Deployment) -> "AsyncIterator[Hosts | None]":
     needs_vllm = any(model.engine.name == "vllm" for model in deployment.models)
     expected = Expected(deployment.cluster, deployment.agents, folders, needs_vllm, visible_gpus())
     hosts = Hosts(expected, deployment.certificates / "service.pem")
+
+    def back(device: int) -> None:
+        if devices.why(device).startswith("host "):  # one may be broken, too
+            devices.back(device)
+
+    hosts.on_out, hosts.on_back = devices.out, back
     try:
         await hosts.open()
         yield hosts

@@ -91,6 +91,15 @@ class Operator(Protocol):
     def topology(self, model: str | None = None) -> docs.StateDocument:
         """The same of one model, which need not be named where there is one."""
 
+    def devices(self) -> docs.DevicesDocument:
+        """All devices: whose each is, whether something runs on it, whether it is out, and why."""
+
+    def take_out(self, device: int, asked: docs.OutRequest) -> docs.DeviceDocument:
+        """Let no plan and no restart use a device from now on. What runs stays."""
+
+    def take_in(self, device: int) -> docs.DeviceDocument:
+        """Let a device be used again."""
+
     def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
         """A model's sizes and the profile of each of its device kinds, as plans take them."""
 

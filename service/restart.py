@@ -2,15 +2,21 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from runtime.capabilities import Capabilities
 from runtime.engine import Engine
 from runtime.errors import RuntimeFault, TopologyError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.notation import parse_topology
+from runtime.process.liveness import Pauses
+from runtime.torch_engine.models import capabilities as of_torch
+from selector.models import Infeasible, Plan
 from service import engines
 from service.deployment import Deployment
+from service.devices import Devices
 from service.documents.operations import OperationDocument
 from service.documents.problems import Code
 from service.engine_settings import unfit
@@ -56,12 +62,33 @@ def close_unfinished(store: Store, events: EventBus) -> None:
         )
 
 
-def begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:
+def begin(
+    store: Store,
+    deployment: Deployment,
+    model: ServedModel,
+    out: Collection[int] = (),
+    best: Callable[[Capabilities], Plan | Infeasible] | None = None,
+) -> Beginning:
     """The topology that the last switch of a model committed; else, or if the deployment bars it, that of the file.
+
+    Where that needs devices that are out it is the ``best`` without them. Blocks.
 
     Raises:
         StoreError: the store cannot be used.
     """
+    beginning = _begin(store, deployment, model)
+    if best is None or not {*out} & {*beginning.topology.devices}:
+        return beginning
+    known = engines.capabilities(model) or of_torch(model.spec, model.precision, model.engine.torch)
+    found = best(replace(known, out=frozenset(out)))
+    why = f"{beginning.topology} needs a device that is out"
+    if isinstance(found, Infeasible):
+        log.warning("%s: %s, and nothing else can serve; it starts there all the same", model.name, why)
+        return beginning
+    return Beginning(found.target, f"the best topology on the devices that are left; {why}")
+
+
+def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:
     last = store.committed(model.name)
     if last is None:
         return Beginning(
@@ -78,6 +105,37 @@ def begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning
     )
 
 
+async def start_without_the_broken(
+    model: ServedModel,
+    devices: Devices,
+    beginning: Callable[[Collection[int]], Beginning],
+    launchers: "Launchers | None" = None,
+) -> tuple[Engine, Beginning]:
+    """The model's engine; a device that is to blame for two failed starts is out, if the engine starts without it.
+
+    ``beginning`` says where it starts without devices.
+
+    Raises:
+        RuntimeFault: it does not start.
+    """
+    pauses, suspects = Pauses(), dict[int, str]()
+    while True:
+        try:
+            engine, began = await start(model, beginning({*devices.all, *suspects}), launchers)
+        except RuntimeFault as error:
+            device = error.device
+            left = {gpu.index for gpu in model.cluster.gpus} - devices.all.keys() - suspects.keys()
+            if device is None or not left - {device}:
+                raise
+            log.warning("%s: %s", model.name, error)
+            if pauses.is_to_blame(error):
+                suspects[device] = str(error)
+        else:
+            for device, why in suspects.items():
+                devices.out(device, why)
+            return engine, began
+
+
 async def start(
     model: ServedModel, beginning: Beginning, launchers: "Launchers | None" = None
 ) -> tuple[Engine, Beginning]:
@@ -90,7 +148,7 @@ async def start(
     try:
         return await engines.start(model, beginning.topology, launchers), beginning
     except RuntimeFault as error:
-        if beginning.topology == first:
+        if beginning.topology == first or error.device is not None:
             raise
         why = f"{beginning.topology}, which ran before the restart, does not come up: {error}"
     log.warning("%s: the start of the deployment file serves: %s", model.name, why)

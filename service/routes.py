@@ -343,6 +343,24 @@ def models(operator: Here) -> docs.ModelsDocument:
     return operator.models()
 
 
+@routes.get("/v1/devices", **call("state", Right.LOOK))
+def devices(operator: Here) -> docs.DevicesDocument:
+    """All devices: whose each is, whether something runs on it, whether it is out, and why."""
+    return operator.devices()
+
+
+@routes.post("/v1/devices/{device}:out", **call("state", Right.APPROVE, *READING, docs.Code.NOT_FOUND))
+def take_out(device: int, operator: Here, body: docs.OutRequest | None = None) -> docs.DeviceDocument:
+    """Let no plan and no restart use a device from now on, over restarts of the service, too. What runs on it stays."""
+    return operator.take_out(device, body or docs.OutRequest())
+
+
+@routes.post("/v1/devices/{device}:in", **call("state", Right.APPROVE, *READING, docs.Code.NOT_FOUND))
+def take_in(device: int, operator: Here) -> docs.DeviceDocument:
+    """Let a device be used again. Nothing moves there until a plan asks for it."""
+    return operator.take_in(device)
+
+
 @routes.get("/v1/models/{model:path}/topology", **call("state", Right.LOOK, docs.Code.NOT_FOUND))
 def topology_of(model: str, operator: Here) -> docs.StateDocument:
     """What runs of one model, on what, and whether it is being changed."""

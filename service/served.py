@@ -295,6 +295,42 @@ class Served(FromFile):
         """As the protocol says."""
         return self._serving(model).state
 
+    def devices(self) -> docs.DevicesDocument:
+        """As the protocol says."""
+        parts, known = self._parts, self._parts.devices.all
+        owners = {gpu.index: model.name for model in self._deployment.models for gpu in model.cluster.gpus}
+        used = {one for serving in parts.servings.values() for one in serving.engine.topology.devices}
+        return docs.DevicesDocument(
+            devices=tuple(
+                docs.DeviceDocument(
+                    device=gpu.index,
+                    kind=gpu.kind,
+                    node=node.name,
+                    model=owners.get(gpu.index),
+                    used=gpu.index in used,
+                    out=known[gpu.index].why if gpu.index in known else None,
+                    out_by=known[gpu.index].by if gpu.index in known else None,
+                    out_since_s=known[gpu.index].since_s if gpu.index in known else None,
+                )
+                for node in self._deployment.cluster.nodes
+                for gpu in node.gpus
+            )
+        )
+
+    def take_out(self, device: int, asked: docs.OutRequest) -> docs.DeviceDocument:
+        """As the protocol says."""
+        return self._set_device(device, asked.why or f"taken out by {self._caller.name}")
+
+    def take_in(self, device: int) -> docs.DeviceDocument:
+        """As the protocol says."""
+        return self._set_device(device, None)
+
+    def _set_device(self, device: int, why: str | None) -> docs.DeviceDocument:
+        if device not in [gpu.index for gpu in self._deployment.cluster.gpus]:
+            raise RefusedError(docs.Code.NOT_FOUND, f"no device {device}; see `intentctl devices`")
+        self._parts.devices.change(device, why, self._caller)
+        return next(one for one in self.devices().devices if one.device == device)
+
     def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says."""
         with self._turn:

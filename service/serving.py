@@ -4,17 +4,18 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
 
 from pydantic import JsonValue
 
+from intent.models import Intent
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine, EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
-from runtime.models import CutoverReport, Phase, Progress, Topology
+from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.router import Router
 from runtime.stream import Gaps
 from service import documents as docs
@@ -22,6 +23,7 @@ from service.access.consent import Consent, refuse_barred
 from service.access.office import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
+from service.devices import Devices
 from service.errors import RefusedError, StoreError
 from service.events import EventBus
 from service.metrics import Metrics
@@ -69,6 +71,16 @@ class StoreJournal:
         except StoreError as error:
             raise JournalError(f"the journal cannot be written: {error}") from error
 
+    async def came_back(self, keep: Callable[[], int], origin: str) -> None:
+        """Note the generation of an engine that came back in another topology, which ``keep`` writes and returns.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        runs = str(self._engine.topology)
+        self.generation = await asyncio.to_thread(keep)
+        self._recorded, self.origin = runs, origin
+
     async def catch_up(self, switch_id: str) -> None:
         """Write of a commit what could not be written when it was made."""
         if str(self._engine.topology) == self._recorded:
@@ -86,6 +98,7 @@ class Kept:
     store: Store
     events: EventBus
     active: Active
+    devices: Devices
 
 
 class Serving:
@@ -107,7 +120,7 @@ class Serving:
         self.metrics = metrics
         self._deployment = deployment
         self._store = store = kept.store
-        self._events, self._active = kept.events, kept.active
+        self._events, self._active, self._devices = kept.events, kept.active, kept.devices
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self.operation: docs.OperationDocument | None = None
@@ -118,7 +131,8 @@ class Serving:
 
     def situation(self) -> Situation:
         """What a plan starts from."""
-        return Situation(self.engine.topology, self._journal.generation, self.engine.capabilities)
+        engine = replace(self.engine.capabilities, out=frozenset(self._devices.all))
+        return Situation(self.engine.topology, self._journal.generation, engine)
 
     def barred(self) -> str:
         """Why what is promised forbids a switch now; empty: it does not. Blocks."""
@@ -145,6 +159,11 @@ class Serving:
                 docs.NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
                 for node in self.model.cluster.nodes
             ),
+            out={
+                gpu.index: self._devices.why(gpu.index)
+                for gpu in self.model.cluster.gpus
+                if gpu.index in self._devices.all
+            },
         )
 
     async def apply(self, plan_id: str, consent: Consent, acts: Acts) -> docs.OperationDocument:
@@ -193,6 +212,37 @@ class Serving:
             if is_ours:
                 acts.note("plan.apply", plan.id, before=before, after=after)
         return is_ours
+
+    async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
+        """Report that a lost engine came back as a plan's target, like a switch that recovery applied; the plan is kept.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        lost = plan.now.text if plan.now else ""
+        name, operation_id = acts.caller.name, new_id("op")
+        operation = docs.OperationDocument.planned(
+            operation_id, plan, time.time(), applied_by=name, approved_by=name
+        )
+        ways = lost, plan.target.text
+        operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(
+            CutoverReport(operation_id, *ways, Phase.DONE, Reason.ENGINE_LOST, why)
+        )
+
+        def keep() -> int:
+            after: docs.Json = {"topology": plan.target.text, "operation": operation_id, "why": why}
+            with self._store.transaction():
+                self._store.save_plan(intent, plan, name)
+                self._store.claim_plan(plan.id, operation)
+                acts.note("engine.recover", plan.id, before={"topology": lost}, after=after)
+                line = Phase.COMMITTED.value, why
+                return self._store.commit(operation_id, line, self.model.name, plan.target.text)
+
+        async with self._applying:
+            await self._journal.came_back(keep, f"operation {operation_id}: {why}")
+        self._over.append(operation)
+        self._events.publish("operation", operation)
+        self._events.publish("topology", self.state)
 
     def _end(self, operation: docs.OperationDocument, acts: Acts) -> None:
         """Keep how an operation ended."""

@@ -229,3 +229,13 @@ class LoadRow(Base):
     model: Mapped[str] = mapped_column(primary_key=True)
     begins_s: Mapped[float] = mapped_column(primary_key=True)
     document: Mapped[Json]
+
+
+class OutRow(Base):
+    """A device that is out; see ``Out``."""
+
+    __tablename__ = "devices_out"
+    device: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    why: Mapped[str]
+    by: Mapped[str]
+    since_s: Mapped[float]

@@ -21,15 +21,15 @@ MAX_CODE_LINES = {
     "prompts": 11,
     "intent": 9_360,
     "validator": 1_039,
-    "selector": 4_513,
-    "runtime": 9_980,
-    "service": 10_350,
-    "intentctl": 5_560,
+    "selector": 4_519,
+    "runtime": 10_070,
+    "service": 10_745,
+    "intentctl": 5_625,
 }
-MAX_FILES = 345
+MAX_FILES = 350
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (104, 924), "plan": (136, 1_565)}
+MAX_RUN = {"parse": (104, 926), "plan": (136, 1_565)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 

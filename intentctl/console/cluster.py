@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from runtime.models import Stage
 from service.documents.plans import TopologyDocument
@@ -42,6 +43,8 @@ class Device:
     kind: str
     memory_gb: float
     use: Use | None
+    out: str
+    """Why it is out; empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,11 @@ class Row:
 
 
 def picture(
-    inventory: Sequence[NodeDocument], topologies: Mapping[str, Sequence[TopologyDocument]]
+    inventory: Sequence[NodeDocument],
+    topologies: Mapping[str, Sequence[TopologyDocument]],
+    out: Mapping[int, str] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
-    """Nodes with what each device holds of the pipelines of each model. Without an inventory: nothing."""
+    """Nodes with what each device holds of the pipelines of each model, and why it is ``out``. Without an inventory: nothing."""
     uses = {
         index: use
         for model, pipelines in topologies.items()
@@ -68,7 +73,10 @@ def picture(
             node.name,
             node.link,
             tuple(
-                Device(gpu.index, gpu.kind, gpu.memory_bytes / 1e9, uses.get(gpu.index)) for gpu in node.gpus
+                Device(
+                    gpu.index, gpu.kind, gpu.memory_bytes / 1e9, uses.get(gpu.index), out.get(gpu.index, "")
+                )
+                for gpu in node.gpus
             ),
         )
         for node in inventory

@@ -142,7 +142,9 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
         )
         for state in stands.models
     )
-    cluster = picture(inventory_of(stands.models), {one.model: [one.topology] for one in stands.models})
+    out = {device: why for one in stands.models for device, why in one.out.items()}
+    runs = {one.model: [one.topology] for one in stands.models}
+    cluster = picture(inventory_of(stands.models), runs, out)
     return Overview(stands, cluster, views, coming)
 
 

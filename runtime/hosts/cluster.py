@@ -41,7 +41,7 @@ class Hosts:
         self.on_out: Callable[[int, str], None] = lambda *_: None
         """Called for each device of a host that is lost, with why, before any engine hears of it."""
         self.on_back: Callable[[int], None] = lambda _: None
-        """Called for each device of a lost host that is back."""
+        """Called for each device of a host that is reached."""
         self._expected, self._certificate = expected, certificate
         self._nodes = {node.name: node for node in expected.cluster.nodes}
         self._here = {
@@ -73,16 +73,12 @@ class Hosts:
         tries = await asyncio.gather(*map(self._reach, self._expected.agents), return_exceptions=True)
         for name, failed in zip(self._expected.agents, tries, strict=True):
             if isinstance(failed, OSError):
-                log.warning("host %s cannot be reached and counts as lost: %s", name, words(failed))
-                self._lost[name] = words(failed)
+                self._miss(name, words(failed))
             elif failed is not None:
                 raise failed
+            else:
+                self._welcome(name)
         self._watch = asyncio.create_task(self._retry())
-
-    def tell_lost(self) -> None:
-        """Call ``on_out`` for what is lost already."""
-        for name, why in self._lost.items():
-            self._tell_out(name, why)
 
     async def close(self) -> None:
         """Let go of every host. Idempotent."""
@@ -124,10 +120,15 @@ class Hosts:
     def _note_lost(self, remote: RemoteHost, why: str) -> None:
         if self._reached.get(remote.host) is remote:
             del self._reached[remote.host]
-            self._lost[remote.host] = why
-            self._tell_out(remote.host, why)
+            self._miss(remote.host, why)
 
-    def _tell_out(self, name: str, why: str) -> None:
+    def _welcome(self, name: str) -> None:
+        for gpu in self._nodes[name].gpus:
+            self.on_back(gpu.index)
+
+    def _miss(self, name: str, why: str) -> None:
+        log.warning("host %s counts as lost: %s", name, why)
+        self._lost[name] = why
         for gpu in self._nodes[name].gpus:
             self.on_out(gpu.index, f"host {name} is lost: {why}")
 
@@ -144,5 +145,4 @@ class Hosts:
                 else:
                     del self._lost[name]
                     log.warning("host %s is back", name)
-                    for gpu in self._nodes[name].gpus:
-                        self.on_back(gpu.index)
+                    self._welcome(name)

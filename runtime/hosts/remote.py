@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from runtime.process.channel import Ends, FrameError, Frames, Hears, encode
 from runtime.process.facts import HostFacts
 from runtime.process.launcher import GONE_S, Incarnation, Process, Program
 from runtime.process.liveness import AwakeClock
-
-log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.5
 """Between two heartbeats."""
@@ -182,7 +179,6 @@ class RemoteHost:
         if self.lost is not None:
             return
         processes = self._part(why)
-        log.error("host %s is lost, with %d processes: %s", self.host, len(processes), why)
         self._on_lost(self, why)
         for process in processes:
             process.lane.end(f"host {self.host} is lost: {why}")

@@ -5,8 +5,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from runtime.engine import EngineState, Output
+from runtime.engine import Comeback, EngineState, Output
 from runtime.errors import EngineLostError, Reason, RuntimeFault
+from runtime.models import Topology
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.process.messages import Beat, Calls, Command, Fatal, Fenced, Prepared, Reply, Tokens
@@ -100,8 +101,25 @@ class DriverProcess:
         self.on_end(self.fatal or Fatal(Reason.ENGINE_LOST, detail))
 
 
+class SamePlace:
+    """The comeback of an engine that nobody else plans for: as it was, for as long as it takes."""
+
+    async def place(self, lost: Topology) -> Topology:
+        """See the protocol."""
+        return lost
+
+    async def take_out(self, device: int, why: str) -> bool:  # noqa: ARG002 - the protocol's
+        """See the protocol."""
+        return False
+
+    def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
+        """See the protocol."""
+
+
 class Revived:
     """An engine whose driver is replaced when it is lost, after pauses, until one serves."""
+
+    comeback: Comeback = SamePlace()
 
     def __init__(self) -> None:
         self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
@@ -127,9 +145,9 @@ class Revived:
             return EngineState.RESTARTING
         return EngineState.STALLED if vigil.is_stalled else EngineState.SERVING
 
-    def revive(self, start: Callable[[], Awaitable[None]]) -> None:
-        """The driver was lost: ``start`` another."""
-        self._restart = asyncio.create_task(self._revive(start))
+    def revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
+        """The driver of a topology was lost: ``start`` another."""
+        self._restart = asyncio.create_task(self._revive(start, lost, why))
 
     async def up(self) -> None:
         """Wait some time for a driver that is started anew.
@@ -151,15 +169,26 @@ class Revived:
             self._restart.cancel()
             await asyncio.gather(self._restart, return_exceptions=True)
 
-    async def _revive(self, start: Callable[[], Awaitable[None]]) -> None:
+    async def _revive(
+        self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault
+    ) -> None:
         self._pauses.lost()
+        if why.device is not None and why.is_broken:
+            await self.comeback.take_out(why.device, str(why))
         while True:
             await asyncio.sleep(self._pauses.next_s())
             try:
-                await start()
+                place = await self.comeback.place(lost)
+                await start(place)
             except (RuntimeFault, OSError) as error:
                 self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
                 log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
+                if isinstance(error, RuntimeFault) and self._pauses.is_to_blame(error):
+                    why = error
+                    if await self.comeback.take_out(error.device or 0, str(error)):
+                        self._pauses.elsewhere()
             else:
                 self._restart = self._down = None
+                if place != lost:
+                    self.comeback.came_back(lost, place, str(why))
                 return

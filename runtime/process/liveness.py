@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from runtime.errors import RuntimeFault
 from runtime.process.messages import Beat
 
 TURN_S = 0.25
@@ -17,6 +19,8 @@ RESTART_PATIENCE_S = 10.0
 """How long a call waits for a driver that is started anew."""
 STEADY_S, MOST_PAUSE_S = 60.0, 60.0
 """After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
+MOST_FAILED_STARTS = 2
+"""With a device to blame; then nothing is tried on it any more."""
 MOST_PATIENCE_S = 3600
 """Longer than any step takes."""
 
@@ -100,7 +104,9 @@ class Pauses:
     """Before each start of a lost driver: none after a steady while, else twice the one before."""
 
     def __init__(self) -> None:
-        self._since_s, self._num_losses = time.monotonic(), 0
+        self._since_s, self._num_losses, self._is_elsewhere = time.monotonic(), 0, False
+        self._failed_starts = Counter[int]()
+        """Of each device that was to blame for one, since the last steady while."""
 
     def served(self) -> None:
         """A driver serves from now on."""
@@ -110,9 +116,25 @@ class Pauses:
         """It ended."""
         if time.monotonic() - self._since_s > STEADY_S:
             self._num_losses = 0
+            self._failed_starts.clear()
+
+    def elsewhere(self) -> None:
+        """What is tried next is not what failed: it need not wait."""
+        self._failed_starts.clear()
+        self._is_elsewhere = True
+
+    def is_to_blame(self, failed: RuntimeFault) -> bool:
+        """Whether the device that a failed start names, if any, is broken or has failed too often."""
+        if failed.device is None:
+            return False
+        self._failed_starts[failed.device] += 1
+        return failed.is_broken or self._failed_starts[failed.device] >= MOST_FAILED_STARTS
 
     def next_s(self) -> float:
         """How long to wait before the next start."""
+        if self._is_elsewhere:
+            self._is_elsewhere = False
+            return 0.0
         pause_s = min(MOST_PAUSE_S, 2.0 ** (self._num_losses - 1)) if self._num_losses else 0.0
         self._num_losses += 1
         return pause_s

@@ -113,6 +113,14 @@ class Fatal(Said, frozen=True):
     reason: Reason
     detail: str
     trouble: Trouble | None = None
+    device: int | None = None
+    is_broken: bool = False
+    """As in ``RuntimeFault``."""
+
+    def blaming(self, error: RuntimeFault) -> RuntimeFault:
+        """The error, with the device that is to blame."""
+        error.device, error.is_broken = self.device, self.is_broken
+        return error
 
 
 class Submit(Command, frozen=True):

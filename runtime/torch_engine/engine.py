@@ -34,7 +34,7 @@ class TorchEngine(Revived):
     def __init__(self, config: messages.DriverConfig, launchers: Launchers | None = None) -> None:
         """Use ``start``."""
         super().__init__()
-        self._config = config
+        self._config, self._settings = config, config.settings
         self._topology = config.topology
         self._live: dict[str, int] = {}
         """Epochs of the requests that have not ended."""
@@ -178,14 +178,15 @@ class TorchEngine(Revived):
 
     def _lost(self, fatal: wire.Fatal) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
+        said = f"{fatal.reason}: {fatal.detail}"
         if self._driver.ready.done():
-            detail = f"{fatal.reason}: {fatal.detail}; send the request again"
+            detail = f"{said}; send the request again"
             self._driver.end(EngineLostError(detail))
             self._end_streams(detail)
-            self.revive(self._launch_anew)
+            self.revive(self._launch_anew, self._topology, fatal.blaming(EngineLostError(said)))
         else:
-            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(f"{fatal.reason}: {fatal.detail}"))
-            self._driver.ready.set_exception(trouble.error)
+            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(said))
+            self._driver.ready.set_exception(fatal.blaming(trouble.error))
             self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
 
     def _end_streams(self, detail: str) -> None:
@@ -198,20 +199,21 @@ class TorchEngine(Revived):
         log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
         self._outputs.put_nowait(ended)
 
-    async def _launch_anew(self) -> None:
-        """Another driver, with the topology that ran last, once the one before is gone."""
+    async def _launch_anew(self, topology: Topology) -> None:
+        """Another driver, once the one before is gone."""
         await self._driver.close()
         self._config = msgspec.structs.replace(
-            self._config, topology=self._topology, settings=self._fitting()
+            self._config, topology=topology, settings=self._fitting(topology)
         )
         await self._launch()
+        self._topology = topology
 
-    def _fitting(self) -> EngineSettings:
-        """The settings with no more KV blocks than what ran last holds alone; the pool may have given way for it."""
-        settings, cluster = self._config.settings, self._config.cluster
+    def _fitting(self, topology: Topology) -> EngineSettings:
+        """The settings with no more KV blocks than a topology holds alone; the pool may have given way for what ran last."""
+        settings, cluster = self._settings, self._config.cluster
         if settings.num_blocks is None:
             return settings
-        held = footprint.blocks(self._topology, self.model, cluster, settings.block_size)
+        held = footprint.blocks(topology, self.model, cluster, settings.block_size)
         return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
 
     async def _call(self, command: wire.Command) -> Any:

@@ -334,13 +334,18 @@ class VllmEngine(Revived):
             self.standby.remove(instance)
         if instance is self.active and self._down is None:
             self._open.clear()
-            self.revive(lambda: self._relaunch(instance))
+            self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
         else:
             self._spawn(instance.close())
 
-    async def _relaunch(self, lost: Instance) -> None:
-        await lost.close()
-        instance = await self.launch(lost.topology)
+    async def _relaunch(self, topology: Topology) -> None:
+        await self.active.close()
+        try:
+            instance = await self.launch(topology)
+        except UntoldEndError as error:
+            # who does not say why may have a sick device; of several nobody knows which
+            error.device = topology.devices[0] if len(topology.devices) == 1 else None
+            raise
         self._down = None
         self._serve(instance)
         self._begin_spare()

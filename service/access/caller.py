@@ -26,3 +26,5 @@ class Caller:
 
 CONTROLLER = Caller("the controller", Role.OPERATOR)
 """Who acts where nobody does: it may apply, and approves nothing."""
+RECOVERY = Caller("recovery", Role.OPERATOR)
+"""Who acts where an engine was lost: it asks nobody."""

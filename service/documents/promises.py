@@ -18,8 +18,9 @@ from service.documents.plans import TopologyDocument as Topology
 
 State = Literal["active", "superseded", "retired", "expired"]
 Mode = Literal["observe", "recommend", "act"]
-Cause = Literal["window", "rescue", "return", "saving", "roll_back", "person"]
-"""Why: a window begins, a goal is missed, that is over, too much is taken, it made things worse, or somebody applied a plan."""
+Cause = Literal["window", "rescue", "return", "saving", "roll_back", "person", "recovery"]
+"""Why: a window begins, a goal is missed, that is over, too much is taken, it made things worse, somebody applied a plan, or the
+engine was lost."""
 Counting = Literal["requests", "ticks"]
 Replaced = Annotated[list[str], Field(max_length=64)]
 Verdict = Literal["recovered", "not_recovered", "worse", "unknown"]

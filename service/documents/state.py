@@ -121,6 +121,34 @@ class StateDocument(Document):
     streams: int
     tokens: TokenCounts
     inventory: tuple[NodeDocument, ...] = ()
+    out: Mapping[int, str] = Field(default={}, description="devices of it that are out, and why")
+
+
+class DeviceDocument(Document):
+    """A device: whose it is, whether something runs on it, and whether it is out."""
+
+    device: int = Field(description="its number in the inventory")
+    kind: str
+    node: str
+    model: str | None = Field(description="that may use it")
+    used: bool = Field(description="by what runs of that model")
+    out: str | None = Field(description="why no plan and no restart uses it; null: it may be used")
+    out_by: str | None = Field(
+        description="who took it out; `recovery`: the service, when an engine was lost"
+    )
+    out_since_s: float | None = Field(description="unix seconds")
+
+
+class DevicesDocument(Document):
+    """All devices of the deployment."""
+
+    devices: tuple[DeviceDocument, ...]
+
+
+class OutRequest(Request):
+    """What goes with an order to use a device no longer."""
+
+    why: str = Field(default="", max_length=500, description="for those who see that it is out")
 
 
 class ProfilesDocument(Document):

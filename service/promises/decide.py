@@ -190,7 +190,7 @@ def _back(state: State) -> _Wish | None:
     if (
         last
         and last.verdict == "worse"
-        and last.cause not in {"roll_back", "person"}
+        and last.cause not in {"roll_back", "person", "recovery"}
         and last.target == state.runs
     ):
         return _Wish(last.source, "roll_back", "the last switch made it worse")

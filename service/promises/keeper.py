@@ -157,7 +157,7 @@ class Keeper:
         kept = {one: tally(goal, segment, samples) for one, goal in goals}
         until_s = (segment.begins - before.now.astimezone(UTC)).total_seconds() + before.now_s
         earliest_s = max(past.ended_s, until_s)
-        is_rescue = load is not None and past.cause == "rescue"
+        is_rescue = load is not None and past.cause in {"rescue", "recovery"}
         made_for = load if load and is_rescue else self.planner.workload(segment)
         stop_s = earliest_s if past.stopped_s is None or until_s > past.ended_s else past.stopped_s
         self._probation = _Probation(

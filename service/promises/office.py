@@ -1,5 +1,6 @@
 """The promises of a service: what is active, a loop for each model, and what can be asked of them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from service.promises.cases import Here
 from service.promises.keeper import Keeper
 from service.promises.loads import observed_document
 from service.promises.planner import Planner
+from service.promises.relocation import Left, Relocation
 from service.promises.runner import Parts, Runner
 from service.promises.watch import Minutes, Watch
 from service.serving import Kept, Serving
@@ -105,5 +107,19 @@ async def keep_promises(
             keeper = Keeper(name, deployment.windows, planners[name], deployment.rules)
             place = targets.Place(deployment, serving.model, serving.situation(), profiles[name])
             parts = Parts(serving, watches[name], keeper, kept.active, kept.store, access, kept.events, place)
+            left = Left(deployment, name, planners[name], kept.active)
+            comeback = Relocation(serving, watches[name], left, kept.devices, access)
+            stack.push_async_callback(comeback.close)
+            serving.engine.comeback = comeback
             runners[name] = await stack.enter_async_context(Runner(parts))
-        yield Promises(deployment, kept.active, servings, watches, planners, runners)
+        promises = Promises(deployment, kept.active, servings, watches, planners, runners)
+        loop = asyncio.get_running_loop()
+
+        def tell(device: int) -> None:
+            for serving in servings.values():
+                if device in {gpu.index for gpu in serving.model.cluster.gpus}:
+                    kept.events.publish("topology", serving.state)
+            promises.wake()
+
+        kept.devices.on_change = lambda device: loop.call_soon_threadsafe(tell, device)
+        yield promises

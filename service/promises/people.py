@@ -8,7 +8,7 @@ from typing import Literal
 
 from service import documents as docs
 from service.access.approvals import Approvals
-from service.access.caller import CONTROLLER
+from service.access.caller import CONTROLLER, RECOVERY
 from service.pages import Page
 from service.promises.active import Active
 from service.promises.decide import LEARNED_S
@@ -49,7 +49,7 @@ class People:
     def override(self, term: Term) -> docs.OverrideDocument | None:
         """The last switch, where somebody made it in this segment by naming a topology."""
         (found,) = self.store.operations(Page(1), self.model, done=True).items or (None,)
-        if found is None or found.result is None or found.applied_by == CONTROLLER.name:
+        if found is None or found.result is None or found.applied_by in {CONTROLLER.name, RECOVERY.name}:
             return None
         saved = self.store.plan(found.plan_id)
         is_act = saved is not None and saved[0].kind == "act"

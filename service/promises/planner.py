@@ -314,7 +314,7 @@ class Planner:
         closely: bool,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
-        asked = (goals, segment.windows, workload, now)
+        asked = (goals, segment.windows, workload, now, engine and engine.out)
         if closest := self._known.get((*asked, True)):
             return closest
         if known := self._known.get((*asked, closely)):

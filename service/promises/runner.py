@@ -20,7 +20,7 @@ from selector.models import Plan, Workload
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
-from service.access.caller import CONTROLLER
+from service.access.caller import CONTROLLER, RECOVERY
 from service.access.office import Access, Acts
 from service.access.policy import Applied
 from service.errors import RefusedError, ServiceError, StoreError
@@ -274,7 +274,8 @@ class Runner:
     def _take(self, operation: docs.OperationDocument) -> None:
         parts, last = self._parts, self._last
         begun = next((one for one in self._begun if one.plan_id == operation.plan_id), None)
-        cause = begun.decision.cause if begun and begun.decision.cause else "person"
+        others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
+        cause = begun.decision.cause if begun and begun.decision.cause else others
         past = Past(
             ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
             source=operation.source or "",
@@ -285,7 +286,8 @@ class Runner:
         stops = [phase.at for phase in operation.phases if phase.phase is Phase.CUTTING]
         if stops:
             past = replace(past, stopped_s=past.ended_s - (operation.phases[-1].at - stops[-1]))
-        outcome = self._outcome_of(operation, past, begun.decision.reason if begun else "")
+        why = operation.result.detail if operation.result and cause == "recovery" else ""
+        outcome = self._outcome_of(operation, past, begun.decision.reason if begun else why)
         parts.active.book.keep_outcome(outcome)
         if last is None:
             parts.keeper.past.append(past)

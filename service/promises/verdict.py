@@ -66,7 +66,7 @@ def judge(
 
 def _is_worse(one: Reading, cause: Cause, load_by_planned: float, rules: Rules) -> bool:
     """Whether what was left does better: as predicted, and where a switch was a rescue as measured, too."""
-    if cause == "roll_back" or load_by_planned > 1 + rules.tolerance:
+    if cause in {"roll_back", "recovery"} or load_by_planned > 1 + rules.tolerance:
         return False
     is_slower = (
         one.left is not None and one.measured is not None and one.measured > one.left * (1 + rules.tolerance)

@@ -10,7 +10,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.capabilities import Capabilities
-from runtime.engine import Cut, Engine, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
+from runtime.engine import (
+    Comeback,
+    Cut,
+    Engine,
+    EngineState,
+    EngineStats,
+    Finish,
+    Lag,
+    Moved,
+    Output,
+    Request,
+    Token,
+)
 from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.models import (
     Cluster,
@@ -24,6 +36,7 @@ from runtime.models import (
     Stage,
     Topology,
 )
+from runtime.process.driver import SamePlace
 
 
 def topology(*degrees: int, num_layers: int = 8) -> Topology:
@@ -86,6 +99,7 @@ class ScriptedEngine:
             (1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False
         )
         self.topology = topology
+        self.comeback: Comeback = SamePlace()
         self.state = EngineState.SERVING
         self.script = script or Script()
         self.calls: list[str] = []

@@ -153,3 +153,13 @@ async def test_who_waits_behind_a_suspect_goes_on_when_that_has_said_all_though_
     engine.resume()
     assert text_of(await collect(router, "abc", 3)) == "abc"
     assert text_of([delta async for delta in unread]) == "yzxyzxyzx"
+
+
+async def test_a_stream_tells_which_topology_its_engine_came_back_as(router, engine):
+    (task,) = await begun(router, engine, ["abc"])
+    engine.is_away = True
+    engine.fail("the driver was killed", is_lost=True)
+    await settled(engine)
+    engine.is_away, engine.topology = False, topology(2)
+    engine.resume()
+    assert [delta.fingerprint for delta in await task] == ["0-PP2"] * 2 + ["1-TP2"] * 8

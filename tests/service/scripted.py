@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,10 +28,13 @@ from service.access.rights import Role
 from service.apart import Apart
 from service.composition import Composition, serve
 from service.deployment import Deployment, load
+from service.devices import Devices
 from service.errors import DeploymentError
 from service.events import EventBus
 from service.promises.active import Active
 from service.promises.office import keep_promises
+from service.promises.planner import Planner
+from service.promises.relocation import Left
 from service.promises.watch import Watch
 from service.restart import begin, close_unfinished
 from service.server import Server, bind
@@ -275,10 +279,13 @@ class ScriptedService:
         store = stack.enter_context(closing(Store.open(self._folder, self._database)))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
-        kept = Kept(store, events, Active(store, deployment))
+        kept = Kept(store, events, Active(store, deployment), Devices(store))
+        stack.callback(kept.devices.close)
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
-            beginning = begin(store, deployment, model)
+            planner = Planner(deployment, model, {"CPU": fit_cpu(SAMPLES)})
+            best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
+            beginning = begin(store, deployment, model, kept.devices.all, best)
             engine = ScriptedEngine(
                 beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens
             )
@@ -293,7 +300,7 @@ class ScriptedService:
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, APART)
         promises = await stack.enter_async_context(keeping)
         self.parts = Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, APART, READING
+            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, APART, READING
         )
         return self.parts
 

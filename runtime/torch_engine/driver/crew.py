@@ -27,6 +27,15 @@ from runtime.torch_engine.worker.shard import ShardSpec
 MODULE = "runtime.torch_engine.worker.loop"
 Runs = tuple[tuple[int, int], ...]
 
+DEVICE_FAULTS = (
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "hardware stack error",
+    "GPU is lost",
+    "no CUDA-capable device is detected",
+    "invalid device ordinal",
+)
+"""In CUDA's words. An illegal address or a failed launch may be a fault of the program."""
 _PING_S = 2.0
 """After so long without a word a worker is asked whether it lives."""
 _REAP_S = 2.0
@@ -221,8 +230,11 @@ class Crew:
         match message:
             case messages.Hello(handle):
                 worker.greeting.set_result(handle)
+            case messages.Unable(detail) if worker.greeting.done():
+                self.lose(device, f"failed: {detail}")
             case messages.Unable(detail):
                 unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
+                unable.device, unable.is_broken = device, names_device(detail)
                 self._bury(device).greeting.set_exception(unable)
             case wire.Reply():
                 worker.calls.settle(message)
@@ -386,7 +398,15 @@ class Lineup:
 
 def load_failed(device: int, detail: str) -> SwitchError:
     """What a worker that cannot take its role means for the switch."""
-    return SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
+    error = SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
+    if names_device(detail):  # else the checkpoint may be to blame, or too little memory
+        error.device, error.is_broken = device, True
+    return error
+
+
+def names_device(detail: str) -> bool:
+    """Whether an error is one by which CUDA says that the device itself is broken or gone."""
+    return any(words in detail for words in DEVICE_FAULTS)
 
 
 class Standby:

@@ -33,7 +33,7 @@ from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
-from runtime.torch_engine.driver.crew import BatchLimits, Crew, Lineup, Standby, load_failed
+from runtime.torch_engine.driver.crew import BatchLimits, Crew, Lineup, Standby, load_failed, names_device
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
@@ -74,7 +74,8 @@ class Driver:
         try:
             await self._start(config)
         except RuntimeFault as error:
-            self.fail(wire.Fatal(Reason.LOAD_FAILED, str(error), wire.Trouble.of(error)))
+            blamed = error.device, error.is_broken
+            self.fail(wire.Fatal(Reason.LOAD_FAILED, str(error), wire.Trouble.of(error), *blamed))
         except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
             traceback.print_exc()
             self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
@@ -269,7 +270,8 @@ class Driver:
     def _worker_lost(self, device: int, how: str) -> None:
         detail = f"the worker on device {device} {how}"
         if device in self.active.topology.devices:
-            self.fail(wire.Fatal(Reason.RANK_LOST, f"{detail}; {self.active.topology} needs it"))
+            why = f"{detail}; {self.active.topology} needs it"
+            self.fail(wire.Fatal(Reason.RANK_LOST, why, device=device, is_broken=names_device(how)))
             return
         lost = SwitchError(Reason.RANK_LOST, detail)
         if self._switch and device in self._switch.devices:

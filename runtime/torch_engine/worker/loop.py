@@ -74,7 +74,11 @@ def run(sock: socket.socket) -> None:
         for _ in incoming:
             pass
     else:
-        worker.serve(incoming)
+        try:
+            worker.serve(incoming)
+        except RuntimeError as error:  # torch's form of CUDA's errors
+            channel.send(messages.Unable(str(error)))
+            raise
 
 
 def _be_nice() -> None:

@@ -24,7 +24,8 @@ MIXED = TopologyDocument(
 
 
 def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_numbered():
-    a, b = picture(NODES, {"llama": [MIXED]})
+    a, b = picture(NODES, {"llama": [MIXED]}, {3: "new fans"})
+    assert [device.out for device in (*a.devices, *b.devices)] == ["", "", "", "new fans"]
     first, second = (device.use for device in a.devices)
     assert (first.stage, first.stages, first.rank, first.ranks, first.layers) == (1, 2, 1, 2, "0–51")
     assert (second.rank, second.precision) == (2, "bf16")

@@ -56,14 +56,14 @@ class Machine:
         number = (os.getpid() * 16 + next(_numbers)) % 16000
         self.name, self.log = name, log
         self._ours, self._theirs = f"ic{number}a", f"ic{number}b"
-        net = f"10.213.{number // 64}.{number % 64 * 4}"
-        self._near, self.address = (f"{net.rpartition('.')[0]}.{number % 64 * 4 + last}" for last in (1, 2))
+        net, last = f"10.213.{number // 64}", number % 64 * 4
+        self._net, self._near, self.address = f"{net}.{last}/30", f"{net}.{last + 1}", f"{net}.{last + 2}"
         script = INIT.format(name=name, python=sys.executable)
-        self._unshare = subprocess.Popen(
-            ["unshare", *SPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", script],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=log.open("wb"), stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        with log.open("wb") as output:
+            self._unshare = subprocess.Popen(
+                ["unshare", *SPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", script],
+                cwd=ROOT, stdin=subprocess.PIPE, stdout=output, stderr=output, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
         self.init = self._child_of(self._unshare.pid)
         try:
             self._join(certificate)
@@ -129,9 +129,14 @@ class Machine:
     def kill_agent(self) -> None:
         self.inside("sh", "-c", "kill -9 $(cat /tmp/agent.pid)")
 
+    def start_agent(self) -> None:
+        """Another one, as systemd would."""
+        agent = f"{sys.executable} -m intentctl agent /tmp/{self.name}.pem --listen 0.0.0.0:7443"
+        self.inside("sh", "-c", f"cd {ROOT}; {agent} >/tmp/again.log 2>&1 & echo $! > /tmp/agent.pid")
+
     def freeze(self) -> None:
         """Nothing of it moves on, and its connections stay."""
-        self.inside("kill", "-STOP", "-1")
+        self.inside("sh", "-c", "kill -STOP -1")
         os.kill(self.init, signal.SIGSTOP)
 
     def fall_silent(self) -> None:
@@ -177,7 +182,11 @@ class Machine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._unshare.wait()
-        subprocess.run(["ip", "link", "del", self._ours], check=False, capture_output=True)
+        for made in (
+            ("link", "del", self._ours),
+            ("route", "del", "unreachable", self._net, "metric", "4000"),
+        ):
+            subprocess.run(["ip", *made], check=False, capture_output=True)
 
     @staticmethod
     def _child_of(pid: int) -> int:

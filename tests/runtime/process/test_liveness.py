@@ -2,6 +2,7 @@
 
 import pytest
 
+from runtime.errors import EngineLostError
 from runtime.process import liveness
 from runtime.process.liveness import AwakeClock, Pauses, Vigil
 from runtime.process.messages import Beat
@@ -87,3 +88,18 @@ def test_starts_one_after_the_other_are_further_and_further_apart(time):
     time.now_s += 61
     pauses.lost()
     assert pauses.next_s() == 0
+
+
+def test_a_device_is_to_blame_for_its_second_failed_start_or_at_once_if_it_is_broken(time):
+    died, broken, other = EngineLostError("died"), EngineLostError("ECC"), EngineLostError("no memory")
+    died.device, broken.device, broken.is_broken = 1, 2, True
+    pauses = Pauses()
+    assert [pauses.is_to_blame(one) for one in (died, other, broken, died)] == [False, False, True, True]
+    pauses.served()
+    time.now_s += 5
+    pauses.lost()
+    assert pauses.is_to_blame(died)
+    pauses.served()
+    time.now_s += 61
+    pauses.lost()
+    assert not pauses.is_to_blame(died)

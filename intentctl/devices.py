@@ -1,0 +1,53 @@
+"""`intentctl devices`: what there is, what is used, and what is out."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from intentctl.arguments import Form, spread
+from intentctl.options import Output, Where
+
+if TYPE_CHECKING:
+    from intentctl.render import Row
+    from service.documents.state import DeviceDocument
+
+Way = StrEnum("Way", "out in")
+"""Of a device."""
+
+
+@spread
+def devices(
+    where: Where,
+    way: Annotated[Way | None, typer.Argument(help="Take a device out, or in again.")] = None,
+    device: Annotated[int | None, typer.Argument(help="Its number in the list.", min=0)] = None,
+    why: Annotated[
+        str, typer.Option("--why", help="With out: for those who see it.", show_default=False)
+    ] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """List devices: used, free or out, and why. `devices out ID` takes one out, `devices in ID` in again."""
+    from intentctl import commands, render
+    from service.documents.state import OutRequest
+
+    if (way is None) is not (device is None):
+        raise typer.BadParameter("write `intentctl devices`, `devices out ID` or `devices in ID`")
+    if why and way is not Way.out:
+        raise typer.BadParameter("--why goes with `devices out ID`")
+    service = commands.service(where)
+    if way is None or device is None:
+        listed = service.devices()
+        render.emit(listed, output, [device_row(one) for one in listed.devices])
+        return
+    changed = service.take_out(device, OutRequest(why=why)) if way is Way.out else service.take_in(device)
+    render.emit(changed, output, [device_row(changed)])
+    if changed.out and changed.used and output is Form.TABLE:
+        render.talk(f"{changed.model} runs on it until it is switched: intentctl agenda, intentctl plan TEXT")
+
+
+def device_row(one: "DeviceDocument") -> "Row":
+    """A device in a line."""
+    out = "used" if one.used else "free"
+    if one.out:
+        out = f"out, by {one.out_by}: {one.out}" + ", still used" * one.used
+    return f"device {one.device}", f"{one.kind} of {one.node}, {one.model or 'no model'}; {out}"

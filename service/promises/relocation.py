@@ -1,0 +1,159 @@
+"""Where a model's engine starts again when it was lost: as it was, or as what is best on the devices that are left.
+
+It asks nobody, and keeps to the deployment's limits, to what is promised, and to promised limits on reconfiguration.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from intent.models import Intent, TranslatorInfo
+from runtime.capabilities import Capabilities
+from runtime.errors import EngineLostError
+from runtime.models import Topology
+from selector.models import Infeasible, Plan, Workload
+from service import documents as docs
+from service.access.caller import RECOVERY
+from service.access.office import Access, Acts
+from service.deployment import Deployment
+from service.devices import Devices
+from service.errors import StoreError
+from service.promises.active import Active
+from service.promises.agenda import cut
+from service.promises.planner import Planner
+from service.promises.watch import Watch, measured
+from service.serving import Serving
+from service.usecases import new_id
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0
+"""Between two tries to write what the store did not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Plans for a model on the devices that are left."""
+
+    deployment: Deployment
+    model: str
+    planner: Planner
+    active: Active
+
+    def best(self, engine: Capabilities, load: Workload | None) -> Plan | Infeasible:
+        """What holds what is promised now under a load (None: the declared one), or comes nearest. Blocks.
+
+        Where nothing is promised it is what has the most throughput.
+        """
+        now = datetime.now(UTC)
+        promised = [
+            one for one in self.active.promised if getattr(one.goal, "model", None) in {None, self.model}
+        ]
+        segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
+        declared = self.planner.workload(segment)
+        load = replace(load, output_tokens=load.output_tokens or declared.output_tokens) if load else declared
+        if segment.promised:
+            found = self.planner.outlook(segment, None, engine, workload=load)
+            if found.plan:
+                return found.plan
+        return self.planner.best_effort(segment, None, engine, load).answer
+
+
+class Relocation:
+    """The comeback of one model's engine (``runtime.engine.Comeback``)."""
+
+    def __init__(self, serving: Serving, watch: Watch, left: Left, devices: Devices, access: Access) -> None:
+        self._serving, self._watch, self._left = serving, watch, left
+        self._devices, self._acts = devices, Acts(access, RECOVERY)
+        self._plan: Plan | None = None
+        """That the engine is started by."""
+        self._suspects = dict[int, str]()
+        """Devices to blame, with why: they are out once the engine serves without them."""
+        self._reports = set[asyncio.Task[None]]()
+
+    async def place(self, lost: Topology) -> Topology:
+        """As it was, unless a device of it is out or to blame; see the protocol."""
+        out = {*self._devices.all, *self._suspects}
+        if out.isdisjoint(lost.devices):
+            return lost
+        self._plan = await self._planned(out)
+        return self._plan.target
+
+    async def take_out(self, device: int, why: str) -> bool:
+        """Do without what is to blame. Where nothing could serve then, nobody is: all is tried again; see the protocol."""
+        try:
+            await self._planned({*self._devices.all, *self._suspects, device})
+        except EngineLostError as error:
+            log.warning("device %d is not taken out, though %s: %s", device, why, error)
+            self._suspects.clear()
+            return False
+        self._suspects[device] = why
+        return True
+
+    def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
+        """Take out who was to blame, and report it like a switch; see the protocol."""
+        suspects, self._suspects = self._suspects, {}
+        for device, reason in suspects.items():
+            self._devices.out(device, reason)
+        if self._plan is not None and self._plan.target == runs:
+            task = asyncio.create_task(self._report(replace(self._plan, now=lost), why))
+            self._reports.add(task)
+            task.add_done_callback(self._reports.discard)
+
+    async def close(self) -> None:
+        """Report nothing more."""
+        for task in self._reports:
+            task.cancel()
+        await asyncio.gather(*self._reports, return_exceptions=True)
+
+    async def _planned(self, out: Collection[int]) -> Plan:
+        """What is best without some devices.
+
+        Raises:
+            EngineLostError: nothing can serve without them, or may now.
+        """
+        serving = self._serving
+        seen = self._watch.seconds(self._left.deployment.rules.lookback_s, serving.router.waits_s)
+        engine = replace(serving.engine.capabilities, out=frozenset(out))
+        try:
+            barred = await asyncio.to_thread(self._barred)
+            found = await asyncio.to_thread(self._left.best, engine, measured(seen))
+        except Exception as error:  # the engine is tried again, whatever is wrong here
+            log.exception("where %s may go", self._left.model)
+            raise EngineLostError(f"nothing can be planned: {error}") from error
+        known = {
+            one: self._devices.why(one) or self._suspects.get(one, "which failed") for one in sorted(out)
+        }
+        devices = ", ".join(f"device {one} ({why})" for one, why in known.items())
+        without = f"{self._left.model} may not use {devices}"
+        if barred:
+            raise EngineLostError(f"{without}, and no other topology is started, for {barred}")
+        if isinstance(found, Infeasible):
+            why = "; ".join(found.reasons) or "no device is left"
+            raise EngineLostError(f"{without}, and nothing else can serve it: {why}")
+        return found
+
+    def _barred(self) -> str:
+        try:
+            return self._serving.barred()
+        except StoreError as error:
+            log.warning("promised limits on reconfiguration cannot be read, and do not count: %s", error)
+            return ""
+
+    async def _report(self, plan: Plan, why: str) -> None:
+        words = f"Run {plan.model} as {plan.target}, for its engine was lost: {why}"
+        intent_id, plan_id = new_id("intent"), new_id("plan")
+        intent = Intent(words, "en", (), TranslatorInfo("rules"), readback=words)
+        while True:
+            generation = self._serving.situation().generation
+            plan = replace(plan, id=plan_id, intent_id=intent_id, generation=generation)
+            document = docs.PlanDocument.model_validate(plan).sealed()
+            try:
+                await self._serving.came_back(intent, document, why, self._acts)
+            except StoreError as error:
+                log.warning("a restart will not know what %s runs; it is tried again: %s", plan.model, error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
