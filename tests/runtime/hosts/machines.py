@@ -72,6 +72,8 @@ class Machine:
             raise
 
     def _join(self, certificate: Path) -> None:
+        # when its end of the link is gone, nothing that is meant for it leaves this machine
+        run("ip", "route", "replace", "unreachable", self._net, "metric", "4000")
         run(
             "ip",
             "link",
