@@ -407,11 +407,23 @@ def _day(output: Form, *, statics: bool, others: list[object], is_day: bool, is_
 
 @app.command()
 @spread
-def doctor(where: Where, output: Output = Form.TABLE) -> None:
+def doctor(
+    where: Where,
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    of_hosts: Annotated[
+        bool, typer.Option("--hosts", help="Check each host of the deployment file instead.")
+    ] = False,
+) -> None:
     """Check that this machine can run the service."""
-    from intentctl.doctor import run
+    from intentctl.doctor import run, run_hosts
 
-    run(output, where)
+    if not of_hosts:
+        run(output, where)
+    elif deployment is None:
+        raise typer.BadParameter("--hosts checks those of a file; name it with --deployment")
+    else:
+        run_hosts(output, deployment)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from service.devices import Devices
 from service.settings import visible_gpus
 
 if TYPE_CHECKING:
-    from runtime.hosts.cluster import Hosts
+    from runtime.hosts.cluster import Expected, Hosts
 
 
 @asynccontextmanager
@@ -26,12 +26,9 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
         await refuse_other_devices(deployment)
         yield None
         return
-    from runtime.hosts.cluster import Expected, Hosts
+    from runtime.hosts.cluster import Hosts
 
-    folders = tuple(str(model.to_serve().resolve()) for model in deployment.models)
-    needs_vllm = any(model.engine.name == "vllm" for model in deployment.models)
-    expected = Expected(deployment.cluster, deployment.agents, folders, needs_vllm, visible_gpus())
-    hosts = Hosts(expected, deployment.certificates / "service.pem")
+    hosts = Hosts(expected(deployment), deployment.certificates / "service.pem")
 
     def back(device: int) -> None:
         if devices.why(device).startswith("host "):  # one may be broken, too
@@ -43,6 +40,19 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
         yield hosts
     finally:
         await hosts.close()
+
+
+def expected(deployment: Deployment) -> "Expected":
+    """What a service of this deployment expects of its hosts.
+
+    Raises:
+        RefusedError: a model cannot be served.
+    """
+    from runtime.hosts.cluster import Expected
+
+    folders = tuple(str(model.to_serve().resolve()) for model in deployment.models)
+    needs_vllm = any(model.engine.name == "vllm" for model in deployment.models)
+    return Expected(deployment.cluster, deployment.agents, folders, needs_vllm, visible_gpus())
 
 
 async def refuse_other_devices(deployment: Deployment) -> None:

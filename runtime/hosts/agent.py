@@ -188,6 +188,8 @@ class ServiceSession:
         match command:
             case messages.Inspect(checkpoints):
                 return await asyncio.to_thread(gather, checkpoints, self._agent.visible)
+            case messages.Probe(data):
+                return len(data)
             case messages.MakeMemory(size):
                 descriptor = os.memfd_create("intentctl-staging")
                 os.ftruncate(descriptor, size)

@@ -35,6 +35,13 @@ class FreeMemory(wire.Command, frozen=True):
     memory: MemoryFile
 
 
+class Probe(wire.Command, frozen=True):
+    """Bytes that nobody needs; the answer says how many came."""
+
+    data: bytes
+    ANSWER: ClassVar[Any] = int
+
+
 class Launch(wire.Said, frozen=True):
     """Start a process, which is ``number`` from now on."""
 
@@ -86,5 +93,5 @@ class Removed(wire.Said, frozen=True):
     number: int
 
 
-ToAgent = wire.Call[Inspect | MakeMemory | FreeMemory] | Launch | Relay | Terminate | Heartbeat
+ToAgent = wire.Call[Inspect | MakeMemory | FreeMemory | Probe] | Launch | Relay | Terminate | Heartbeat
 FromAgent = wire.Reply | Heartbeat | Launched | Relay | Ended | Removed

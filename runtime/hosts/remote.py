@@ -115,8 +115,6 @@ class RemoteHost:
         """``on_lost`` is called once, with why, before anybody else hears of it; not after ``close``."""
         self.host, self.first_device, self.visible = host, first_device, ""
         self.facts: HostFacts
-        self.round_trip_s = 0.0
-        """Of the last heartbeat."""
         self.lost: str | None = None
         self._on_lost = on_lost
         self._channel = TlsChannel(messages.FromAgent, self._hear, self.lose)
@@ -125,7 +123,6 @@ class RemoteHost:
         self._loop = asyncio.get_running_loop()
         self._clock: AwakeClock | None = None
         self._heard_s = self._beat_s = 0.0
-        self._beats: dict[int, float] = {}
 
     async def open(self, address: tuple[str, int], file: Path, checkpoints: tuple[str, ...]) -> None:
         """Connect, and ask what the host has.
@@ -144,6 +141,11 @@ class RemoteHost:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def address_here(self) -> str:
+        """The address of this end of the connection."""
+        return self._channel.address
 
     def ask(self, command: wire.Command) -> "asyncio.Future[Any]":
         """Ask the agent; the answer is of the command's type, or an ``EngineLostError``."""
@@ -209,9 +211,8 @@ class RemoteHost:
         if now_s - self._heard_s > LOST_AFTER_S:
             self.lose(f"it was silent for {now_s - self._heard_s:.1f} s")
         elif now_s - self._beat_s >= HEARTBEAT_S:
-            self._beat_s, number = now_s, next(self._numbers)
-            self._beats[number] = self._loop.time()
-            self.tell(messages.Heartbeat(number))
+            self._beat_s = now_s
+            self.tell(messages.Heartbeat(next(self._numbers)))
 
     def _hear(self, message: Any) -> None:
         self._heard_s = self._clock.now_s if self._clock else 0.0
@@ -219,8 +220,6 @@ class RemoteHost:
             case messages.Relay(number, data):
                 if process := self._processes.get(number):
                     process.lane.hear(data)
-            case messages.Heartbeat(number):
-                self.round_trip_s = self._loop.time() - self._beats.pop(number, self._loop.time())
             case messages.Launched(number, pid):
                 if process := self._processes.get(number):
                     process.pid = pid

@@ -66,10 +66,10 @@ class TlsChannel(asyncio.Protocol):
         self._is_over = False
 
     @property
-    def peer(self) -> str:
-        """The other end's address."""
-        address = self._transport.get_extra_info("peername") if self._transport else None
-        return f"{address[0]}:{address[1]}" if address else "nobody"
+    def address(self) -> str:
+        """This end's address: that of the interface which the connection takes."""
+        address = self._transport.get_extra_info("sockname") if self._transport else None
+        return str(address[0]) if address else ""
 
     def send(self, message: object) -> None:
         """Send now, or as soon as there is room; dropped when the connection is over (``on_closed`` tells)."""
