@@ -31,7 +31,7 @@ wait; exec sleep infinity
 """
 
 
-def _is_possible() -> str:
+def why_impossible() -> str:
     """Why no such host can be made here; empty: it can."""
     if os.geteuid():
         return "a host of a test is made of namespaces, which takes root"
@@ -45,7 +45,7 @@ def _is_possible() -> str:
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    if why := _is_possible():
+    if why := why_impossible():
         pytest.skip(why)
 
 
