@@ -74,7 +74,16 @@ def run(folder: Path, rate: str) -> dict[str, Any]:
     with machine("b", folder / "cluster.hosts" / "b.pem", folder) as there:
         there.shape(rate)
         file.write_text(DEPLOYMENT.format(link=LINK, agent=f"{there.address}:7443", checkpoint=checkpoint))
-        serve = [*COMMAND, "serve", "--port", "0", "--data-dir", folder / "data", "--deployment", file]
+        serve = [
+            *COMMAND,
+            "serve",
+            "--port",
+            "0",
+            "--data-dir",
+            str(folder / "data"),
+            "--deployment",
+            str(file),
+        ]
         environment = {**os.environ, "INTENTCTL_LOG_LEVEL": "error"}
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as service:
             try:

@@ -148,6 +148,8 @@ def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) 
 
 def barred(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
     """Why a topology may not run, or nothing, whatever the load: devices, heads, limits, engine, formats."""
+    if problem.capabilities and (out := sorted(problem.capabilities.out & set(topology.devices))):
+        return f"it uses the device {', '.join(map(str, out))}, which is out"
     inventory = {gpu.index for gpu in problem.cluster.gpus}
     if kept_free := sorted(set(topology.devices) - inventory):
         return f"it uses the device {', '.join(map(str, kept_free))}, which a goal keeps free"
@@ -155,8 +157,6 @@ def barred(topology: Topology, problem: Problem, precisions: Collection[str]) ->
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
         return str(error)
-    if problem.capabilities and (out := sorted(problem.capabilities.out & set(topology.devices))):
-        return f"it uses the device {', '.join(map(str, out))}, which is out"
     limits, formats = problem.limits, weights_of(topology)
     if not formats <= set(precisions):
         return f"it runs in {_listed(sorted(formats))}; allowed is {_listed(precisions)}"

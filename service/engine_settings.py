@@ -193,7 +193,7 @@ def _steps(source: LocatedYaml, closing_at: tuple[Key, ...]) -> EngineSettings:
     for low, high in itertools.combinations(given, 2):
         _refuse_more_sequences(source, low, high)
     sequences, closing, step = said
-    usual = EngineSettings()
+    usual = EngineSettings(spare=True)
     sequences = sequences or min(usual.max_running, closing or usual.max_running, step or usual.max_running)
     step = step or max(usual.max_batch_tokens, sequences, closing or 0)
     closing = closing or min(max(usual.closing_batch_tokens, sequences), step)

@@ -125,7 +125,7 @@ async def start_without_the_broken(
         except RuntimeFault as error:
             device = error.device
             left = {gpu.index for gpu in model.cluster.gpus} - devices.all.keys() - suspects.keys()
-            if device is None or not left - {device}:
+            if device is None or device in suspects or not left - {device}:
                 raise
             log.warning("%s: %s", model.name, error)
             if pauses.is_to_blame(error):

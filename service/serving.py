@@ -213,6 +213,12 @@ class Serving:
                 acts.note("plan.apply", plan.id, before=before, after=after)
         return is_ours
 
+    def keep_plan(self, intent: Intent, plan: docs.PlanDocument, acts: Acts) -> None:
+        """Keep a plan that nobody asked for. Blocks."""
+        with self._store.transaction():
+            self._store.save_plan(intent, plan, acts.caller.name)
+            acts.note("plan.create", plan.id, after={"topology": plan.target.text})
+
     async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
         """Report that a lost engine came back as a plan's target, like a switch that recovery applied; the plan is kept.
 

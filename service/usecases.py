@@ -342,6 +342,10 @@ def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) 
             Code.STALE_PLAN,
             f"{plan.id} was made for generation {plan.generation}, but {situation.generation} runs now; make a new plan",
         )
+    out = situation.capabilities.out if situation.capabilities else frozenset[int]()
+    if gone := sorted(out.intersection(plan.target.devices)):
+        message = f"{plan.id} uses the device {', '.join(map(str, gone))}, which is out now; make a new plan"
+        yield RefusedError(Code.STALE_PLAN, message)
     if not plan.changes:
         yield RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 

@@ -22,11 +22,11 @@ MAX_CODE_LINES = {
     "intent": 9_360,
     "validator": 1_039,
     "selector": 4_519,
-    "runtime": 10_115,
-    "service": 10_745,
-    "intentctl": 5_635,
+    "runtime": 10_219,
+    "service": 10_794,
+    "intentctl": 5_633,
 }
-MAX_FILES = 350
+MAX_FILES = 351
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
 MAX_RUN = {"parse": (104, 926), "plan": (136, 1_565)}

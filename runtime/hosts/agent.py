@@ -26,7 +26,10 @@ from runtime.process.liveness import AwakeClock
 
 log = logging.getLogger(__name__)
 
-PROGRAMS = frozenset({"runtime.torch_engine.driver.loop", "runtime.vllm_engine.driver.boot"})
+PROGRAMS = frozenset(
+    f"runtime.{name}"
+    for name in ("torch_engine.driver.loop", "torch_engine.driver.spare", "vllm_engine.driver.boot")
+)
 """All that an agent starts."""
 ORPHAN_S = 10.0
 """After so long without a heartbeat of its service a connection is over, and all that it started is ended."""

@@ -10,7 +10,7 @@ from runtime.errors import EngineLostError, Reason, RuntimeFault
 from runtime.models import Topology
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
-from runtime.process.messages import Beat, Calls, Command, Fatal, Fenced, Prepared, Reply, Tokens
+from runtime.process.messages import Beat, Calls, Command, Fatal, Fenced, Prepared, Reply, StoodIn, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class DriverProcess:
         self.on_outputs: Callable[[list[Output]], None] = lambda _: None
         self.on_end: Callable[[Fatal], None] = lambda _: None
         """Called once, if it ends without having been ended, with why."""
+        self.on_stood_in: Callable[[StoodIn], None] = lambda _: None
         self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         """What it says when it serves."""
         self.fatal: Fatal | None = None
@@ -38,13 +39,18 @@ class DriverProcess:
         self.is_prepared = False
         self._calls = Calls()
         self.process = launcher.start(program, self._hear, self._ended)
-        self.vigil = Vigil(stall_after_s, lost_after_s, self._hung)
+        self._patience = stall_after_s, lost_after_s
+        self.watch()
         self.send, self.kill = self.process.send, self.process.kill
 
     @property
     def pid(self) -> int:
         """Of its process, on its host."""
         return self.process.pid
+
+    def watch(self) -> None:
+        """Expect signs of life from now on."""
+        self.vigil = Vigil(*self._patience, self._hung)
 
     async def call(self, command: Command) -> Any:
         """Ask the driver; the answer is of the command's type.
@@ -84,6 +90,8 @@ class DriverProcess:
                 self.vigil.hear(message)
             case Fatal():
                 self.fatal = message
+            case StoodIn():
+                self.on_stood_in(message)
             case Prepared():
                 self.is_prepared = True
             case started if not self.ready.done():

@@ -10,6 +10,7 @@ import msgspec
 from runtime import errors
 from runtime.engine import EngineStats, Moved, Request, Token
 from runtime.errors import Reason, RuntimeFault, SwitchError
+from runtime.models import Topology
 from runtime.process.channel import FrameError, decode, packed
 
 
@@ -121,6 +122,13 @@ class Fatal(Said, frozen=True):
         """The error, with the device that is to blame."""
         error.device, error.is_broken = self.device, self.is_broken
         return error
+
+
+class StoodIn(Said, frozen=True):
+    """The driver lost what served, and serves by a topology that stood by."""
+
+    topology: Topology
+    why: str
 
 
 class Submit(Command, frozen=True):

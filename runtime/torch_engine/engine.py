@@ -17,18 +17,21 @@ from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFau
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.driver import DriverProcess, Revived
-from runtime.process.launcher import Launchers, OneHost, Program
+from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.worker.places import precision_of
 
 log = logging.getLogger(__name__)
 
+DRIVER_MODULE = "runtime.torch_engine.driver.loop"
+SPARE_MODULE = "runtime.torch_engine.driver.spare"
+
 
 class TorchEngine(Revived):
     """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
 
-    driver_module = "runtime.torch_engine.driver.loop"
+    driver_module = DRIVER_MODULE
     """What runs as the driver; gets the descriptor of its socket."""
 
     def __init__(self, config: messages.DriverConfig, launchers: Launchers | None = None) -> None:
@@ -40,6 +43,7 @@ class TorchEngine(Revived):
         """Epochs of the requests that have not ended."""
         self._launchers = launchers or OneHost()
         self._driver: DriverProcess
+        self._spare: DriverProcess | None = None
         self._started: messages.Started
         self._shadow: TorchShadow | None = None
         self._epoch = 0
@@ -148,18 +152,47 @@ class TorchEngine(Revived):
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
         await self.give_up()
+        if self._spare:
+            await self._spare.close()
         await self._driver.close()
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
-        settings, program = self._config.settings, Program(self.driver_module, messages.FromDriver)
         launcher = self._launchers.on(self._launchers.host_of(self._config.topology.devices))
-        driver = DriverProcess(launcher, program, settings.stall_after_s, settings.lost_after_s)
-        driver.on_outputs, driver.on_end = self._note, self._lost
+        spare, self._spare = self._spare, None
+        if spare and spare.process.incarnation.host != launcher.host:
+            spare.end(EngineLostError("it is on another host"))
+            spare = None
+        driver = spare or self._process(launcher, self.driver_module)
+        if spare:
+            driver.watch()
+        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
         driver.send(msgspec.structs.replace(self._config, first_device=launcher.first_device))
         self._driver = driver
         self._started = await driver.ready
         self._pauses.served()
+        if self._config.settings.spare and self.driver_module == DRIVER_MODULE:
+            self._begin_spare(launcher)
+
+    def _process(self, launcher: Launcher, module: str) -> DriverProcess:
+        settings, program = self._config.settings, Program(module, messages.FromDriver)
+        return DriverProcess(launcher, program, settings.stall_after_s, settings.lost_after_s)
+
+    def _begin_spare(self, launcher: Launcher) -> None:
+        """The next driver's process, which imports and waits; if it ends, the next one starts without."""
+        try:
+            self._spare = spare = self._process(launcher, SPARE_MODULE)
+        except OSError as error:
+            log.warning("no spare driver process can be started: %s", error)
+            return
+        spare.vigil.stop()
+
+        def gone(fatal: wire.Fatal) -> None:
+            self._spare = None
+            spare.end(EngineLostError(fatal.detail))
+            log.warning("the spare driver process is gone: %s", fatal.detail)
+
+        spare.on_end = gone
 
     def _note(self, items: list[Output]) -> None:
         """Keep the books that an error report needs if the driver dies, and pass on what was said."""
@@ -188,6 +221,11 @@ class TorchEngine(Revived):
             trouble = fatal.trouble or wire.Trouble.of(EngineLostError(said))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
             self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
+
+    def _stood_in(self, said: wire.StoodIn) -> None:
+        """Another topology serves; what ran was ended by the driver before."""
+        lost, self._topology = self._topology, said.topology
+        self.comeback.came_back(lost, said.topology, said.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""

@@ -102,7 +102,7 @@ Asked = (
     | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
 )  # fmt: skip
 ToDriver = DriverConfig | wire.Call[Asked]
-FromDriver = Started | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.Fatal
+FromDriver = Started | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
 
 
 class WorkerConfig(wire.Said, frozen=True):

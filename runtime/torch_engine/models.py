@@ -41,6 +41,8 @@ class EngineSettings:
     """How long a role may take to load one layer, and a new worker to open its device."""
     num_standby: int = 1
     """Topologies that keep their weights and group after a switch away, so that the way back loads nothing."""
+    spare: bool = False
+    """Keep a process that has imported what a driver needs, so that a lost one is replaced in a part of the time."""
     prefix_caching: bool = True
     """KV of a prefix that was computed before is used again while it is in the cache."""
 

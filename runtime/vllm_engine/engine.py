@@ -332,7 +332,11 @@ class VllmEngine(Revived):
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
-        if instance is self.active and self._down is None:
+        if instance is self.active and self.standby and self._shadow is None and self._down is None:
+            self._spawn(instance.close())
+            self._serve(self.standby.pop())
+            self.comeback.came_back(instance.topology, self.topology, detail)
+        elif instance is self.active and self._down is None:
             self._open.clear()
             self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
         else:

@@ -108,7 +108,7 @@ async def keep_promises(
             place = targets.Place(deployment, serving.model, serving.situation(), profiles[name])
             parts = Parts(serving, watches[name], keeper, kept.active, kept.store, access, kept.events, place)
             left = Left(deployment, name, planners[name], kept.active)
-            comeback = Relocation(serving, watches[name], left, kept.devices, access)
+            comeback = Relocation(serving, watches[name], left, kept.devices, access, place)
             stack.push_async_callback(comeback.close)
             serving.engine.comeback = comeback
             runners[name] = await stack.enter_async_context(Runner(parts))

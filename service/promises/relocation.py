@@ -15,11 +15,13 @@ from runtime.errors import EngineLostError
 from runtime.models import Topology
 from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
+from service import targets
 from service.access.caller import RECOVERY
+from service.access.consent import Consent
 from service.access.office import Access, Acts
 from service.deployment import Deployment
 from service.devices import Devices
-from service.errors import StoreError
+from service.errors import RefusedError, StoreError
 from service.promises.active import Active
 from service.promises.agenda import cut
 from service.promises.planner import Planner
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0
 """Between two tries to write what the store did not take."""
+MOST_RETURNS = 2
+"""Tries to switch back to what was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +68,22 @@ class Left:
 class Relocation:
     """The comeback of one model's engine (``runtime.engine.Comeback``)."""
 
-    def __init__(self, serving: Serving, watch: Watch, left: Left, devices: Devices, access: Access) -> None:
-        self._serving, self._watch, self._left = serving, watch, left
+    def __init__(
+        self,
+        serving: Serving,
+        watch: Watch,
+        left: Left,
+        devices: Devices,
+        access: Access,
+        place: targets.Place,
+    ) -> None:
+        self._serving, self._watch, self._left, self._place = serving, watch, left, place
         self._devices, self._acts = devices, Acts(access, RECOVERY)
         self._plan: Plan | None = None
         """That the engine is started by."""
         self._suspects = dict[int, str]()
         """Devices to blame, with why: they are out once the engine serves without them."""
-        self._reports = set[asyncio.Task[None]]()
+        self._reports, self._is_closed = set[asyncio.Task[None]](), False
 
     async def place(self, lost: Topology) -> Topology:
         """As it was, unless a device of it is out or to blame; see the protocol."""
@@ -93,17 +105,23 @@ class Relocation:
         return True
 
     def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
-        """Take out who was to blame, and report it like a switch; see the protocol."""
+        """Take out who was to blame and report it like a switch; what stood by serves until the lost one does again.
+
+        See the protocol.
+        """
+        if self._is_closed:
+            return
         suspects, self._suspects = self._suspects, {}
         for device, reason in suspects.items():
             self._devices.out(device, reason)
-        if self._plan is not None and self._plan.target == runs:
-            task = asyncio.create_task(self._report(replace(self._plan, now=lost), why))
-            self._reports.add(task)
-            task.add_done_callback(self._reports.discard)
+        plan = self._plan if self._plan is not None and self._plan.target == runs else None
+        task = asyncio.create_task(self._followed(lost, runs, plan, why))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
 
     async def close(self) -> None:
         """Report nothing more."""
+        self._is_closed = True
         for task in self._reports:
             task.cancel()
         await asyncio.gather(*self._reports, return_exceptions=True)
@@ -142,14 +160,56 @@ class Relocation:
             log.warning("promised limits on reconfiguration cannot be read, and do not count: %s", error)
             return ""
 
-    async def _report(self, plan: Plan, why: str) -> None:
-        words = f"Run {plan.model} as {plan.target}, for its engine was lost: {why}"
-        intent_id, plan_id = new_id("intent"), new_id("plan")
+    async def _followed(self, lost: Topology, runs: Topology, plan: Plan | None, why: str) -> None:
+        words = f"Run {self._left.model} as {runs}, for its engine was lost: {why}"
         intent = Intent(words, "en", (), TranslatorInfo("rules"), readback=words)
+        try:
+            if plan is not None:
+                await self._report(
+                    intent, replace(plan, id=new_id("plan"), intent_id=new_id("intent")), lost, why
+                )
+                return
+            intent, named = await asyncio.to_thread(self._named, runs, words, None)
+            await self._report(intent, named, lost, why)
+            for _ in range(MOST_RETURNS):
+                await self._return(lost)
+                if self._serving.engine.topology == lost:
+                    return
+        except (RefusedError, StoreError) as error:
+            log.warning("%s stays %s: %s", self._left.model, self._serving.engine.topology, error)
+
+    def _named(self, target: Topology, words: str, now: Topology | None) -> tuple[Intent, Plan]:
+        """A plan to a topology, and its intent. Blocks.
+
+        Raises:
+            RefusedError: something bars it.
+        """
+        situation = replace(self._serving.situation(), topology=now)
+        return targets.planned(target, words, replace(self._place, situation=situation), docs.When())
+
+    async def _return(self, lost: Topology) -> None:
+        """Switch back to what was lost, which starts meanwhile.
+
+        Raises:
+            RefusedError: it is barred, or somebody else switches.
+            StoreError: the plan cannot be kept.
+        """
+        serving = self._serving
+        words = f"Run {self._left.model} as {lost} again, where it was lost."
+        intent, made = await asyncio.to_thread(self._named, lost, words, serving.engine.topology)
+        plan = docs.PlanDocument.model_validate(made).sealed()
+        await asyncio.to_thread(serving.keep_plan, intent, plan, self._acts)
+        seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
+        await serving.apply(plan.id, Consent(RECOVERY.name, seen), self._acts)
+        await serving.settled()
+
+    async def _report(self, intent: Intent, plan: Plan, lost: Topology, why: str) -> None:
+        """Keep and tell that the engine came back as a plan's target, once the store takes it."""
         while True:
             generation = self._serving.situation().generation
-            plan = replace(plan, id=plan_id, intent_id=intent_id, generation=generation)
-            document = docs.PlanDocument.model_validate(plan).sealed()
+            document = docs.PlanDocument.model_validate(
+                replace(plan, now=lost, generation=generation)
+            ).sealed()
             try:
                 await self._serving.came_back(intent, document, why, self._acts)
             except StoreError as error:

@@ -6,10 +6,13 @@ import signal
 
 import pytest
 
+from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, SamplingParams
 from runtime.errors import EngineLostError
+from runtime.machine import SwitchSettings
 from runtime.models import Topology
 from runtime.notation import parse_topology
+from runtime.process.launcher import group_pids
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.driver.crew import names_device
@@ -24,10 +27,17 @@ CLUSTER = cluster_of("cpu", 2 << 30, 3)
 WHOLE = GenerationParams(SamplingParams(300), ignore_eos=True)
 
 
+class Forgetful:
+    """A journal that nobody reads."""
+
+    async def write(self, *_: object) -> None:
+        """Nothing is kept."""
+
+
 class SickEngine(TorchEngine):
     """A device of it may be sick from some moment on."""
 
-    driver_module = "tests.runtime.torch_engine.driver.sick_driver"
+    driver_module = "benchmarks.sick_driver"
 
 
 def two_of(*devices: int) -> Topology:
@@ -125,3 +135,49 @@ async def test_an_engine_that_may_be_nowhere_fails_in_these_words_and_serves_whe
 )
 def test_cuda_names_a_device_that_is_broken_or_gone(detail, is_named):
     assert names_device(detail) == is_named
+
+
+@pytest.mark.slow
+async def test_what_stands_by_serves_at_once_when_what_runs_loses_a_rank():
+    settings = EngineSettings(num_blocks=256, max_running=12)
+    prompts = [f"count by {number} from 11: " for number in range(1, 5)]
+    async with started(CHECKPOINT, "pp2", CLUSTER, settings) as engine:
+        engine.comeback = rest = Rest()
+        async with Router(engine, TOKENIZER) as router:
+            unbroken = [await heard(router, prompt, []) for prompt in prompts]
+            coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
+            await coordinator.switch(
+                alone := parse_topology("cpu[2]:0-8", CLUSTER, 8, "fp32"), "1", lambda _: None
+            )
+            driver, spoken = engine._driver.pid, [[] for _ in prompts]
+            tasks = [asyncio.create_task(heard(router, *one)) for one in zip(prompts, spoken, strict=True)]
+            while min(map(len, spoken)) < 20:  # noqa: ASYNC110 - processes bring it about
+                await asyncio.sleep(0.005)
+            os.kill((await engine.stats()).worker_pids[2], signal.SIGKILL)
+            assert await asyncio.gather(*tasks) == unbroken
+            assert (engine.topology, engine._driver.pid) == (two_of(0, 1), driver)
+            assert rest.came == [(alone, two_of(0, 1))]
+            shapes = [[delta.fingerprint.partition("-")[2] for delta in deltas] for deltas in spoken]
+            assert [(one[0], one[-1]) for one in shapes] == [("1x1", "PP2")] * 4
+            await coordinator.switch(alone, "2", lambda _: None)  # on another worker
+            assert await heard(router, prompts[0], []) == unbroken[0]
+            stats = await engine.stats()
+            assert (stats.free_blocks, [*stats.standby]) == (stats.total_blocks, [two_of(0, 1)])
+
+
+@pytest.mark.slow
+async def test_the_next_driver_waits_while_one_serves_and_one_that_is_gone_is_not_missed():
+    async with started(CHECKPOINT, "pp2", CLUSTER, EngineSettings(num_blocks=64, spare=True)) as engine:
+        for is_there in (True, False):
+            await reaches(engine, EngineState.SERVING)
+            waits = engine._spare
+            if not is_there:
+                os.kill(waits.pid, signal.SIGKILL)
+                while engine._spare is waits:  # noqa: ASYNC110 - the system brings it about
+                    await asyncio.sleep(0.01)
+            os.kill(engine._driver.pid, signal.SIGKILL)
+            await reaches(engine, EngineState.RESTARTING)
+            await reaches(engine, EngineState.SERVING)
+            assert (engine._driver is waits) == is_there
+        last = engine._spare.pid
+    assert group_pids(last) == []

@@ -1,6 +1,7 @@
 """A rank or a driver is lost under streams of every kind: each goes on, token for token, on the engine that comes back."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -10,13 +11,20 @@ import jsonschema
 import pytest
 import pytest_asyncio
 
+from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish, SamplingParams
+from runtime.errors import RuntimeFault
+from runtime.machine import SwitchSettings
+from runtime.models import Phase, Progress
+from runtime.notation import parse_topology
+from runtime.process.liveness import Pauses
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.engine import VllmEngine
 from tests.runtime.scripted import cluster_of, reaches
+from tests.runtime.test_comeback import Forgetful
 from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, PLAIN, SCHEMA, TOKENIZER, WISHES
 from tests.runtime.torch_engine.ears import started
 from tests.runtime.vllm_engine.streams import CLUSTER, SETTINGS, topology
@@ -27,12 +35,14 @@ GREEDY = {f"greedy {number}": PLAIN for number in range(4)}
 UNSEEDED = {f"unseeded {number}": replace(PLAIN, temperature=1.0, min_p=0.05) for number in range(2)}
 STREAMS: dict[str, SamplingParams] = {**WISHES, **GREEDY, **UNSEEDED}
 LOGPROB_TOLERANCE = 1e-4
+PLACE = cluster_of("cpu", 2 << 30, 3)
+SOURCE, TARGET = (parse_topology(one, PLACE, 8, "fp32") for one in ("pp2", "cpu[2]:0-8"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine():
     settings = EngineSettings(num_blocks=256, max_running=12, stall_after_s=2.0, lost_after_s=3.0)
-    async with started(CHECKPOINT, "pp2", cluster_of("cpu", 2 << 30, 2), settings) as made:
+    async with started(CHECKPOINT, "pp2", PLACE, settings) as made:
         yield made
 
 
@@ -111,6 +121,66 @@ async def every_stream_goes_on(
     jsonschema.validate(json.loads(document), SCHEMA)
     counts = router.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
+
+
+BEFORE = (Phase.WARMING, Phase.SYNCING, Phase.CUTTING)
+CELLS = [(victim, phase) for victim in ("driver", "source", "target") for phase in BEFORE]
+CELLS += [("driver", Phase.COMMITTED), ("source", Phase.COMMITTED)]
+FEW = [("source", Phase.SYNCING), ("driver", Phase.COMMITTED)]
+
+
+@pytest.mark.parametrize(
+    "cells", [FEW, pytest.param(CELLS, marks=pytest.mark.exhaustive)], ids=["few", "all"]
+)
+async def test_streams_go_on_whatever_a_switch_loses_in_whichever_phase(engine, router, unbroken, cells):
+    """The switch ends as docs/faults.md states, and no stream notices more than a pause."""
+    for cell in cells:
+        spoken = await lost_in(engine, router, *cell)
+        for name, deltas in spoken.items():
+            assert [delta.index for delta in deltas] == list(range(len(deltas))), (cell, name)
+            assert deltas[-1].finish in {Finish.STOP, Finish.LENGTH}, (cell, name)
+            if "unseeded" not in name:
+                ids = [delta.token_id for delta in deltas]
+                assert ids == [delta.token_id for delta in unbroken[name]], (cell, name)
+        assert (router.counts.lost, router.counts.duplicates) == (0, 0), cell
+        victim, phase = cell
+        ended = TARGET if phase is Phase.COMMITTED else SOURCE
+        assert victim == "target" or engine.topology == ended, cell
+
+
+async def lost_in(engine: TorchEngine, router: Router, victim: str, phase: Phase) -> dict[str, list[Delta]]:
+    """What streams say while a switch loses a process in a phase, with nothing that could stand in."""
+    await reaches(engine, EngineState.SERVING)
+    engine._pauses = Pauses()
+    coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
+    if engine.topology != SOURCE:
+        await coordinator.switch(SOURCE, "back", lambda _: None)
+    for standby in (await engine.stats()).standby:
+        os.kill((await engine.stats()).worker_pids[standby.devices[-1]], signal.SIGKILL)
+    while (await engine.stats()).standby:  # noqa: ASYNC110 - processes bring it about
+        await asyncio.sleep(0.01)
+    spoken: dict[str, list[Delta]] = {}
+    all_of_it = asyncio.create_task(said(router, spoken))
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 10:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.005)
+    striking: list[asyncio.Task[None]] = []
+
+    def on_progress(progress: Progress) -> None:
+        if progress.phase is phase and not striking:
+            striking.append(asyncio.create_task(strike(engine, victim)))
+
+    with contextlib.suppress(RuntimeFault):
+        await coordinator.switch(TARGET, "there", on_progress)
+    await asyncio.gather(*striking, all_of_it)
+    return spoken
+
+
+async def strike(engine: TorchEngine, victim: str) -> None:
+    device = {"source": 1, "target": 2}.get(victim)
+    while device is not None and device not in (await engine.stats()).worker_pids:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.005)
+    pid = engine._driver.pid if device is None else (await engine.stats()).worker_pids[device]
+    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.vllm

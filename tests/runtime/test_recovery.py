@@ -163,3 +163,17 @@ async def test_a_stream_tells_which_topology_its_engine_came_back_as(router, eng
     engine.is_away, engine.topology = False, topology(2)
     engine.resume()
     assert [delta.fingerprint for delta in await task] == ["0-PP2"] * 2 + ["1-TP2"] * 8
+
+
+async def test_a_stream_whose_engine_is_lost_while_the_service_stops_ends_with_what_the_service_says(
+    router, engine
+):
+    (task,) = await begun(router, engine, ["abc"])
+    engine.is_away = True
+    engine.fail("the driver was killed", is_lost=True)
+    await settled(engine)
+    router.end_streams("the service stops; send the request again")
+    with pytest.raises(StreamError, match="the service stops"):
+        await task
+    assert router.num_streams == 0
+    engine.is_away = False

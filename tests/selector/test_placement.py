@@ -1,11 +1,15 @@
 """Where a model may run, by what was said."""
 
+from dataclasses import replace
+
 import pytest
 
 from intent.models import Placement
+from runtime.capabilities import Capabilities
 from runtime.models import uniform
 from selector.models import Problem
 from selector.objectives import places
+from selector.space import obstacle
 from tests.rows import rows
 
 
@@ -58,3 +62,13 @@ def test_what_is_said_of_another_workload_does_not_count(problem):
 def test_what_is_left_is_said(problem):
     found = places([Placement("forbid", "node:a", "keep node a free")], problem)
     assert found.notes == ("'keep node a free': of the inventory that leaves the devices 4, 5, 6, 7",)
+
+
+def test_a_device_that_is_out_is_left_to_nobody_though_it_may_still_run(problem):
+    engine = Capabilities((1, 2, 4), 8, ("int4",), tp_per_stage=True, replicated_kv_heads=False)
+    here = replace(problem, capabilities=replace(engine, out=frozenset({0, 3})))
+    found = places([Placement("forbid", "gpu:1", "not 1")], here)
+    assert [gpu.index for gpu in found.allowed.gpus] == [2, 4, 5, 6, 7]
+    said = "'not 1' and device 0 is out and device 3 is out"
+    assert found.notes == (f"{said}: of the inventory that leaves the devices 2, 4, 5, 6, 7",)
+    assert obstacle(here.now, here, ("int4",)) == "it uses the device 0, which is out"

@@ -34,7 +34,7 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
     await engines.start(deployment.model(), engines.first(deployment.model()))
 
     told = {
-        "torch": EngineSettings(num_standby=3),
+        "torch": EngineSettings(num_standby=3, spare=True),
         "vllm": VllmSettings({"served_model_name": "counting"}, num_standby=3),
     }
     assert started == [(named, tmp_path / "counting", "PP2", deployment.cluster, told[named])]

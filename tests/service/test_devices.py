@@ -43,6 +43,11 @@ def test_a_device_that_is_out_is_in_no_plan_and_stays_out_over_a_restart(tmp_pat
         assert 0 not in service.engine.topology.devices
         assert http.post("/v1/devices/0:in").json()["out"] is None
         assert devices_of(http, target="CPU[0]:0-8") == [0]
+        plan = http.get("/v1/plans").json()["plans"][0]
+        http.post("/v1/devices/0:out")
+        refused = http.post(f"/v1/plans/{plan['id']}:apply")
+        assert (refused.status_code, refused.json()["code"]) == (409, "stale_plan")
+        assert "device 0, which is out now" in refused.json()["detail"]
 
 
 @rows(

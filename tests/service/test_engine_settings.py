@@ -38,6 +38,7 @@ torch:
 """
     text = with_limits("max_sequences: 80, max_step_tokens: 512", said)
     assert read(tmp_path, text).model().engine.torch == EngineSettings(
+        spare=True,
         block_size=16,
         layers_per_slab=2,
         num_blocks=100,
@@ -83,7 +84,7 @@ switch:
 
 def test_a_file_that_says_nothing_has_the_defaults(tmp_path):
     engine = read(tmp_path).model().engine
-    assert (engine.torch, engine.switch) == (EngineSettings(), SwitchSettings())
+    assert (engine.torch, engine.switch) == (EngineSettings(spare=True), SwitchSettings())
 
 
 @rows(
@@ -234,7 +235,7 @@ def schema() -> dict[str, Any]:
 
 def defaults() -> dict[str, list[Any]]:
     """Key to its default, and to vLLM's where that is another; nothing where there is none."""
-    usual = EngineSettings()
+    usual = EngineSettings(spare=True)
     sections = {"torch": (TORCH, usual), "vllm": (VLLM, VllmSettings()), "switch": ({}, SwitchSettings())}
     found: dict[str, list[Any]] = {}
     for section, key in (one.split(".") for one in schema()):

@@ -1,16 +1,20 @@
 """What a service does with what an earlier one left; a kill is a copy of its data folder at that moment."""
 
 import shutil
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from runtime.models import Phase
+from runtime.errors import Reason, SwitchError
+from runtime.models import Phase, Topology
+from runtime.notation import parse_topology
+from service.devices import Devices
 from service.documents.operations import OperationDocument
 from service.events import EventBus
-from service.restart import begin, close_unfinished
+from service.restart import Beginning, begin, close_unfinished, start_without_the_broken
 from service.store import Store
 from tests.rows import rows
 from tests.runtime.scripted import Script
@@ -189,3 +193,47 @@ def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_p
         assert f"generation {generation}," in state["origin"]
         body = {"model": "counting", "prompt": "count by 7 from 23:", "max_tokens": 3}
         assert http.post("/openai/v1/completions", json=body).json()["usage"]["completion_tokens"] == 3
+
+
+# --- devices that are to blame ---
+
+
+@rows(
+    ("sick", "goes_round", "out"),
+    [
+        ({0, 1}, True, {0, 1}),
+        ({0, 1, 2, 3}, True, None),
+        ({0}, False, None),
+    ],
+)
+async def test_a_device_to_blame_for_two_failed_starts_is_out_if_the_model_starts_without(
+    tmp_path, monkeypatch, sick, goes_round, out
+):
+    folder = tmp_path / str(len(sick))
+    model, tried = read(folder).model(), list[int]()
+
+    async def start(_: object, topology: Topology) -> Topology:
+        (device,) = topology.devices
+        tried.append(device)
+        if device in sick:
+            error = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used")
+            error.device = device
+            raise error
+        return topology
+
+    def beginning(without: Collection[int]) -> Beginning:
+        left = [device for device in range(4) if device not in without or not goes_round]
+        return Beginning(parse_topology(f"CPU[{left[0]}]:0-8", model.cluster, 8, "fp32"), "")
+
+    monkeypatch.setattr("service.engines.start", start)
+    with closing(Store.open(folder)) as store:
+        devices = Devices(store)
+        if out is None:
+            with pytest.raises(SwitchError, match="cannot be used"):
+                await start_without_the_broken(model, devices, beginning)
+        else:
+            engine, _ = await start_without_the_broken(model, devices, beginning)
+            assert engine.devices == (2,)
+            assert tried == [0, 0, 1, 1, 2]
+        assert {*devices.all} == (out or set())
+        devices.close()

@@ -161,6 +161,10 @@ class Capacity:
             with suppress(SwitchError):
                 await self._have(self._settled(self._host.active.topology))
 
+    def can_serve(self, topology: Topology) -> bool:
+        """Whether a topology holds each of the accepted requests."""
+        return self._settled(topology) >= max(1, self._scheduler.longest_blocks)
+
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(
             topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size

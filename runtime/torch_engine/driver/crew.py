@@ -429,6 +429,12 @@ class Standby:
                 return lineup
         return None
 
+    def whole(self, can_serve: Callable[[Topology], bool]) -> Lineup | None:
+        """The newest that can serve and whose workers all live; it stands by no longer."""
+        topologies = [one.topology for one in reversed(self._lineups) if one.is_whole(self._crew)]
+        found = next(filter(can_serve, topologies), None)
+        return self.take(found) if found else None
+
     async def keep(self, lineup: Lineup, active: Lineup) -> None:
         """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
         await lineup.stand_by(self._crew, keep=active)

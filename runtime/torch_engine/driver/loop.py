@@ -197,7 +197,9 @@ class Driver:
         self._watch.stepped(is_first=False)
         if self._fenced and self._fenced_s is None:
             self._fenced_s = time.perf_counter()
-        tokens = self.scheduler.complete(self.batches.pop(ran.batch_id), ran.sampled)
+        if (chunks := self.batches.pop(ran.batch_id, None)) is None:
+            return  # of a lineup that was lost meanwhile
+        tokens = self.scheduler.complete(chunks, ran.sampled)
         self.schedule()
         if tokens:
             self.emit(wire.Tokens(tokens))
@@ -271,12 +273,39 @@ class Driver:
         detail = f"the worker on device {device} {how}"
         if device in self.active.topology.devices:
             why = f"{detail}; {self.active.topology} needs it"
+            is_calm = self._switch is None and not self._fenced
+            if is_calm and (standby := self.parts.standby.whole(self.capacity.can_serve)):
+                self._spawn(self._stand_in(standby, why))
+                return
             self.fail(wire.Fatal(Reason.RANK_LOST, why, device=device, is_broken=names_device(how)))
             return
         lost = SwitchError(Reason.RANK_LOST, detail)
         if self._switch and device in self._switch.devices:
             self._switch.lose(lost)
         self._spawn(self.parts.standby.lose(device, lost))
+
+    async def _stand_in(self, standby: Lineup, why: str) -> None:
+        """Serve by what stood by instead of what lost a rank; what ran is submitted again."""
+        lost, self.active, self._fenced = self.active, standby, True
+        self.batches.clear()
+        self._unsent.clear()
+        self._service.send(wire.Tokens(self.scheduler.lose(why)))
+        lost.lose(SwitchError(Reason.RANK_LOST, why))
+        try:
+            if self.parts.crew.gains:  # else nobody's memory is in the way
+                await lost.disband(self.parts.crew, keep=standby)
+            await self.capacity.settle()
+            await self.capacity.gain(standby)
+            await standby.warm_up(self.parts.crew)
+        except SwitchError as error:
+            self.fail(wire.Fatal(Reason.RANK_LOST, f"{why}; {standby.topology} could not stand in: {error}"))
+            return
+        self._service.send(wire.StoodIn(standby.topology, why))
+        self._fenced = False
+        self.schedule()
+        self.emit()
+        if not self.parts.crew.gains:
+            await lost.disband(self.parts.crew, keep=standby)
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -358,7 +387,7 @@ class Driver:
         """Begin a switch, or refuse it before anything is touched."""
         if not self._switch:
             await self.capacity.resized()
-        if self._switch:
+        if self._switch or self._fenced:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.parts.cluster, self.parts.model)

@@ -226,6 +226,19 @@ class Scheduler:
                 return [] if sequence.in_flight else [self._end_cancelled(sequence)]
         return []
 
+    def lose(self, detail: str) -> list[Token]:
+        """End every sequence, and forget all KV: the workers that had it are no more."""
+        ends = [
+            Token(
+                one.request.request_id, one.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True
+            )
+            for one in self.sequences
+        ]
+        for sequence in self.sequences:
+            self._forget(sequence)
+        self.pool.forget([*self.pool.cached])
+        return ends
+
     def move(self, epoch: int) -> tuple[str, ...]:
         """Every sequence speaks under ``epoch`` from now on. Returns their ids."""
         for sequence in self.sequences:

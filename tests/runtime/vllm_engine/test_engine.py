@@ -1,18 +1,23 @@
 """Which engines stand by: in the order of their use, as many as the file says, and while memory allows."""
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from runtime.engine import EngineState, Request, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
+from runtime.process.driver import SamePlace
 from runtime.process.launcher import group_pids
 from runtime.vllm_engine.engine import VllmEngine
-from runtime.vllm_engine.instance import Instance
+from runtime.vllm_engine.instance import Instance, Stream
 from runtime.vllm_engine.models import VllmSettings
-from tests.runtime.scripted import cluster_of, topology
+from tests.runtime.scripted import cluster_of, reaches, topology
 from tests.runtime.vllm_engine.sides import MODEL
 
 pytestmark = pytest.mark.slow
@@ -84,3 +89,25 @@ async def test_none_gives_way_to_a_target_that_cannot_fit(engine):
         await engine.prepare(TWO)
     assert engine.standby == both
     assert all(group_pids(one.pid) for one in both)
+
+
+async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
+    class Heard(SamePlace):
+        came: ClassVar[list[tuple[Topology, Topology]]] = []
+
+        def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
+            self.came.append((lost, runs))
+
+    engine.comeback = Heard()
+    (second,) = await retired(engine, (1,))
+    first = engine.active
+    engine.streams["r"] = Stream(Request("r", (1,), SamplingParams(9), 0), first)
+    os.kill(first.pid, signal.SIGKILL)
+    ((end,),) = [await engine._outputs.get()]
+    assert (end.request_id, end.is_lost) == ("r", True)
+    assert (engine.active, engine.state, engine.standby) == (second, EngineState.SERVING, [])
+    assert Heard.came == [(ONE, on((1,)))]
+    os.kill(second.pid, signal.SIGKILL)  # nothing stands by now: it starts anew as it was
+    await reaches(engine, EngineState.RESTARTING)
+    await reaches(engine, EngineState.SERVING)
+    assert engine.topology == on((1,))

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from runtime.engine import SamplingParams
 from runtime.errors import EngineLostError
 from runtime.models import Topology
+from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
 from selector.profiles import fit_cpu
@@ -39,6 +42,14 @@ def lost_on(service: ScriptedService, *devices: int) -> Topology:
         return runs
 
     return service.call(again())
+
+
+def alone(service: ScriptedService) -> Topology:
+    return parse_topology("CPU[0]:0-8", service.serving.model.cluster, 8, "fp32")
+
+
+def operations(http: httpx.Client) -> list[dict]:
+    return [one for one in http.get("/v1/operations").json()["operations"] if one["done"]]
 
 
 def out(http: httpx.Client) -> list[int]:
@@ -119,17 +130,24 @@ async def heard(parts: Composition, number: int, deltas: list[Delta]) -> list[in
     return [delta.token_id for delta in deltas]
 
 
-async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_start(tmp_path, monkeypatch):
-    sick = tmp_path / "sick"
-    sick.write_text("")
-    monkeypatch.setenv("SICK", str(sick))
-    monkeypatch.setattr(TorchEngine, "driver_module", "tests.runtime.torch_engine.driver.sick_driver")
+@pytest.fixture
+def sick(tmp_path, monkeypatch):
+    """Devices that this file names are sick, in a service on the example of a laptop."""
+    monkeypatch.setenv("SICK", str(tmp_path / "sick"))
+    monkeypatch.setattr(TorchEngine, "driver_module", "benchmarks.sick_driver")
     monkeypatch.setattr("service.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     (tmp_path / "deployment.yaml").write_text(text)
-    deployment = load(tmp_path / "deployment.yaml")
-    settings = Settings(data_dir=tmp_path / "data")
-    async with compose(deployment, settings) as parts:
+    (tmp_path / "sick").write_text("")
+    return tmp_path / "sick"
+
+
+def sick_service(sick: Path) -> AbstractAsyncContextManager[Composition]:
+    return compose(load(sick.parent / "deployment.yaml"), Settings(data_dir=sick.parent / "data"))
+
+
+async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_start(sick):
+    async with sick_service(sick) as parts:
         serving = parts.servings["counting"]
         unbroken = [await heard(parts, number, []) for number in (1, 2)]
         spoken: list[list[Delta]] = [[], []]
@@ -140,10 +158,46 @@ async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_star
         os.kill((await serving.engine.stats()).worker_pids[1], signal.SIGKILL)
         assert await asyncio.gather(*tasks) == unbroken
         assert "the worker on device 1 died" in parts.devices.why(1)
-        runs = serving.engine.topology
-        assert 1 not in runs.devices
-    # what the service starts as when it is started again, though another device dies at each start now
-    sick.write_text(f"1 {runs.devices[0]}")
-    async with compose(deployment, settings) as parts:
-        assert not {1, runs.devices[0]} & {*parts.servings["counting"].engine.topology.devices}
-        assert {*parts.devices.all} == {1, runs.devices[0]}
+        assert 1 not in serving.engine.topology.devices
+
+
+@pytest.mark.exhaustive
+async def test_a_service_starts_without_a_device_whose_worker_dies_at_each_start(sick):
+    sick.write_text("1")
+    async with sick_service(sick) as parts:
+        assert 1 not in parts.servings["counting"].engine.topology.devices
+        assert {*parts.devices.all} == {1}
+
+
+def test_what_stands_by_serves_until_what_was_lost_does_again(tmp_path):
+    with served(tmp_path) as (service, http):
+        lost = service.engine.topology
+        stood_by = alone(service)
+
+        async def stands_in() -> None:
+            service.engine.topology = stood_by
+            service.engine.comeback.came_back(lost, stood_by, "its worker died")
+
+        service.call(stands_in())
+        until(lambda: service.engine.topology == lost, "the way back")
+        found = until(lambda: len(ended := operations(http)) == 2 and ended, "two operations that have ended")
+        ways = [(one["source"], one["target"], one["applied_by"], one["done"]) for one in found]
+        assert ways == [
+            (str(stood_by), str(lost), "recovery", True),
+            (str(lost), str(stood_by), "recovery", True),
+        ]
+
+
+def test_a_promise_that_forbids_switches_keeps_what_stands_by(tmp_path, caplog):
+    with served(tmp_path) as (service, http):
+        promised(http, FREEZE)
+        lost, stood_by = service.engine.topology, alone(service)
+
+        async def stands_in() -> None:
+            service.engine.topology = stood_by
+            service.engine.comeback.came_back(lost, stood_by, "its worker died")
+
+        service.call(stands_in())
+        until(lambda: f"counting stays {stood_by}" in caplog.text, "the reason in the log")
+        assert "no reconfiguration" in caplog.text
+        assert service.engine.topology == stood_by

@@ -11,6 +11,8 @@ from runtime.torch_engine.worker.loop import Worker
 
 
 class SickWorker(Worker):
+    """One that may be sick."""
+
     def __init__(self, channel: Any, config: messages.WorkerConfig) -> None:
         if str(config.index) in Path(os.environ["SICK"]).read_text(encoding="utf-8").split():
             os._exit(1)

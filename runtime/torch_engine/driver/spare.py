@@ -1,0 +1,23 @@
+"""A driver process that imports while another one serves, at the lowest priority, and waits to be the next.
+
+Run as ``python -m runtime.torch_engine.driver.spare FD`` by ``TorchEngine``; it becomes a driver with its first message.
+"""
+
+import os
+import threading
+from importlib import import_module
+
+MODULE = "runtime.torch_engine.driver.loop"
+NICENESS = 19
+
+
+def _import() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)  # of this thread alone
+    import_module(MODULE)
+
+
+if __name__ == "__main__":
+    importing = threading.Thread(target=_import)
+    importing.start()
+    importing.join()
+    import_module(MODULE).main()
