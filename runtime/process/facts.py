@@ -112,11 +112,20 @@ def _gpus() -> tuple[tuple[GpuFacts, ...], dict[str, str]]:
 
 
 def _visible(gpus: tuple[GpuFacts, ...], visible: str) -> tuple[GpuFacts, ...]:
+    """Of these names: an ordinal, the begin of a UUID, or a part of a GPU (MIG), of which nvidia-smi says nothing here."""
     if not visible:
         return gpus
-    named = {str(number): gpu for number, gpu in enumerate(gpus)} | {gpu.uuid: gpu for gpu in gpus}
-    found = (named.get(name.strip()) for name in visible.split(","))
-    return tuple(gpu for gpu in found if gpu is not None)
+    found = list[GpuFacts]()
+    for name in map(str.strip, visible.split(",")):
+        if name.startswith("MIG-"):
+            found.append(GpuFacts(name, "", 0))
+        else:
+            found += [
+                gpu
+                for n, gpu in enumerate(gpus)
+                if str(n) == name or (gpu.uuid.startswith(name) and name[:1] == "G")
+            ]
+    return tuple(found)
 
 
 def wrong_devices(inventory: Iterable[Gpu], facts: HostFacts) -> str:
@@ -131,7 +140,8 @@ def wrong_devices(inventory: Iterable[Gpu], facts: HostFacts) -> str:
         has = ", ".join(gpu.name for gpu in facts.gpus) or "none that nvidia-smi lists"
         return f"the deployment gives it {len(gpus)} GPUs, and it has {has}"
     for ordinal, (gpu, real) in enumerate(zip(gpus, facts.gpus, strict=False)):
-        if not is_kind(gpu.kind, real.name) or real.memory_bytes < ENOUGH * gpu.memory_bytes:
+        is_like = is_kind(gpu.kind, real.name) and real.memory_bytes >= ENOUGH * gpu.memory_bytes
+        if real.name and not is_like:
             said = f"{gpu.kind} with {gpu.memory_bytes / 1e9:.0f} GB"
             found = f"{real.name} with {real.memory_bytes / 1e9:.0f} GB ({real.uuid})"
             return f"device {gpu.index} is {said} in the deployment; its GPU {ordinal} is {found}"

@@ -107,6 +107,9 @@ def test_gpus_are_those_that_nvidia_smi_lists_and_processes_may_use(tmp_path, mo
     assert (facts.gpus, facts.versions["driver"]) == ((A100, L40S), "580.1")
     assert [*facts.checkpoints[str(tmp_path)]] == ["nvidia-smi"]
     assert gather((), "1,GPU-1").gpus == (L40S, A100)
+    part = gather((), "MIG-7, 0")
+    assert part.gpus == (GpuFacts("MIG-7", "", 0), A100)
+    assert wrong_devices([Gpu(0, "A100", 10 << 30), Gpu(1, "A100", 10 << 30)], part) == ""
     smi.write_text("#!/bin/sh\nexit 9\n")
     assert gather(()).gpus == ()
     assert Path("/dev/shm").is_dir() == (facts.free_shared_bytes > 0)
