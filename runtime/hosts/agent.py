@@ -35,6 +35,8 @@ ORPHAN_S = 10.0
 """After so long without a heartbeat of its service a connection is over, and all that it started is ended."""
 LOG_LINES = 200
 """Of an ended process, which the service gets."""
+ACCEPT_AGAIN_S = 1.0
+"""After a connection that could not be taken."""
 MOST_HANDSHAKES = 32
 """Beside each other."""
 
@@ -57,7 +59,13 @@ class Agent:
         try:
             while True:
                 await self._handshakes.acquire()
-                connection, address = await asyncio.get_running_loop().sock_accept(sock)
+                try:
+                    connection, address = await asyncio.get_running_loop().sock_accept(sock)
+                except OSError as error:  # too many open files, most likely
+                    log.warning("a connection cannot be taken: %s", words(error))
+                    self._handshakes.release()
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
                 self.spawn(self._admit(connection, f"{address[0]}:{address[1]}"))
         finally:
             for session in [*self._sessions]:

@@ -227,3 +227,22 @@ async def test_a_peer_that_says_what_is_no_order_is_let_go(there):
     async with asyncio.timeout(20):
         while not ends or there.agent._sessions:  # noqa: ASYNC110 - the other end
             await asyncio.sleep(0)
+
+
+async def test_an_agent_that_cannot_take_a_connection_takes_the_next(keys, monkeypatch):
+    monkeypatch.setattr(agents, "ACCEPT_AGAIN_S", 0.0)
+    loop = asyncio.get_running_loop()
+    accept, failed = loop.sock_accept, list[str]()
+
+    async def full(sock: socket.socket) -> Any:
+        if not failed:
+            failed.append("too many open files")
+            raise OSError(24, failed[0])
+        return await accept(sock)
+
+    monkeypatch.setattr(loop, "sock_accept", full)
+    there = There(keys)
+    host = await there.host()
+    assert failed
+    host.close()
+    await there.close()
