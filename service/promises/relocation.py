@@ -81,6 +81,8 @@ class Relocation:
         self._devices, self._acts = devices, Acts(access, RECOVERY)
         self._plan: Plan | None = None
         """That the engine is started by."""
+        self._is_tried = True
+        """It was: the next try has another one."""
         self._suspects = dict[int, str]()
         """Devices to blame, with why: they are out once the engine serves without them."""
         self._reports, self._is_closed = set[asyncio.Task[None]](), False
@@ -90,18 +92,21 @@ class Relocation:
         out = {*self._devices.all, *self._suspects}
         if out.isdisjoint(lost.devices):
             return lost
-        self._plan = await self._planned(out)
+        if self._plan is None or self._is_tried or not out.isdisjoint(self._plan.target.devices):
+            self._plan = await self._planned(out)
+        self._is_tried = True
         return self._plan.target
 
     async def take_out(self, device: int, why: str) -> bool:
         """Do without what is to blame. Where nothing could serve then, nobody is: all is tried again; see the protocol."""
         try:
-            await self._planned({*self._devices.all, *self._suspects, device})
+            self._plan = await self._planned({*self._devices.all, *self._suspects, device})
         except EngineLostError as error:
             log.warning("device %d is not taken out, though %s: %s", device, why, error)
             self._suspects.clear()
+            self._is_tried = True
             return False
-        self._suspects[device] = why
+        self._suspects[device], self._is_tried = why, False
         return True
 
     def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
