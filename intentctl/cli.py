@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from intentctl import access, operations, promises
+from intentctl import access, hosts, operations, promises
 from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
@@ -34,6 +34,8 @@ Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detai
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
 app.add_typer(access.audit, name="audit")
+app.add_typer(hosts.hosts, name="hosts")
+app.command("agent")(hosts.agent)
 app.command("whoami")(access.whoami)
 app.command()(devices)
 app.command("cancel")(operations.cancel)
@@ -406,11 +408,23 @@ def _day(output: Form, *, statics: bool, others: list[object], is_day: bool, is_
 
 @app.command()
 @spread
-def doctor(where: Where, output: Output = Form.TABLE) -> None:
+def doctor(
+    where: Where,
+    output: Output = Form.TABLE,
+    deployment: Deployment = None,
+    of_hosts: Annotated[
+        bool, typer.Option("--hosts", help="Check each host of the deployment file instead.")
+    ] = False,
+) -> None:
     """Check that this machine can run the service."""
-    from intentctl.doctor import run
+    from intentctl.doctor import run, run_hosts
 
-    run(output, where)
+    if not of_hosts:
+        run(output, where)
+    elif deployment is None:
+        raise typer.BadParameter("--hosts checks those of a file; name it with --deployment")
+    else:
+        run_hosts(output, deployment)
 
 
 def main() -> None:

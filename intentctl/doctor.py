@@ -37,12 +37,35 @@ def run(form: Form, place: Place) -> None:
     Raises:
         CommandError: one of them is bad.
     """
-    checks = list(_checks(place))
+    _print(list(_checks(place)), form)
+
+
+def _print(checks: list[Check], form: Form) -> None:
     document = {"checks": [asdict(check) for check in checks]}
     render.emit(document, form, [(check.name, f"{check.state}: {check.detail}") for check in checks])
     bad = [check.name for check in checks if check.state == "bad"]
     if bad:
         raise failure("error", f"not ready: {', '.join(bad)}")
+
+
+def run_hosts(form: Form, file: Path) -> None:
+    """Print a check for each host of a deployment.
+
+    Raises:
+        CommandError: one of them cannot be used, or the file names no hosts.
+    """
+    import asyncio
+
+    from service.deployment import load
+    from service.hosts import expected
+
+    deployment = load(file)
+    if not deployment.agents:
+        raise failure("error", f"{file} names no hosts; without --hosts, doctor checks this machine")
+    from runtime.hosts.look import look
+
+    seen = asyncio.run(look(expected(deployment), deployment.certificates / "service.pem"))
+    _print([Check(one.host, "bad" if one.wrong else "ok", one.wrong or one.detail) for one in seen], form)
 
 
 def _checks(place: Place) -> Iterator[Check]:

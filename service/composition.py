@@ -15,6 +15,7 @@ from service.apart import Apart
 from service.deployment import Deployment
 from service.devices import Devices
 from service.events import EventBus
+from service.hosts import open_hosts
 from service.lock import take_lock
 from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
@@ -81,12 +82,13 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         }
         kept = Kept(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
+        hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
             planner = Planner(deployment, model, profiles[model.name])
             best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
             beginning_at = partial(begin, store, deployment, model, best=best)
-            engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at)
+            engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at, hosts)
             stack.push_async_callback(engine.close)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)

@@ -8,7 +8,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -76,6 +76,13 @@ class Deployment:
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
     timezone: str
+    agents: Mapping[str, tuple[str, int]]
+    """Host to the address and port of its agent; a node without one is this machine."""
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the hosts' certificates and keys: beside the file, by its name."""
+        return self.file.with_suffix(".hosts")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,12 +135,12 @@ class Deployment:
         """
         for model in self.models:
             model.to_serve()
-        if len(self.cluster.nodes) > 1:
-            names = ", ".join(node.name for node in self.cluster.nodes)
+        here = [node.name for node in self.cluster.nodes if node.name not in self.agents]
+        if len(here) > 1:
             raise RefusedError(
                 Code.UNSUPPORTED,
-                f"{self.file}: the nodes {names} can be planned for together but not served: a service runs on one "
-                "machine; leave the node that it is to run on",
+                f"{self.file}: the nodes {', '.join(here)} can be planned for together but not served: one of them at "
+                "most is this machine; name the agents of the others under `hosts`, or leave the node to run on",
             )
 
 
@@ -149,7 +156,10 @@ def load(file: Path) -> Deployment:
     timezone = data.get("timezone", "UTC")
     _check_zone(source, ["timezone"], timezone)
     _check_nodes(source)
+    agents = _agents(source) if "hosts" in data else {}
     cluster = _cluster(data["cluster"])
+    if agents:
+        cluster = replace(cluster, network=None)  # what is served stays within a host
     models = read_models(source, cluster)
     return Deployment(
         file=file,
@@ -167,7 +177,22 @@ def load(file: Path) -> Deployment:
         llm=_llm(source, models),
         profiles=_profiles(source, cluster),
         timezone=timezone,
+        agents=agents,
     )
+
+
+def _agents(source: LocatedYaml) -> dict[str, tuple[str, int]]:
+    """Where the agents of hosts listen; each host is a node, each agent that of one."""
+    nodes = [node["name"] for node in source.data["cluster"]["nodes"]]
+    agents = dict[str, tuple[str, int]]()
+    for name, data in source.data["hosts"].items():
+        address, _, port = data["agent"].rpartition(":")
+        if name not in nodes:
+            raise source.error(["hosts", name], f"no node {name!r} in the cluster; it has {', '.join(nodes)}")
+        if (address, int(port)) in agents.values():
+            raise source.error(["hosts", name, "agent"], f"{data['agent']} is another host's agent already")
+        agents[name] = address.strip("[]"), int(port)
+    return agents
 
 
 def _proxies(source: LocatedYaml) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The engine of a model: what it can run, and how it is started."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from runtime.capabilities import Capabilities
 from runtime.engine import Engine
@@ -9,6 +10,9 @@ from runtime.torch_engine.models import capabilities as of_torch
 from runtime.vllm_engine.launch import capabilities as of_vllm
 from service.models import ServedModel
 from service.settings import visible_gpus
+
+if TYPE_CHECKING:
+    from runtime.process.launcher import Launchers
 
 
 def capabilities(model: ServedModel) -> Capabilities | None:
@@ -21,19 +25,22 @@ def capabilities(model: ServedModel) -> Capabilities | None:
     return None
 
 
-async def start(model: ServedModel, topology: Topology) -> Engine:
-    """The model's engine in a topology, the built-in one unless said."""
-    place = model.to_serve(), topology, model.cluster
+async def start(model: ServedModel, topology: Topology, launchers: "Launchers | None" = None) -> Engine:
+    """The model's engine in a topology, the built-in one unless said; ``launchers`` of all hosts, where there are several."""
+    folder = model.to_serve()
+    place = folder.resolve() if launchers else folder, topology, model.cluster
     if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 
         named = {"served_model_name": model.name, **model.engine.vllm.options}
         return await VllmEngine.start(
-            *place, replace(model.engine.vllm, options=named, visible=visible_gpus())
+            *place,
+            replace(model.engine.vllm, options=named, visible=visible_gpus()),
+            launchers=launchers,
         )
     from runtime.torch_engine.engine import TorchEngine
 
-    return await TorchEngine.start(*place, model.engine.torch)
+    return await TorchEngine.start(*place, model.engine.torch, launchers=launchers)
 
 
 def first(model: ServedModel) -> Topology:

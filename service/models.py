@@ -64,7 +64,15 @@ class ServedModel:
         self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None
     ) -> Problem:
         """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
-        return Problem(self.cluster, self.spec, self.workload_in(window), now, limits, engine)
+        cluster = self.cluster if now is None or engine is None else self.reach(now)
+        return Problem(cluster, self.spec, self.workload_in(window), now, limits, engine)
+
+    def reach(self, now: Topology) -> Cluster:
+        """Where its requests can move from a topology: with the built-in engine, within the host where nothing joins hosts."""
+        if self.engine.name == "vllm" or self.cluster.network is not None:
+            return self.cluster
+        here = (node for node in self.cluster.nodes if any(gpu.index in now.devices for gpu in node.gpus))
+        return Cluster(tuple(here))
 
     def to_serve(self) -> Path:
         """Its checkpoint folder.

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from runtime.capabilities import Capabilities
 from runtime.engine import Engine
@@ -22,6 +23,9 @@ from service.engine_settings import unfit
 from service.events import EventBus
 from service.models import ServedModel, refuse_impossible
 from service.store import Store
+
+if TYPE_CHECKING:
+    from runtime.process.launcher import Launchers
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +106,10 @@ def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginnin
 
 
 async def start_without_the_broken(
-    model: ServedModel, devices: Devices, beginning: Callable[[Collection[int]], Beginning]
+    model: ServedModel,
+    devices: Devices,
+    beginning: Callable[[Collection[int]], Beginning],
+    launchers: "Launchers | None" = None,
 ) -> tuple[Engine, Beginning]:
     """The model's engine; a device that is to blame for two failed starts is out, if the engine starts without it.
 
@@ -114,7 +121,7 @@ async def start_without_the_broken(
     pauses, suspects = Pauses(), dict[int, str]()
     while True:
         try:
-            engine, began = await start(model, beginning({*devices.all, *suspects}))
+            engine, began = await start(model, beginning({*devices.all, *suspects}), launchers)
         except RuntimeFault as error:
             device = error.device
             left = {gpu.index for gpu in model.cluster.gpus} - devices.all.keys() - suspects.keys()
@@ -129,7 +136,9 @@ async def start_without_the_broken(
             return engine, began
 
 
-async def start(model: ServedModel, beginning: Beginning) -> tuple[Engine, Beginning]:
+async def start(
+    model: ServedModel, beginning: Beginning, launchers: "Launchers | None" = None
+) -> tuple[Engine, Beginning]:
     """The model's engine; if what an earlier switch committed does not come up, as the file says.
 
     Raises:
@@ -137,14 +146,14 @@ async def start(model: ServedModel, beginning: Beginning) -> tuple[Engine, Begin
     """
     first = engines.first(model)
     try:
-        return await engines.start(model, beginning.topology), beginning
+        return await engines.start(model, beginning.topology, launchers), beginning
     except RuntimeFault as error:
         if beginning.topology == first or error.device is not None:
             raise
         why = f"{beginning.topology}, which ran before the restart, does not come up: {error}"
     log.warning("%s: the start of the deployment file serves: %s", model.name, why)
     instead = Beginning(first, f"the start of the deployment file; {why}")
-    return await engines.start(model, first), instead
+    return await engines.start(model, first, launchers), instead
 
 
 def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:

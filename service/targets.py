@@ -61,6 +61,10 @@ def why_not(target: Topology, place: Place, window: str) -> str:
         return str(error)
     if wrong := unfit_stages(model.engine, target):
         return wrong
+    now = place.situation.topology
+    if now and model.reach(now) != model.reach(target):
+        hosts = (node.name for node in model.reach(now).nodes)
+        return f"{target}: the built-in engine moves requests within a host, and {model.name} runs on {', '.join(hosts)}"
     why = obstacle(target, place.problem(window), weights_of(target))
     return why and f"{target}: {why}"
 

@@ -26,7 +26,7 @@ def paths(*lists: str) -> tuple[str, ...]:
     return folders + tuple(f"{name.replace('.', '/')}.py" for name in files)
 
 
-STARTS = modules("service: deployment inprocess server settings")
+STARTS = modules("service: deployment hosts inprocess server settings")
 """What the command line starts: an operator in its own process, or a service."""
 
 MAY_IMPORT = {
@@ -66,6 +66,8 @@ CONFINED = {
     "typer": paths("intentctl/"),
     "rich": paths("intentctl/"),
     "matplotlib": paths("intentctl: plots"),
+    "ssl": paths("runtime: hosts.tls hosts.agent"),
+    "cryptography": paths("runtime: hosts.certificates"),
 }
 """Library to the only places that may use it."""
 

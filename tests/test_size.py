@@ -22,11 +22,11 @@ MAX_CODE_LINES = {
     "intent": 9_335,
     "validator": 1_050,
     "selector": 4_519,
-    "runtime": 9_386,
-    "service": 10_713,
-    "intentctl": 5_575,
+    "runtime": 10_357,
+    "service": 10_798,
+    "intentctl": 5_656,
 }
-MAX_FILES = 341
+MAX_FILES = 352
 MAX_REPEATED_CLASS_NAMES = 47
 """Names that more than one class of the packages has."""
 MAX_RUN = {"parse": (104, 948), "plan": (136, 1_587)}

@@ -155,6 +155,14 @@ class Frames:
         return parts
 
 
+class Unread:
+    """The reading end of who passes bytes on and does not look into them."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """As they come."""
+        yield data
+
+
 class BlockingChannel:
     """A worker's end: waits for messages; may send from any thread."""
 
@@ -185,14 +193,24 @@ class AsyncChannel:
     """An event loop's end: calls back for each message, and once when the other end is gone."""
 
     def __init__(self, sock: socket.socket, on_message: Hears, on_closed: Ends, kind: Any = Any) -> None:
-        """``on_closed`` gets what was wrong with what came, empty where the other end closed; ``kind`` is what it reads."""
+        """``on_closed`` gets what was wrong with what came, empty where the other end closed.
+
+        ``kind`` is what it reads; ``bytes``: whatever comes, as it comes.
+        """
         self._sock, self._on_message, self._on_closed = sock, on_message, on_closed
         self._sock.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._frames = Frames(kind)
+        self._frames = Unread() if kind is bytes else Frames(kind)
         self._unsent = bytearray()
         self._open = True
         self._loop.add_reader(sock, self._read)
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing while it is held: the other end waits when its buffers are full."""
+        if self._open and is_held:
+            self._loop.remove_reader(self._sock)
+        elif self._open:
+            self._loop.add_reader(self._sock, self._read)
 
     def send(self, message: object) -> None:
         """Send now, or as soon as there is room; dropped when the other end is gone (``on_closed`` tells)."""

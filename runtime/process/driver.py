@@ -41,7 +41,12 @@ class DriverProcess:
         self.process = launcher.start(program, self._hear, self._ended)
         self._patience = stall_after_s, lost_after_s
         self.watch()
-        self.send, self.pid, self.kill = self.process.send, self.process.pid, self.process.kill
+        self.send, self.kill = self.process.send, self.process.kill
+
+    @property
+    def pid(self) -> int:
+        """Of its process, on its host."""
+        return self.process.pid
 
     def watch(self) -> None:
         """Expect signs of life from now on."""
@@ -100,7 +105,7 @@ class DriverProcess:
 
     def _ended(self, why: str) -> None:
         self.vigil.stop()
-        detail = f"its driver process said what is no message ({why})" if why else "its driver process ended"
+        detail = f"its driver process ended: {why}" if why else "its driver process ended"
         self.on_end(self.fatal or Fatal(Reason.ENGINE_LOST, detail))
 
 

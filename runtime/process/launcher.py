@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,11 +58,27 @@ class Program:
     """It gets a folder for temporary files and its log, as its second argument; else its output is its parent's."""
 
 
+class Channel(Protocol):
+    """What is said to a process."""
+
+    def send(self, message: object) -> None:
+        """Send now, or as soon as there is room."""
+
+    def send_encoded(self, data: bytes) -> None:
+        """The same, for what ``encode`` made."""
+
+    def hold(self, is_held: bool) -> None:
+        """Hear nothing while it is held."""
+
+    def close(self) -> None:
+        """Hear nothing more."""
+
+
 class Process:
     """One that was started, as its parent sees it: what its host does to it is the launcher's to say."""
 
     def __init__(
-        self, incarnation: Incarnation, pid: int, channel: AsyncChannel, finish: Callable[[set[str]], None]
+        self, incarnation: Incarnation, pid: int, channel: Channel, finish: Callable[[set[str]], None]
     ) -> None:
         """``finish`` ends it, and those that it started, and waits until it is gone, if it goes."""
         self.incarnation, self.pid, self._finish = incarnation, pid, finish
@@ -72,7 +88,7 @@ class Process:
         self.litter = set[str]()
         """Files in shared memory that a crash would leave."""
         self._channel = channel
-        self.send, self.send_encoded = channel.send, channel.send_encoded
+        self.send, self.send_encoded, self.hold = channel.send, channel.send_encoded, channel.hold
         self._ending: threading.Thread | None = None
 
     @property
@@ -111,8 +127,32 @@ class Process:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class SharedFile(Protocol):
+    """Memory on a host, by the path at which its processes open it."""
+
+    path: str
+    inode: int
+    """The path is that of a descriptor, whose number another file may get later."""
+
+    def close(self) -> None:
+        """Give it back as soon as no process has it open. Idempotent."""
+
+
 class Launcher(Protocol):
     """Starts processes on a host."""
+
+    host: str
+    first_device: int
+    """The inventory index of its first device."""
+    visible: str
+    """What its processes may use of its GPUs, as in ``CUDA_VISIBLE_DEVICES``; empty: all."""
+
+    async def memory(self, size: int) -> SharedFile:
+        """Make shared memory of so many bytes.
+
+        Raises:
+            EngineLostError: the host is lost.
+        """
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
         """Start one; ``on_end`` is called once if it ends without having been ended, with what was wrong with its last message.
@@ -122,11 +162,31 @@ class Launcher(Protocol):
         """
 
 
+class MemoryHere:
+    """Memory of this process."""
+
+    def __init__(self, size: int) -> None:
+        self._fd = os.memfd_create("intentctl-staging")
+        os.ftruncate(self._fd, size)
+        self.path, self.inode = f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino
+
+    def close(self) -> None:
+        """See the protocol."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 class LocalLauncher:
     """On this machine."""
 
-    def __init__(self, host: str = "localhost") -> None:
-        self._host, self._numbers = host, itertools.count(1)
+    def __init__(self, host: str = "localhost", first_device: int = 0, visible: str = "") -> None:
+        self.host, self.first_device, self.visible = host, first_device, visible
+        self._numbers = itertools.count(1)
+
+    async def memory(self, size: int) -> SharedFile:
+        """See the protocol."""
+        return MemoryHere(size)
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
         """See the protocol."""
@@ -144,10 +204,43 @@ class LocalLauncher:
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        incarnation = Incarnation(self._host, program.device, next(self._numbers))
+        incarnation = Incarnation(self.host, program.device, next(self._numbers))
         process = Process(incarnation, pid, AsyncChannel(ours, on_message, on_end, program.speaks), finish)
         process.folder = folder
         return process
+
+
+class Launchers(Protocol):
+    """Of all hosts of a cluster."""
+
+    def host_of(self, devices: Collection[int]) -> str:
+        """The host that has all of these devices.
+
+        Raises:
+            TopologyError: they are on several.
+        """
+
+    def on(self, host: str) -> Launcher:
+        """Its launcher.
+
+        Raises:
+            OSError: the host is lost.
+        """
+
+
+class OneHost:
+    """All devices are this machine's."""
+
+    def __init__(self, visible: str = "") -> None:
+        self._launcher = LocalLauncher(visible=visible)
+
+    def host_of(self, devices: Collection[int]) -> str:  # noqa: ARG002 - the protocol's
+        """See the protocol."""
+        return self._launcher.host
+
+    def on(self, host: str) -> Launcher:  # noqa: ARG002 - the protocol's
+        """See the protocol."""
+        return self._launcher
 
 
 _Child = tuple[int, Callable[[set[str]], None]]

@@ -17,7 +17,7 @@ from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFau
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.driver import DriverProcess, Revived
-from runtime.process.launcher import LocalLauncher, Program
+from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.worker.places import precision_of
@@ -34,14 +34,14 @@ class TorchEngine(Revived):
     driver_module = DRIVER_MODULE
     """What runs as the driver; gets the descriptor of its socket."""
 
-    def __init__(self, config: messages.DriverConfig) -> None:
+    def __init__(self, config: messages.DriverConfig, launchers: Launchers | None = None) -> None:
         """Use ``start``."""
         super().__init__()
         self._config, self._settings = config, config.settings
         self._topology = config.topology
         self._live: dict[str, int] = {}
         """Epochs of the requests that have not ended."""
-        self._launcher = LocalLauncher()
+        self._launchers = launchers or OneHost()
         self._driver: DriverProcess
         self._spare: DriverProcess | None = None
         self._started: messages.Started
@@ -50,9 +50,14 @@ class TorchEngine(Revived):
 
     @classmethod
     async def start(
-        cls, checkpoint: Path, topology: Topology, cluster: Cluster, settings: EngineSettings | None = None
+        cls,
+        checkpoint: Path,
+        topology: Topology,
+        cluster: Cluster,
+        settings: EngineSettings | None = None,
+        launchers: Launchers | None = None,
     ) -> "TorchEngine":
-        """Start a driver on a checkpoint folder and wait until it serves.
+        """Start a driver on a checkpoint folder, on the host of its devices, and wait until it serves.
 
         Raises:
             EngineStartError: this machine is no x86-64.
@@ -62,7 +67,9 @@ class TorchEngine(Revived):
             relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
             raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
-        engine = cls(messages.DriverConfig(checkpoint, topology, cluster, settings or EngineSettings()))
+        config = messages.DriverConfig(checkpoint, topology, cluster, settings or EngineSettings())
+        engine = cls(config, launchers)
+        engine._launchers.host_of(topology.devices)
         try:
             await engine._launch()
         except OSError as error:
@@ -111,6 +118,10 @@ class TorchEngine(Revived):
         if _precision(target) != (running := _precision(self._topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
+        here, there = map(self._launchers.host_of, (self._topology.devices, target.devices))
+        if here != there:
+            what = f"{target} is on host {there}, and what runs is on host {here}"
+            raise SwitchError(Reason.UNSUPPORTED, f"{what}: the torch engine moves requests within a host")
         await self._call(messages.BeginSwitch(target))
         self._shadow = TorchShadow(self._call, target)
         return self._shadow
@@ -147,26 +158,30 @@ class TorchEngine(Revived):
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
-        driver = self._spare or self._process(self.driver_module)
-        if self._spare:
-            self._spare = None
+        launcher = self._launchers.on(self._launchers.host_of(self._config.topology.devices))
+        spare, self._spare = self._spare, None
+        if spare and spare.process.incarnation.host != launcher.host:
+            spare.end(EngineLostError("it is on another host"))
+            spare = None
+        driver = spare or self._process(launcher, self.driver_module)
+        if spare:
             driver.watch()
         driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
-        driver.send(self._config)
+        driver.send(msgspec.structs.replace(self._config, first_device=launcher.first_device))
         self._driver = driver
         self._started = await driver.ready
         self._pauses.served()
         if self._config.settings.spare and self.driver_module == DRIVER_MODULE:
-            self._begin_spare()
+            self._begin_spare(launcher)
 
-    def _process(self, module: str) -> DriverProcess:
+    def _process(self, launcher: Launcher, module: str) -> DriverProcess:
         settings, program = self._config.settings, Program(module, messages.FromDriver)
-        return DriverProcess(self._launcher, program, settings.stall_after_s, settings.lost_after_s)
+        return DriverProcess(launcher, program, settings.stall_after_s, settings.lost_after_s)
 
-    def _begin_spare(self) -> None:
+    def _begin_spare(self, launcher: Launcher) -> None:
         """The next driver's process, which imports and waits; if it ends, the next one starts without."""
         try:
-            self._spare = spare = self._process(SPARE_MODULE)
+            self._spare = spare = self._process(launcher, SPARE_MODULE)
         except OSError as error:
             log.warning("no spare driver process can be started: %s", error)
             return

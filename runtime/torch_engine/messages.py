@@ -28,6 +28,8 @@ class DriverConfig(wire.Said, frozen=True):
     topology: Topology
     cluster: Cluster
     settings: EngineSettings
+    first_device: int = 0
+    """Inventory index of the first device of its host."""
 
 
 class Started(wire.Said, frozen=True):
@@ -123,6 +125,8 @@ class WorkerConfig(wire.Said, frozen=True):
     """One of ``checkpoint.READERS``."""
     address: str | None = None
     """Of this host, where other ranks find it; None where they share its memory."""
+    first_device: int = 0
+    """Inventory index of the first device of its host."""
 
     @property
     def shape(self) -> KvShape:

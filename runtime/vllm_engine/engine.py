@@ -19,7 +19,7 @@ from runtime.engine import EngineState, EngineStats, Moved, Output, Request, Tok
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.process.driver import Revived
-from runtime.process.launcher import LocalLauncher
+from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
 from runtime.vllm_engine import launch
@@ -34,7 +34,14 @@ log = logging.getLogger(__name__)
 class VllmEngine(Revived):
     """One vLLM engine that serves, standby ones, and during a switch a target."""
 
-    def __init__(self, checkpoint: Path, spec: ModelSpec, cluster: Cluster, settings: VllmSettings) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        spec: ModelSpec,
+        cluster: Cluster,
+        settings: VllmSettings,
+        launchers: Launchers | None = None,
+    ) -> None:
         """Use ``start``."""
         super().__init__()
         self.model = spec
@@ -54,9 +61,9 @@ class VllmEngine(Revived):
         self._background: set[asyncio.Task[None]] = set()
         self._surroundings = launch.surroundings(cluster, settings)
         # what vLLM learns of a device while it is imported holds for all of one kind
-        has_spare = settings.spare and len(cluster.kinds) == 1
-        self._launcher = LocalLauncher()
-        self.spare = Spare(self._launcher, self._surroundings, settings) if has_spare else None
+        has_spare = settings.spare and len(cluster.kinds) == 1 and launchers is None
+        self._launchers = launchers or OneHost(settings.visible)
+        self.spare = Spare(self._launchers.on(""), self._surroundings, settings) if has_spare else None
 
     @classmethod
     async def start(
@@ -66,19 +73,24 @@ class VllmEngine(Revived):
         cluster: Cluster,
         settings: VllmSettings | None = None,
         standby: Iterable[Instance] = (),
+        launchers: Launchers | None = None,
     ) -> "VllmEngine":
-        """Start a vLLM engine on a checkpoint folder and wait until it serves; engines of ``standby`` are used as they are.
+        """Start a vLLM engine on the host of its devices and wait until it serves; engines of ``standby`` are used as they are.
 
         Raises:
             EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as checked before.
         """
-        if find_spec("vllm") is None:
+        if launchers is None and find_spec("vllm") is None:
             raise errors.EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
         spec = _read_spec(checkpoint)
         weights = max(weight_bytes(topology, spec).values())
         engine = cls(
-            checkpoint, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights)
+            checkpoint,
+            spec,
+            cluster,
+            launch.sized(settings or VllmSettings(), cluster, topology, weights),
+            launchers,
         )
         engine._refuse_without_memory([topology])
         for instance in standby:
@@ -131,6 +143,10 @@ class VllmEngine(Revived):
         if self._shadow is not None:
             raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint, target, self.settings)
+        try:
+            self._launchers.host_of(target.devices)
+        except errors.TopologyError as error:
+            raise errors.SwitchError(errors.Reason.UNSUPPORTED, str(error)) from error
         known = self._take(target)
         if known is None:
             await self._make_room(target)
@@ -169,7 +185,7 @@ class VllmEngine(Revived):
         """Start one vLLM engine, in the spare process if that is ready.
 
         Raises:
-            EngineStartError: it cannot.
+            EngineStartError, EngineLostError: it cannot; its host is lost.
         """
         options = launch.engine_options(self._checkpoint, topology, self.settings)
         if not launch.is_cpu(self.cluster):
@@ -177,11 +193,23 @@ class VllmEngine(Revived):
                 topology, self.cluster, weight_bytes(topology, self.model), self.settings
             )
             options = {"gpu_memory_utilization": utilization} | options
-        environment = launch.environment(topology, self.settings.visible)
+        launcher = self.launcher_of(topology)
+        environment = launch.environment(topology, launcher.visible, launcher.first_device)
         config = DriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
-        instance = await self._ordered(config, topology) or await self._fresh(config, topology)
+        instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
         self._listen(instance)
         return instance
+
+    def launcher_of(self, topology: Topology) -> Launcher:
+        """Of the host of a topology.
+
+        Raises:
+            EngineLostError: the host is lost.
+        """
+        try:
+            return self._launchers.on(self._launchers.host_of(topology.devices))
+        except OSError as error:
+            raise errors.EngineLostError(str(error)) from error
 
     def close_gate(self) -> None:
         """Let nothing in or out until ``open_gate``."""
@@ -241,11 +269,11 @@ class VllmEngine(Revived):
             log.warning("the spare process was lost, the engine starts in a new one: %s", error)
             return None
 
-    async def _fresh(self, config: DriverConfig, topology: Topology) -> Instance:
+    async def _fresh(self, launcher: Launcher, config: DriverConfig, topology: Topology) -> Instance:
         settings, surroundings = self.settings, {**self._surroundings, **config.environment}
         patience = settings.stall_after_s, settings.lost_after_s
         try:
-            instance = Instance(self._launcher, Preparation(surroundings, 0, *patience))
+            instance = Instance(launcher, Preparation(surroundings, 0, *patience))
         except OSError as error:
             raise errors.EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
         return await instance.serve(config, topology, settings.start_timeout_s)
@@ -318,9 +346,8 @@ class VllmEngine(Revived):
         await self.active.close()
         try:
             instance = await self.launch(topology)
-        except (
-            UntoldEndError
-        ) as error:  # who does not say why may have a sick device; of several nobody knows which
+        except UntoldEndError as error:
+            # who does not say why may have a sick device; of several nobody knows which
             error.device = topology.devices[0] if len(topology.devices) == 1 else None
             raise
         self._down = None

@@ -104,27 +104,25 @@ def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
     return chosen
 
 
-def environment(topology: Topology, visible: str) -> dict[str, str]:
+def environment(topology: Topology, visible: str, first_device: int = 0) -> dict[str, str]:
     """Variables that follow from the topology; vLLM reads them when it has its options.
 
-    ``visible`` is what the service itself may see of its machine's devices (its ``CUDA_VISIBLE_DEVICES``): the inventory
-    counts those, and an engine gets some of them.
+    ``visible`` is what the service, or the agent, may see of its host's devices (its ``CUDA_VISIBLE_DEVICES``): the
+    inventory counts those from ``first_device`` on, and an engine gets some of them.
 
     Raises:
         SwitchError: the topology has devices that are not among them.
     """
     chosen = {"VLLM_PP_LAYER_PARTITION": ",".join(str(len(stage.layers)) for stage in topology.stages)}
     if topology.stages[0].kind.lower() != "cpu":
-        chosen[VISIBLE] = ",".join(_visible(device, visible) for device in topology.devices)
+        chosen[VISIBLE] = ",".join(_visible(device - first_device, visible) for device in topology.devices)
     return chosen
 
 
 def _visible(device: int, visible: str) -> str:
     names = [name.strip() for name in visible.split(",")] if visible else []
     if names and device >= len(names):
-        what = (
-            f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} is planned"
-        )
+        what = f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} of its host is planned"
         raise SwitchError(Reason.UNSUPPORTED, f"{what}; show it all of the inventory")
     return names[device] if names else str(device)
 

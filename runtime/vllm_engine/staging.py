@@ -1,6 +1,6 @@
 """The shared memory that KV passes through during a switch: slots of whole blocks, by logical (layer, KV head).
 
-One memory file per switch, made by the service and opened by the workers through it, so that nothing has a name and
+One memory file per switch, made on the host of both engines and opened by the workers through it, so that nothing has a name and
 nothing is left when processes die. It is bounded; memory is taken as slots are first written.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import EngineLostError
+from runtime.process.launcher import MemoryHere, SharedFile
 from runtime.vllm_engine.geometry import KvGeometry
 
 
@@ -28,18 +29,22 @@ class StagingHandle:
 class Staging:
     """The maker's side: holds the memory until it is closed."""
 
-    def __init__(self, geometry: KvGeometry, block_bytes: int, bound_bytes: int) -> None:
+    def __init__(
+        self, geometry: KvGeometry, block_bytes: int, bound_bytes: int, memory: SharedFile | None = None
+    ) -> None:
+        """``memory`` has the size that ``size_of`` says; without it, this process makes some."""
+        self._memory = memory or MemoryHere(size_of(block_bytes, bound_bytes))
         num_slots = bound_bytes // block_bytes
-        self._fd = os.memfd_create("intentctl-staging")
-        os.ftruncate(self._fd, max(1, num_slots * block_bytes))
-        path, inode = f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino
-        self.handle = StagingHandle(path, inode, num_slots, geometry)
+        self.handle = StagingHandle(self._memory.path, self._memory.inode, num_slots, geometry)
 
     def close(self) -> None:
         """Give the memory back as soon as no worker has it open. Idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._memory.close()
+
+
+def size_of(block_bytes: int, bound_bytes: int) -> int:
+    """Bytes of the staging memory with as many whole blocks as the bound allows."""
+    return max(1, bound_bytes // block_bytes * block_bytes)
 
 
 def open_slots(handle: StagingHandle) -> Any:

@@ -17,12 +17,13 @@ from typing import Protocol
 from runtime.engine import Cut, Lag, Token
 from runtime.errors import EngineLostError, EngineStartError, Reason, SwitchError
 from runtime.models import BYTES_PER_VALUE, Cluster, CutTimings, ModelSpec, Topology
+from runtime.process.launcher import Launcher
 from runtime.vllm_engine import messages
 from runtime.vllm_engine.connector.frontier import Terms, counted, path_of, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.instance import Instance, Stream
 from runtime.vllm_engine.models import Stay, SwitchPath, VllmSettings
-from runtime.vllm_engine.staging import Staging
+from runtime.vllm_engine.staging import Staging, size_of
 
 LOAD_BYTES = 64 << 20
 """KV the target takes from staging memory in one of its steps at most."""
@@ -44,6 +45,9 @@ class VllmHost(Protocol):
 
     async def launch(self, topology: Topology) -> Instance:
         """Start one vLLM engine."""
+
+    def launcher_of(self, topology: Topology) -> Launcher:
+        """Of the host of a topology."""
 
     def close_gate(self) -> None:
         """Let nothing in or out until ``open_gate``."""
@@ -202,14 +206,18 @@ class VllmShadow:
 
     def _agree(self, ours: KvGeometry | str, theirs: KvGeometry | str, target: Instance) -> Terms:
         wanted, difference = self._engine.settings.path, _difference(ours, theirs)
-        if self._weights_differ():
+        if self._hosts_differ():
+            difference = "it is on another host"
+        elif self._weights_differ():
             difference = difference or "weights of another precision"
         if wanted == "patch" and difference:
             raise SwitchError(
                 Reason.UNSUPPORTED,
                 f"KV cannot be copied to {self._topology}: {difference}; use path: auto or follow",
             )
-        link = self._engine.cluster.link_between(self._source.topology.devices[0], self._topology.devices[0])
+        device = self._source.topology.devices[0]
+        target_device = device if self._hosts_differ() else self._topology.devices[0]
+        link = self._engine.cluster.link_between(device, target_device)
         model, precision = self._engine.model, self._source.topology.stages[0].precision
         values = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         return Terms(
@@ -227,10 +235,18 @@ class VllmShadow:
         now, then = (topology.stages[0].precision for topology in (self._source.topology, self._topology))
         return now != then
 
+    def _hosts_differ(self) -> bool:
+        """KV stays on a host; the target computes it anew from the tokens."""
+        now, then = (process.process.incarnation.host for process in (self._source, self._target))
+        return now != then
+
     async def _attach(self, geometry: KvGeometry, target: Instance) -> None:
         block_bytes = geometry.block_size * self._terms.kv_bytes_per_token
         settings = self._engine.settings
-        self._staging = Staging(geometry, block_bytes, settings.staging_bytes)
+        size = size_of(block_bytes, settings.staging_bytes)
+        with self._losing():
+            memory = await self._engine.launcher_of(self._topology).memory(size)
+        self._staging = Staging(geometry, block_bytes, settings.staging_bytes, memory)
         step_blocks = max(1, settings.slice_bytes // block_bytes)
         # nobody waits for the target's steps yet
         load_blocks = max(1, LOAD_BYTES // block_bytes)

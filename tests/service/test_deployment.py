@@ -184,6 +184,41 @@ def test_several_machines_are_planned_for_and_not_served(tmp_path):
         deployment.refuse_unless_served()
 
 
+OTHER = """
+    - name: other
+      link: {kind: pcie, bandwidth_gb_s: 25, latency_us: 10}
+      gpus: [{kind: CPU, count: 1, memory_gb: 1}]
+"""
+NETWORK = "  network: {kind: network, bandwidth_gb_s: 10, latency_us: 50}\n"
+TWO = DEPLOYMENT.replace("  nodes:\n", f"{NETWORK}  nodes:{OTHER}", 1).replace("start: pp2", "")
+
+
+def test_a_node_with_an_agent_is_served_from_another_and_nothing_spans_both(tmp_path):
+    deployment = read(tmp_path, TWO + "hosts: {other: {agent: '[::1]:7443'}}\n")
+    deployment.refuse_unless_served()
+    assert deployment.agents == {"other": ("::1", 7443)}
+    assert deployment.cluster.network is None
+    assert deployment.certificates.suffix == ".hosts"
+
+
+HOSTS = {
+    "no node": ("{b: {agent: 'b:1'}}", "hosts.b: no node 'b' in the cluster; it has other, local"),
+    "the agent of another": (
+        "{other: {agent: 'b:1'}, local: {agent: 'b:1'}}",
+        "hosts.local.agent: b:1 is another host's agent already",
+    ),
+    "two of one name": ("{other: {agent: 'b:1'}, other: {agent: 'c:1'}}", "other"),
+    "no port": ("{other: {agent: b}}", "hosts.other.agent"),
+    "no name for a certificate": ("{Other_1: {agent: 'b:1'}}", "hosts"),
+    "no agent": ("{other: {}}", "hosts.other"),
+}
+
+
+@rows("hosts, said", HOSTS.values(), ids=list(HOSTS))
+def test_hosts_that_cannot_be_are_refused_by_their_path(tmp_path, hosts, said):
+    assert said in refused(tmp_path, f"{TWO}hosts: {hosts}\n")
+
+
 def test_a_start_that_does_not_fit_is_refused(tmp_path):
     config = EXAMPLES / "llama-3-70b" / "config.json"
     text = (EXAMPLES / "a100-l40s.yaml").read_text().replace("llama-3-70b/config.json", str(config))

@@ -212,7 +212,7 @@ async def test_a_device_to_blame_for_two_failed_starts_is_out_if_the_model_start
     folder = tmp_path / str(len(sick))
     model, tried = read(folder).model(), list[int]()
 
-    async def start(_: object, topology: Topology) -> Topology:
+    async def start(_: object, topology: Topology, launchers: object = None) -> Topology:
         (device,) = topology.devices
         tried.append(device)
         if device in sick:

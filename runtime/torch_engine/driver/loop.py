@@ -119,9 +119,11 @@ class Driver:
         blocks = shape.num_blocks, shape.block_size
         kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
         precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
-        checkpoint, scratch = config.checkpoint, self._scratch
+        checkpoint, scratch, first = config.checkpoint, self._scratch, config.first_device
         address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
-        return messages.WorkerConfig(checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, address)
+        return messages.WorkerConfig(
+            checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, address, first_device=first
+        )
 
     def _lineup(self, topology: Topology) -> Lineup:
         self._generation += 1

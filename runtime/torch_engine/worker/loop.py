@@ -104,7 +104,7 @@ class Worker:
         """
         self._channel, self._config, self._shape = channel, config, config.shape
         self._weights: Weights | None = None
-        self._place = PLACES[config.place](config.index, self._shape)
+        self._place = PLACES[config.place](config.index - config.first_device, self._shape)
         self._store = self._place.store
         self._rendezvous = open_store(config.address) if config.address else None
         self._roles: dict[int, _Role] = {}

@@ -62,7 +62,7 @@ class Place:
 
 
 OpenPlace = Callable[[int, KvShape], Place]
-"""Makes the place of a worker, in its process, from its inventory index."""
+"""Makes the place of a worker, in its process, from its device's number on its host."""
 
 
 def open_cpu(_: int, shape: KvShape) -> Place:

@@ -19,6 +19,7 @@ import pytest
 from runtime.engine import Moved, Request, SamplingParams, Token
 from runtime.errors import EngineLostError, Reason, RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Transfer
+from runtime.hosts import messages as host_messages
 from runtime.kv.store import KvHandle
 from runtime.process import messages as wire
 from runtime.process.channel import (
@@ -47,6 +48,8 @@ CHANNELS = {
     "worker to its driver": torch_messages.FromWorker,
     "service to a vllm driver": vllm_messages.ToDriver,
     "vllm driver to the service": vllm_messages.FromDriver,
+    "service to an agent": host_messages.ToAgent,
+    "agent to the service": host_messages.FromAgent,
 }
 RUNS = np.array([[0, 8], [40, 41]], dtype=np.int64)
 RUN = torch_messages.Run(
@@ -74,6 +77,12 @@ SEEDS = {
         wire.Call(1, vllm_messages.Sync(("r",))),
     ],
     "vllm driver to the service": [wire.Beat(1.0), wire.Prepared()],
+    "service to an agent": [
+        host_messages.Launch(1, "m", 3, has_folder=True),
+        wire.Call(1, host_messages.Inspect(("/m",))),
+        host_messages.Relay(1, b"ic"),
+    ],
+    "agent to the service": [host_messages.Ended(1, "", ("a line",)), host_messages.Heartbeat(3)],
 }
 
 

@@ -22,7 +22,7 @@ BLOCK_BYTES = GEOMETRY.block_values * 4
 
 def used_bytes(staging: Staging) -> int:
     """Memory that was really taken."""
-    return os.fstat(staging._fd).st_blocks * 512
+    return Path(staging.handle.path).stat().st_blocks * 512
 
 
 OTHER_PROCESS = """

@@ -184,7 +184,7 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver):
 
 async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver, cluster):
     driver.capacity = capacity = Capacity(driver, driver.scheduler)
-    driver.crew.gains, driver._switch = True, None
+    driver.crew.gains, driver._switch, driver._fenced = True, None, False
     driver.shape.check = lambda _: None
     driver.standby.take = lambda _: object()
     driver.switch_class = lambda *_: object()

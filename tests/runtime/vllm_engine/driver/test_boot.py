@@ -19,7 +19,7 @@ UNEVEN = "cpu[0]:0-3 > cpu[1]:3-8"
 async def test_an_engine_in_a_spare_is_as_any_other(streams, unswitched):
     engine = streams.engine
     await streams.be(topology("1x1"))
-    engine.spare = spare = Spare(engine._launcher, engine._surroundings, engine.settings)
+    engine.spare = spare = Spare(engine._launchers.on(""), engine._surroundings, engine.settings)
     spare.begin()
     waited = spare._process
     assert waited is not None

@@ -1,0 +1,165 @@
+"""Two hosts on one machine: a service here, its model on host b; eight streams, switches there, then host b is lost.
+
+``python -m benchmarks.cluster`` (root; hosts are namespaces, as in ``tests/runtime/hosts/machines``) prints what streams saw:
+tokens, the longest gap while the model switched, the gap of the loss, and where it serves then. ``make cluster-demo`` runs it.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from benchmarks.provenance import ROOT, provenance
+from selector.profiles import fit_cpu
+from tests.runtime.hosts.machines import Machine, machine, why_impossible
+from tests.service.scripted import SAMPLES
+
+STREAMS, TOKENS, SWITCHES = 8, 900, ("CPU[2,3]", "CPU[2]")
+DEPLOYMENT = """\
+apiVersion: intentctl/v1
+kind: Deployment
+auth: none
+cluster:
+  nodes:
+    - {{name: a, link: {link}, gpus: [{{kind: CPU, count: 2, memory_gb: 1}}]}}
+    - {{name: b, link: {link}, gpus: [{{kind: CPU, count: 2, memory_gb: 1}}]}}
+hosts: {{b: {{agent: "{agent}"}}}}
+models: [{{name: counting, path: {checkpoint}, precision: fp32, start: "CPU[2]"}}]
+workload: {{always: {{rate_rps: 0.5, input_tokens: 20, output_tokens: 900, concurrency: 8}}}}
+approval: {{by: person}}
+engine: torch
+profiles: {{CPU: cpu.yaml}}
+"""
+LINK = "{kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}"
+COMMAND = [sys.executable, "-m", "intentctl"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", default="1gbit", help="of the link, each way")
+    parser.add_argument("--json", type=Path, help="write the report there, too")
+    options = parser.parse_args(arguments)
+    if why := why_impossible():
+        sys.exit(why)
+    with tempfile.TemporaryDirectory() as folder:
+        report = run(Path(folder), options.rate)
+    for name, value in report.items():
+        print(f"{name:34} {value}")
+    if options.json:
+        options.json.write_text(json.dumps({"provenance": provenance(), "report": report}, indent=2) + "\n")
+    return 0
+
+
+def run(folder: Path, rate: str) -> dict[str, Any]:
+    """The whole story, from certificates to the host that takes over."""
+    file = folder / "cluster.yaml"
+    (folder / "cpu.yaml").write_text(yaml.safe_dump(fit_cpu(SAMPLES).to_mapping()))
+    checkpoint = ROOT / "examples" / "counting"
+    file.write_text(DEPLOYMENT.format(link=LINK, agent="127.0.0.1:7443", checkpoint=checkpoint))
+    subprocess.run(
+        [*COMMAND, "hosts", "init", "--deployment", file], check=True, cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    with machine("b", folder / "cluster.hosts" / "b.pem", folder) as there:
+        there.shape(rate)
+        file.write_text(DEPLOYMENT.format(link=LINK, agent=f"{there.address}:7443", checkpoint=checkpoint))
+        serve = [
+            *COMMAND,
+            "serve",
+            "--port",
+            "0",
+            "--data-dir",
+            str(folder / "data"),
+            "--deployment",
+            str(file),
+        ]
+        environment = {**os.environ, "INTENTCTL_LOG_LEVEL": "error"}
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as service:
+            try:
+                assert service.stdout is not None
+                return asyncio.run(story(service.stdout.readline().strip(), there))
+            finally:
+                service.terminate()
+
+
+async def story(url: str, there: Machine) -> dict[str, Any]:
+    """Streams, two switches on host b, its death, and the end of the streams."""
+    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+        arrivals: list[list[float]] = [[] for _ in range(STREAMS)]
+        streams = asyncio.gather(*(listen(http, number, each) for number, each in enumerate(arrivals)))
+        await spoken(arrivals, 40)
+        began_s = time.monotonic()
+        pauses_ms = [await switch(http, target) for target in SWITCHES]
+        switched_s = time.monotonic()
+        await spoken(arrivals, max(map(len, arrivals)) + 40)
+        there.kill()
+        lost_s = time.monotonic()
+        ends = await streams
+        state = (await http.get("/v1/topology")).json()
+        return {
+            "streams that ended well": f"{ends.count('length') + ends.count('stop')} of {STREAMS}",
+            "tokens": sum(map(len, arrivals)),
+            "switches on host b": ", ".join(f"{pause_ms:.1f} ms inside" for pause_ms in pauses_ms),
+            "longest gap while it switched": f"{longest(arrivals, began_s, switched_s) * 1000:.0f} ms",
+            "gap when host b was lost": f"{longest(arrivals, lost_s, time.monotonic()):.1f} s",
+            "it serves now as": state["topology"]["text"],
+        }
+
+
+async def listen(http: httpx.AsyncClient, number: int, arrivals: list[float]) -> str:
+    """One stream to its end; how it ended."""
+    asked = {
+        "model": "counting",
+        "prompt": f"count by {number + 2} from 11: 11 ",
+        "max_tokens": TOKENS,
+        "stream": True,
+    }
+    async with http.stream("POST", "/openai/v1/completions", json=asked | {"temperature": 0}) as answer:
+        end = ""
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                arrivals.append(time.monotonic())
+                (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+                end = choice["finish_reason"] or end
+    return end
+
+
+async def spoken(arrivals: list[list[float]], tokens: int) -> None:
+    """Return when every stream has said so much."""
+    while min(map(len, arrivals)) < min(tokens, TOKENS - 100):  # noqa: ASYNC110 - another process brings it about
+        await asyncio.sleep(0.01)
+
+
+async def switch(http: httpx.AsyncClient, target: str) -> float:
+    """Plan to a topology, apply it, wait for its end; milliseconds inside the cut."""
+    plan = (await http.post("/v1/plans", json={"target": target})).raise_for_status().json()["plan"]
+    apply = {"acknowledge": [one["code"] for one in plan["to_acknowledge"]]}
+    operation = (await http.post(f"/v1/plans/{plan['id']}:apply", json=apply)).raise_for_status().json()
+    while operation["phase"] not in {"done", "aborted"}:
+        await asyncio.sleep(0.1)
+        operation = (await http.get(f"/v1/operations/{operation['id']}")).raise_for_status().json()
+    assert operation["phase"] == "done", operation
+    return float(sum(operation["result"]["timings"].values()))
+
+
+def longest(arrivals: list[list[float]], from_s: float, to_s: float) -> float:
+    """The longest wait of any stream for its next token in a span, seconds."""
+    waits = (
+        after - before for each in arrivals for before, after in pairwise(each) if from_s <= after <= to_s
+    )
+    return max(waits, default=0.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

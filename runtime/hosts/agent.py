@@ -1,0 +1,253 @@
+"""The agent of a host: starts, hears and ends that host's drivers on behalf of the service that is connected.
+
+Whatever a connection started ends with it; an agent that is killed takes all along, for its processes see their ends closed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runtime.errors import EngineStartError
+from runtime.hosts import messages
+from runtime.hosts.tls import HANDSHAKE_S, TlsChannel, context, words
+from runtime.process import messages as wire
+from runtime.process.channel import Ends, Hears
+from runtime.process.facts import gather
+from runtime.process.launcher import SHARED_MEMORY, LocalLauncher, Process, Program
+from runtime.process.liveness import AwakeClock
+
+log = logging.getLogger(__name__)
+
+PROGRAMS = frozenset(
+    f"runtime.{name}"
+    for name in ("torch_engine.driver.loop", "torch_engine.driver.spare", "vllm_engine.driver.boot")
+)
+"""All that an agent starts."""
+ORPHAN_S = 10.0
+"""After so long without a heartbeat of its service a connection is over, and all that it started is ended."""
+LOG_LINES = 200
+"""Of an ended process, which the service gets."""
+ACCEPT_AGAIN_S = 1.0
+"""After a connection that could not be taken."""
+MOST_HANDSHAKES = 32
+"""Beside each other."""
+
+
+class Agent:
+    """Takes connections of the service's certificate."""
+
+    def __init__(
+        self, host: str, tls: ssl.SSLContext, visible: str = "", programs: frozenset[str] = PROGRAMS
+    ) -> None:
+        self.host, self.visible, self._programs = host, visible, programs
+        self._launcher = LocalLauncher(host)
+        self._tls, self._handshakes = tls, asyncio.Semaphore(MOST_HANDSHAKES)
+        self._sessions = set[ServiceSession]()
+        self._tasks = set[asyncio.Task[None]]()
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Take connections of a listening socket until cancelled; ends what they started."""
+        sock.setblocking(False)
+        try:
+            while True:
+                await self._handshakes.acquire()
+                try:
+                    connection, address = await asyncio.get_running_loop().sock_accept(sock)
+                except OSError as error:  # too many open files, most likely
+                    log.warning("a connection cannot be taken: %s", words(error))
+                    self._handshakes.release()
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                self.spawn(self._admit(connection, f"{address[0]}:{address[1]}"))
+        finally:
+            for session in [*self._sessions]:
+                session.channel.lose("the agent was stopped")
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
+        """Start one of the agent's programs.
+
+        Raises:
+            EngineStartError: it is none.
+            OSError: no process can be started.
+        """
+        if program.module not in self._programs:
+            raise EngineStartError(f"{program.module} is no program of an agent")
+        return self._launcher.start(program, on_message, on_end)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _admit(self, connection: socket.socket, peer: str) -> None:
+        session = ServiceSession(self, self._sessions.discard)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: session.channel, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, TimeoutError) as error:
+            log.warning("a connection from %s was refused: %s", peer, words(error))
+            connection.close()
+        else:
+            if session.begin():
+                self._sessions.add(session)
+                log.info("a service is connected from %s", peer)
+        finally:
+            self._handshakes.release()
+
+
+class ServiceSession:
+    """One connection of a service, and what it started."""
+
+    def __init__(self, agent: Agent, on_over: Callable[["ServiceSession"], None]) -> None:
+        self._agent, self._on_over = agent, on_over
+        self.channel = TlsChannel(messages.ToAgent, self._hear, self._over, self._give_room)
+        self._processes: dict[int, Process] = {}
+        self._memory: dict[messages.MemoryFile, int] = {}
+        """Descriptors."""
+        self._clock: AwakeClock | None = None
+        self._heard_s = 0.0
+        self._has_room, self._is_over = True, False
+
+    def begin(self) -> bool:
+        """Expect heartbeats from now on; whether the connection is still there."""
+        if not self._is_over:
+            self._clock = AwakeClock(self._turn)
+        return not self._is_over
+
+    def _turn(self) -> None:
+        assert self._clock is not None
+        silent_s = self._clock.now_s - self._heard_s
+        if silent_s > ORPHAN_S:
+            self.channel.lose(f"the service was silent for {silent_s:.0f} s")
+
+    def _hear(self, message: Any) -> None:
+        self._heard_s = self._clock.now_s if self._clock else 0.0
+        match message:
+            case messages.Relay(number, data):
+                if process := self._processes.get(number):
+                    process.send_encoded(data)
+            case messages.Heartbeat():
+                self.channel.send(message)
+            case messages.Launch():
+                self._launch(message)
+            case messages.Terminate(number, litter):
+                if process := self._processes.get(number):
+                    process.litter |= {
+                        path for path in litter if path.startswith(SHARED_MEMORY) and ".." not in path
+                    }
+                    process.kill()
+                else:
+                    self.channel.send(messages.Removed(number))
+            case wire.Call(call_id, command):
+                self._agent.spawn(self._answer(call_id, command))
+
+    def _launch(self, order: messages.Launch) -> None:
+        program = Program(order.module, bytes, order.device, has_folder=order.has_folder)
+        heard = partial(self._relay, order.number), partial(self._ended, order.number)
+        try:
+            process = self._agent.start(program, *heard)
+        except (OSError, EngineStartError) as error:
+            why = f"no process can be started on host {self._agent.host}: {error}"
+            self.channel.send(messages.Ended(order.number, why, ()))
+            self.channel.send(messages.Removed(order.number))
+            return
+        self._processes[order.number] = process
+        process.hold(not self._has_room)
+        self.channel.send(messages.Launched(order.number, process.pid))
+
+    def _relay(self, number: int, data: bytes) -> None:
+        self.channel.send(messages.Relay(number, data))
+
+    def _give_room(self, has_room: bool) -> None:
+        """Hear nothing of processes while the service does not read: they wait in their turn."""
+        self._has_room = has_room
+        for process in self._processes.values():
+            process.hold(not has_room)
+
+    def _ended(self, number: int, why: str) -> None:
+        process = self._processes.pop(number)
+        self.channel.send(messages.Ended(number, why, tuple(process.log()[-LOG_LINES:])))
+        process.end()
+        self._agent.spawn(self._remove(number, process))
+
+    async def _remove(self, number: int, process: Process) -> None:
+        await process.close()
+        self.channel.send(messages.Removed(number))
+
+    async def _answer(self, call_id: int, command: wire.Command) -> None:
+        try:
+            value = await self._do(command)
+        except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
+            self.channel.send(wire.Reply(call_id, trouble=wire.Trouble.of(error)))
+        else:
+            self.channel.send(wire.reply(call_id, value))
+
+    async def _do(self, command: wire.Command) -> object:
+        if self._is_over:
+            return None  # nobody would give it back
+        match command:
+            case messages.Inspect(checkpoints):
+                return await asyncio.to_thread(gather, checkpoints, self._agent.visible)
+            case messages.Probe(data):
+                return len(data)
+            case messages.MakeMemory(size):
+                descriptor = os.memfd_create("intentctl-staging")
+                os.ftruncate(descriptor, size)
+                path = f"/proc/{os.getpid()}/fd/{descriptor}"
+                memory = messages.MemoryFile(path, os.fstat(descriptor).st_ino)
+                self._memory[memory] = descriptor
+                return memory
+            case messages.FreeMemory(memory):
+                if (known := self._memory.pop(memory, None)) is not None:
+                    os.close(known)
+        return None
+
+    def _over(self, why: str) -> None:
+        """The service is gone: so is all that it had here."""
+        self._is_over = True
+        log.warning("the connection of the service is over (%s); %d processes end", why, len(self._processes))
+        if self._clock:
+            self._clock.stop()
+        processes, self._processes = self._processes, {}
+        for process in processes.values():
+            process.end()
+            self._agent.spawn(process.close())
+        for descriptor in self._memory.values():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._memory.clear()
+        self._on_over(self)
+
+
+def run(certificate: Path, address: tuple[str, int], visible: str, announce: Callable[[str], None]) -> None:
+    """Be the agent of the host that a certificate names, until SIGINT or SIGTERM; ``announce`` is told the address.
+
+    Raises:
+        EngineStartError: the file is none.
+        OSError: the address cannot be listened on.
+    """
+    tls = context(certificate, is_server=True)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # for the drivers: the order of nvidia-smi
+    with socket.create_server(address, backlog=MOST_HANDSHAKES) as listener:
+        host, port = listener.getsockname()[:2]
+        announce(f"{host}:{port}")
+        asyncio.run(_until_told(Agent(certificate.stem, tls, visible), listener))
+
+
+async def _until_told(agent: Agent, listener: socket.socket) -> None:
+    serving = asyncio.create_task(agent.serve(listener))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving

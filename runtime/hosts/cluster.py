@@ -1,0 +1,148 @@
+"""All hosts of a cluster as one service has them: this one, and those that an agent speaks for."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.errors import EngineStartError, TopologyError
+from runtime.hosts.remote import RemoteHost
+from runtime.hosts.tls import words
+from runtime.models import Cluster
+from runtime.process.facts import HostFacts, differences, gather, wrong_devices
+from runtime.process.launcher import Launcher, LocalLauncher
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+"""Between two tries to reach a host that is lost; what comes back is another incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the service expects of its hosts."""
+
+    cluster: Cluster
+    agents: Mapping[str, tuple[str, int]]
+    """Host to its agent's address and port; the one that has none is this machine."""
+    checkpoints: tuple[str, ...]
+    """Folders that every host has."""
+    needs_vllm: bool
+    visible: str
+    """What processes of this machine may use of its GPUs, as in ``CUDA_VISIBLE_DEVICES``; empty: all."""
+
+
+class Hosts:
+    """Says which host has which devices, starts processes there, and notices what is lost and what is back."""
+
+    def __init__(self, expected: Expected, certificate: Path) -> None:
+        self.on_out: Callable[[int, str], None] = lambda *_: None
+        """Called for each device of a host that is lost, with why, before any engine hears of it."""
+        self.on_back: Callable[[int], None] = lambda _: None
+        """Called for each device of a host that is reached."""
+        self._expected, self._certificate = expected, certificate
+        self._nodes = {node.name: node for node in expected.cluster.nodes}
+        self._here = {
+            name: LocalLauncher(name, node.gpus[0].index, expected.visible)
+            for name, node in self._nodes.items()
+            if name not in expected.agents
+        }
+        self._reached: dict[str, RemoteHost] = {}
+        self._lost: dict[str, str] = {}
+        """Why, of each host that is lost."""
+        self._ours: HostFacts
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """The hosts that are lost, and why."""
+        return dict(self._lost)
+
+    async def open(self) -> None:
+        """Reach every host and hold what it has against the deployment. One that cannot be reached counts as lost.
+
+        Raises:
+            EngineStartError: a host differs, this one too.
+        """
+        self._ours = await asyncio.to_thread(gather, self._expected.checkpoints, self._expected.visible)
+        for name in self._here:
+            if what := wrong_devices(self._nodes[name].gpus, self._ours):
+                raise EngineStartError(f"host {name} (this machine): {what}")
+        tries = await asyncio.gather(*map(self._reach, self._expected.agents), return_exceptions=True)
+        for name, failed in zip(self._expected.agents, tries, strict=True):
+            if isinstance(failed, OSError):
+                self._miss(name, words(failed))
+            elif failed is not None:
+                raise failed
+            else:
+                self._welcome(name)
+        self._watch = asyncio.create_task(self._retry())
+
+    async def close(self) -> None:
+        """Let go of every host. Idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        for remote in self._reached.values():
+            remote.close()
+
+    def host_of(self, devices: Collection[int]) -> str:
+        """See ``Launchers``."""
+        names = [name for name, node in self._nodes.items() if any(gpu.index in devices for gpu in node.gpus)]
+        if len(names) != 1:
+            raise TopologyError(
+                f"devices {', '.join(map(str, devices))} are on the hosts {' and '.join(names)}: a topology runs on one"
+            )
+        return names[0]
+
+    def on(self, host: str) -> Launcher:
+        """See ``Launchers``."""
+        launcher = self._here.get(host) or self._reached.get(host)
+        if launcher is None:
+            raise ConnectionError(f"host {host} is lost: {self._lost.get(host, 'it was let go')}")
+        return launcher
+
+    async def _reach(self, name: str) -> None:
+        node, expected = self._nodes[name], self._expected
+        remote = RemoteHost(name, node.gpus[0].index, self._note_lost)
+        await remote.open(expected.agents[name], self._certificate, expected.checkpoints)
+        what = wrong_devices(node.gpus, remote.facts)
+        if what := what or differences(remote.facts, self._ours, needs_vllm=expected.needs_vllm):
+            remote.close()
+            raise EngineStartError(f"host {name}: {what}")
+        if remote.lost is not None:
+            raise ConnectionError(remote.lost)
+        self._reached[name] = remote
+
+    def _note_lost(self, remote: RemoteHost, why: str) -> None:
+        if self._reached.get(remote.host) is remote:
+            del self._reached[remote.host]
+            self._miss(remote.host, why)
+
+    def _welcome(self, name: str) -> None:
+        for gpu in self._nodes[name].gpus:
+            self.on_back(gpu.index)
+
+    def _miss(self, name: str, why: str) -> None:
+        log.warning("host %s counts as lost: %s", name, why)
+        self._lost[name] = why
+        for gpu in self._nodes[name].gpus:
+            self.on_out(gpu.index, f"host {name} is lost: {why}")
+
+    async def _retry(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_S)
+            for name in [*self._lost]:
+                try:
+                    await self._reach(name)
+                except (OSError, EngineStartError) as error:
+                    if (why := words(error)) != self._lost[name]:
+                        log.warning("host %s is still lost: %s", name, why)
+                        self._lost[name] = why
+                else:
+                    del self._lost[name]
+                    log.warning("host %s is back", name)
+                    self._welcome(name)

@@ -1,0 +1,97 @@
+"""What the service and the agent of a host say to each other."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from runtime.process import messages as wire
+from runtime.process.facts import HostFacts
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """Memory on a host that processes there open by this path."""
+
+    path: str
+    inode: int
+
+
+class Inspect(wire.Command, frozen=True):
+    """Say what the host has; of these checkpoint folders too."""
+
+    checkpoints: tuple[str, ...]
+    ANSWER: ClassVar[Any] = HostFacts
+
+
+class MakeMemory(wire.Command, frozen=True):
+    """Make shared memory of so many bytes."""
+
+    size: int
+    ANSWER: ClassVar[Any] = MemoryFile
+
+
+class FreeMemory(wire.Command, frozen=True):
+    """Give it back as soon as no process has it open."""
+
+    memory: MemoryFile
+
+
+class Probe(wire.Command, frozen=True):
+    """Bytes that nobody needs; the answer says how many came."""
+
+    data: bytes
+    ANSWER: ClassVar[Any] = int
+
+
+class Launch(wire.Said, frozen=True):
+    """Start a process, which is ``number`` from now on."""
+
+    number: int
+    module: str
+    device: int | None
+    has_folder: bool
+
+
+class Relay(wire.Said, frozen=True):
+    """Bytes for a process, or from it: parts of its frames as they come."""
+
+    number: int
+    data: bytes
+
+
+class Terminate(wire.Said, frozen=True):
+    """End a process and all that it started."""
+
+    number: int
+    litter: tuple[str, ...]
+    """Files in shared memory that it would leave."""
+
+
+class Heartbeat(wire.Said, frozen=True):
+    """A sign of life, which the agent sends back."""
+
+    number: int
+
+
+class Launched(wire.Said, frozen=True):
+    """A process was started."""
+
+    number: int
+    pid: int
+
+
+class Ended(wire.Said, frozen=True):
+    """A process ended, by itself or because it was told to."""
+
+    number: int
+    why: str
+    log: tuple[str, ...]
+
+
+class Removed(wire.Said, frozen=True):
+    """Nothing of it is left."""
+
+    number: int
+
+
+ToAgent = wire.Call[Inspect | MakeMemory | FreeMemory | Probe] | Launch | Relay | Terminate | Heartbeat
+FromAgent = wire.Reply | Heartbeat | Launched | Relay | Ended | Removed
