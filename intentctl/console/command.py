@@ -32,9 +32,7 @@ def console(
     proxy: Annotated[
         list[str] | None,
         typer.Option(
-            "--proxy",
-            help="Network of a proxy whose X-Forwarded-* count; repeatable.",
-            parser=_network,
+            "--proxy", help="Network of a proxy whose X-Forwarded-* count; repeatable.", parser=_network
         ),
     ] = None,
 ) -> None:
