@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from service.documents.access import EntryDocument, KeyDocument, VerdictDocument
 
 keys = typer.Typer(
-    help="Keys: who may use the service, and for what.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage keys: who may use the service, and for what.", no_args_is_help=True, rich_markup_mode=None
 )
 audit = typer.Typer(
-    help="What was done, by whom, and that nobody changed it since.",
+    help="Read and verify the audit.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -41,15 +41,16 @@ def create_key(
     name: Annotated[str, typer.Argument(help="Name of the key.")],
     role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
     person: Annotated[
-        str | None, typer.Option("--person", help="Who will have it, as in the audit; by default NAME.")
+        str | None,
+        typer.Option("--person", help="Its person, in the audit. [default: NAME]"),
     ] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")
     ] = None,
-    days: Annotated[float | None, typer.Option("--days", help="Until it expires; never without.")] = None,
+    days: Annotated[float | None, typer.Option("--days", help="Days until it expires [never].")] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Make a key and print it: this once, for only a hash of it is kept."""
+    """Create a key and print it. It cannot be shown again: only its hash is stored."""
     from pydantic import ValidationError
 
     from intentctl import render
@@ -73,7 +74,7 @@ def create_key(
 @keys.command("list")
 @spread
 def list_keys(where: Where, output: Output = Form.TABLE) -> None:
-    """Show all keys: whose, for what, and whether they still open anything."""
+    """List keys with their people, roles and states."""
     from intentctl import render
 
     found = _service(where).keys()
@@ -84,10 +85,10 @@ def list_keys(where: Where, output: Output = Form.TABLE) -> None:
 @spread
 def revoke_key(
     where: Where,
-    prefix: Annotated[str, typer.Argument(help="Of the key, as `keys list` shows it.")],
+    prefix: Annotated[str, typer.Argument(help="Prefix of the key, as `keys list` shows it.")],
     output: Output = Form.TABLE,
 ) -> None:
-    """Let a key open nothing any more, at once."""
+    """Revoke a key immediately."""
     from intentctl import render
 
     gone = _service(where).revoke_key(prefix)
@@ -96,7 +97,7 @@ def revoke_key(
 
 @spread
 def whoami(where: Where, output: Output = Form.TABLE) -> None:
-    """Show whose key is sent along, what it may do, and the service's clock and version."""
+    """Show the current key, its role, and the service's clock and version."""
     from intentctl import render
 
     me = _service(where).me()
@@ -117,10 +118,10 @@ def list_audit(
     before: Annotated[
         int | None, typer.Option("--before", help="Entries with a lower number.", min=1)
     ] = None,
-    act: Annotated[str | None, typer.Option("--act", help="Only these, as plan.apply.")] = None,
+    act: Annotated[str | None, typer.Option("--act", help="Only entries of this act, as plan.apply.")] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show what was done, newest first."""
+    """List audit entries, newest first."""
     from intentctl import render
     from service.documents.access import AuditPage
 
@@ -133,7 +134,7 @@ def list_audit(
 @audit.command("head")
 @spread
 def audit_head(where: Where, output: Output = Form.TABLE) -> None:
-    """Print the end of the chain: keep it elsewhere, and `audit verify --head` shows that nothing before it was changed."""
+    """Print the end of the audit chain, to keep elsewhere and check with `audit verify --head`."""
     from intentctl import render
 
     head = _service(where).audit_head()
@@ -147,10 +148,10 @@ def audit_head(where: Where, output: Output = Form.TABLE) -> None:
 @spread
 def verify_audit(
     where: Where,
-    head: Annotated[str | None, typer.Option("--head", help="An end of the chain that was kept.")] = None,
+    head: Annotated[str | None, typer.Option("--head", help="An end of the chain that you kept.")] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Check that no entry was changed, removed, put in or moved; the exit code is 1 where one was."""
+    """Verify that no entry was changed, removed, inserted or moved. Exits with 1 if one was."""
     from intentctl import render
 
     verdict = _service(where).verify_audit(head)

@@ -27,7 +27,7 @@ def hours_of(typed: str) -> float:
 
 
 class Form(StrEnum):
-    """How data is printed."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"

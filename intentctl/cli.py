@@ -29,7 +29,7 @@ HELP = """Say what an LLM service must do, apply the plan, and the running servi
 Without a command: intentctl "keep P99 TTFT < 2s at peak" plans for the text, then asks to apply.
 
 Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detailed-exitcode), 4 needs an answer,
-5 rejected, 6 not approved, 7 service unreachable, 8 timed out. Data goes to stdout, talk to stderr."""
+5 rejected, 6 not approved, 7 service unreachable, 8 timed out. Results go to stdout, messages to stderr."""
 
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")
@@ -90,7 +90,7 @@ def say(
     no_input: NoInput = False,
     replace: promises.Replace = None,
 ) -> None:
-    """Plan for TEXT, show the time ahead, then ask to keep it."""
+    """Plan for TEXT, show the next 24 hours, then ask to activate it."""
     from intentctl import commands
 
     consent = commands.Consent(yes, no_input, replaces=tuple(replace or ()))
@@ -107,7 +107,7 @@ def parse(
     now: Now = None,
     marks: Annotated[bool, typer.Option("--marks", help="Show which words each goal took.")] = False,
 ) -> None:
-    """Translate TEXT, check it and read it back; plans and changes nothing.
+    """Translate TEXT, check it and show what was understood. Changes nothing.
 
     With - every line of standard input is a text of its own and gets its own document, in order; -o json prints one
     line per document, and the exit code is 0 when every line was read: outcomes stand in the documents.
@@ -125,14 +125,12 @@ def amend(
         str, typer.Argument(help="Id of an intent that the service keeps, or a file (- is stdin).")
     ],
     text: Annotated[str, typer.Argument(help="The follow-up: an answer, or a change.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="TEXT takes the place of everything said before.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="TEXT replaces everything said before.")] = False,
     output: Output = Form.TABLE,
     deployment: Deployment = None,
     now: Now = None,
 ) -> None:
-    """Follow up on an INTENT: "make that 1.5 s", "same for free users, 4 s", an option of its question or its number.
+    """Change an INTENT: "make that 1.5 s", "same for free users, 4 s", or answer its question.
 
     Prints the new version and what is different. A file is the document that parse -o json prints; it is left as it is.
     """
@@ -148,7 +146,7 @@ def amend(
 def export_wish(
     where: Where,
     form: Annotated[Literal["openslo"], typer.Argument(help="What to write.")],
-    text: Annotated[str | None, typer.Argument(help="The wish in words, or the id of an intent.")] = None,
+    text: Annotated[str | None, typer.Argument(help="A text, or the id of an intent.")] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="An intent document instead of words.")
     ] = None,
@@ -157,7 +155,7 @@ def export_wish(
     ] = Form.YAML,
     deployment: Deployment = None,
 ) -> None:
-    """Write a wish as OpenSLO documents; what they cannot say is listed on stderr."""
+    """Export an intent as OpenSLO documents. Lists on stderr what they cannot express."""
     from intentctl import commands, wishes
 
     if (text is None) == (file is None):
@@ -174,7 +172,7 @@ def import_wish(
     output: Output = Form.TABLE,
     deployment: Deployment = None,
 ) -> None:
-    """Read OpenSLO documents as an intent; what has no place in one is refused by name."""
+    """Import OpenSLO documents as an intent. Refuses by name what an intent cannot express."""
     from intentctl import commands, wishes
 
     wishes.import_openslo(commands.source(where, deployment), file, output)
@@ -183,12 +181,12 @@ def import_wish(
 @app.command()
 def explain(
     topic: Annotated[
-        str | None, typer.Argument(help="metric, stat, window, ...; all topics without.")
+        str | None, typer.Argument(help="metric, stat, window, ... [default: all topics]")
     ] = None,
     entry: Annotated[str | None, typer.Argument(help="One entry of the topic, as ttft.")] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show what can be said, with examples in English and Chinese."""
+    """List the known words, with examples in English and Chinese."""
     from intentctl import explain as explained
     from intentctl import render
 
@@ -213,7 +211,7 @@ def plan(
         bool, typer.Option("--detailed-exitcode", help="Exit with 3 when the plan changes something.")
     ] = False,
 ) -> None:
-    """Find the best topology for TEXT, or plan to one that is named; changes nothing."""
+    """Find the best topology for TEXT, or plan a switch to a given one. Changes nothing."""
     from intentctl import commands
 
     if (text is None) == (look.target is None):
@@ -226,7 +224,7 @@ def plan(
 Topology = Annotated[str, typer.Option("--topology", help="In text form, such as A100x4@fp16.")]
 Model = Annotated[str, typer.Option("--model", help="A common model's name, or the path of a config.json.")]
 Printed = Annotated[
-    Form, typer.Option("--format", "-o", help="How data is printed; --output is the tokens here.")
+    Form, typer.Option("--format", "-o", help="Output format; here --output is the number of tokens.")
 ]
 
 
@@ -295,7 +293,7 @@ def profile(
     ] = 3,
     output: Output = Form.TABLE,
 ) -> None:
-    """Measure the running engine's steps and fit the profile of its device kind to them; takes a minute or more.
+    """Measure the running engine's steps and fit a profile to them. Takes a minute or more.
 
     The service must be idle. A deployment uses the file with `profiles: {KIND: FILE}`, relative to itself.
     """
@@ -315,10 +313,10 @@ def apply(
     output: Output = Form.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, no more.")] = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
-    """Switch the running service to a plan's target."""
+    """Apply a plan: switch the running service to its target."""
     from intentctl import commands
 
     service = commands.service(where)
@@ -334,12 +332,12 @@ def get(
     where: Where,
     name: Annotated[
         str | None,
-        typer.Argument(help="An id, or plans, operations or intents for a list; the topology without."),
+        typer.Argument(help="An id, or plans, operations or intents for a list. [default: the topology]"),
     ] = None,
     output: Output = Form.TABLE,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show what changes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running and show changes.")] = False,
 ) -> None:
-    """Show what runs, a plan, an operation, or what there was of them."""
+    """Show the topology, a plan or an operation, or list plans, operations or intents."""
     from intentctl import commands, watching
 
     service = commands.service(where)
@@ -355,9 +353,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", help="0 lets the system choose. [8642]", min=0, max=65535)
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where data is kept.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for data.")] = None,
 ) -> None:
-    """Serve a deployment; prints the address once it answers."""
+    """Serve a deployment and print its address."""
     from intentctl import commands
 
     commands.serve(deployment, host=host, port=port, data_dir=data_dir)
@@ -372,14 +370,14 @@ def demo(
     ] = None,
     day: Annotated[
         bool,
-        typer.Option("--day", help="Live a day in minutes: the controller switches, and rescues a surprise."),
+        typer.Option("--day", help="Run a day in minutes: the controller switches, and rescues a surprise."),
     ] = False,
     statics: Annotated[
-        bool, typer.Option("--statics", help="With --day: the same day on each topology alone, too.")
+        bool, typer.Option("--statics", help="With --day: run the same day on each topology alone, too.")
     ] = False,
     surge: Annotated[
         bool,
-        typer.Option("--surge", help="Live a surge twice: with the controller off, then on."),
+        typer.Option("--surge", help="Run a surge twice: with the controller off, then on."),
     ] = False,
 ) -> None:
     """Watch a live service switch its topology under streams, measured at the client."""

@@ -18,7 +18,7 @@ Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentct
 
 @spread
 def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Output = Form.TABLE) -> None:
-    """Give up a switch that has not committed; what ran goes on, and no stream notices."""
+    """Cancel a switch before it commits. The old topology keeps serving."""
     from intentctl import commands, render
     from service.documents.operations import CancelRequest
 
@@ -31,13 +31,13 @@ def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Outpu
 @spread
 def undo(
     where: Where,
-    operation: Annotated[str | None, typer.Argument(help="Id of an operation; the last one without.")] = None,
+    operation: Annotated[str | None, typer.Argument(help="Id of an operation [the last one].")] = None,
     output: Output = Form.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
 ) -> None:
-    """Plan back to where an operation came from, then ask to apply."""
+    """Plan the reverse of an operation, then ask to apply it."""
     from intentctl import commands, render
 
     service = commands.service(where)
@@ -72,7 +72,7 @@ def history(
     limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=200)] = 20,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show what was done to the running service, newest first: by whom, from where to where, and how it ended."""
+    """List switches, newest first: who applied them, from and to which topology, and the result."""
     from intentctl import commands, lists
 
     lists.show(commands.service(where), "operations", output, limit)
@@ -83,13 +83,13 @@ def approve(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     in_spite_of: InSpiteOf,
-    minutes: Annotated[float, typer.Option("--minutes", help="For which the yes holds.", min=0.1)] = 60,
-    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    minutes: Annotated[float, typer.Option("--minutes", help="Minutes it is valid.", min=0.1)] = 60,
+    note: Annotated[str, typer.Option("--note", help="The reason, for the audit.")] = "",
     output: Output = Form.TABLE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without prompting.")] = False,
     no_input: NoInput = False,
 ) -> None:
-    """Say yes to a plan, so that somebody who may not approve can apply it."""
+    """Approve a plan. Others can then apply it."""
     from intentctl import commands
 
     consent = commands.Consent(yes, no_input, in_spite_of.codes)
@@ -100,11 +100,11 @@ def approve(
 def reject(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
-    note: Annotated[str, typer.Option("--note", help="Why; stands in the audit.")] = "",
+    note: Annotated[str, typer.Option("--note", help="The reason, for the audit.")] = "",
     for_: NoFor = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Say no to a plan, for good; the controller leaves its target alone for a while."""
+    """Reject a plan. The controller does not switch to its target for a while."""
     from intentctl import commands
 
     commands.reject(commands.service(where), plan_id, output, note, for_)

@@ -18,9 +18,9 @@ Deployment = Annotated[
         "--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"
     ),
 ]
-Output = Annotated[Form, typer.Option("--output", "-o", help="How data is printed.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking; policy still holds.")]
-NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask: a question becomes an error.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without prompting; policy still applies.")]
+NoInput = Annotated[bool, typer.Option("--no-input", help="Never prompt: a question becomes an error.")]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
 
 
@@ -37,12 +37,12 @@ NoFor = Annotated[
         "--for",
         metavar="SPAN",
         parser=span,
-        help="How long the controller leaves the target alone, as 30m or 2h. [until the window ends, 4h at most]",
+        help="How long the controller does not switch to this target, as 30m or 2h. [default: until the window ends, at most 4h]",
     ),
 ]
 PinFor = Annotated[
     float | None,
-    typer.Option("--for", metavar="SPAN", parser=span, help="As 30m, 2h or 1d. [until `resume`]"),
+    typer.Option("--for", metavar="SPAN", parser=span, help="As 30m, 2h or 1d. [default: until `resume`]"),
 ]
 
 
@@ -70,7 +70,7 @@ class Where(Place):
         Path | None,
         typer.Option(
             "--key-file",
-            help="File with the key to show it. [INTENTCTL_KEY, or on this machine admin.key in the data folder]",
+            help="File with the key. [default: INTENTCTL_KEY, or on this machine admin.key in the data folder]",
             envvar="INTENTCTL_KEY_FILE",
         ),
     ] = None
@@ -78,7 +78,7 @@ class Where(Place):
 
 Now = Annotated[
     str | None,
-    typer.Option("--now", help="The clock for windows such as 'tomorrow': ISO 8601.", callback=moment),
+    typer.Option("--now", help="The time that 'tomorrow' counts from, in ISO 8601.", callback=moment),
 ]
 
 
@@ -86,19 +86,19 @@ Now = Annotated[
 class Look:
     """For which time to plan, and how closely to look at the plan."""
 
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Serve the workload on the target in a simulator, too.")
-    ] = False
+    verify: Annotated[bool, typer.Option("--verify", help="Simulate the workload on the target, too.")] = (
+        False
+    )
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
         None
     )
-    at: Annotated[str | None, typer.Option("--at", help="Plan for that moment, as 2026-01-05T09:30.")] = None
-    window: Annotated[str | None, typer.Option("--window", help="Plan for that window, as peak.")] = None
+    at: Annotated[str | None, typer.Option("--at", help="Plan for this time, as 2026-01-05T09:30.")] = None
+    window: Annotated[str | None, typer.Option("--window", help="Plan for this window, as peak.")] = None
     model: Annotated[
-        str | None, typer.Option("--model", help="Plan for that model alone, where several are served.")
+        str | None, typer.Option("--model", help="Plan for this model only, where several are served.")
     ] = None
     target: Annotated[
-        str | None, typer.Option("--target", help="Plan to exactly this topology, as tp2; without TEXT.")
+        str | None, typer.Option("--target", help="Plan a switch to this topology, as tp2; without TEXT.")
     ] = None
     now: Now = None
 
@@ -116,11 +116,11 @@ class InSpiteOf:
     """Refusals that somebody who may approve knows of, and means a plan all the same."""
 
     now: Annotated[
-        bool, typer.Option("--now", help="Although its window does not hold now; by one who may approve.")
+        bool, typer.Option("--now", help="Switch outside the plan's window; needs the right to approve.")
     ] = False
     override: Annotated[
         bool,
-        typer.Option("--override", help="Although a promise forbids switches now; by one who may approve."),
+        typer.Option("--override", help="Switch although a promise forbids it; needs the right to approve."),
     ] = False
 
     @property

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 IntentId = Annotated[str, typer.Argument(help="Id of an intent that the service keeps.")]
 Replace = Annotated[
     list[str] | None,
-    typer.Option("--replace", metavar="INTENT", help="An active intent that this one takes the place of."),
+    typer.Option("--replace", metavar="INTENT", help="An active intent that this one replaces."),
 ]
 
 
 @spread
 def intents(where: Where, output: Output = Form.TABLE) -> None:
-    """Show what is promised, and what became of what was."""
+    """List active and past promises."""
     from intentctl import commands, render
 
     found = commands.service(where).promises()
@@ -34,7 +34,7 @@ def intents(where: Where, output: Output = Form.TABLE) -> None:
 
 @spread
 def activate(where: Where, intent: IntentId, replace: Replace = None, output: Output = Form.TABLE) -> None:
-    """Keep an intent from now on, in every window that it names."""
+    """Activate an intent: keep it in every window that it names."""
     from intentctl import commands, render
     from service.documents.promises import ActivateRequest
 
@@ -44,7 +44,7 @@ def activate(where: Where, intent: IntentId, replace: Replace = None, output: Ou
 
 @spread
 def retire(where: Where, intent: IntentId, output: Output = Form.TABLE) -> None:
-    """Keep an intent no longer; what runs stays until something asks for a change."""
+    """Retire an active intent. The running topology stays until something asks for a change."""
     from intentctl import commands, render
 
     ended = commands.service(where).retire(intent)
@@ -55,16 +55,16 @@ def retire(where: Where, intent: IntentId, output: Output = Form.TABLE) -> None:
 def agenda(
     where: Where,
     text: Annotated[
-        str | None, typer.Argument(help="What would be promised beside what is, in words; or an intent's id.")
+        str | None, typer.Argument(help="A text to plan for beside the active intents, or an intent's id.")
     ] = None,
-    hours: Annotated[float, typer.Option("--hours", help="How far ahead.", min=0.1, max=192)] = 24,
+    hours: Annotated[float, typer.Option("--hours", help="Hours to look ahead.", min=0.1, max=192)] = 24,
     now: Annotated[
-        str | None, typer.Option("--now", help="The clock, with TEXT: ISO 8601.", callback=moment)
+        str | None, typer.Option("--now", help="The current time for TEXT, in ISO 8601.", callback=moment)
     ] = None,
     deployment: Deployment = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the time ahead: what holds when, what is to serve it, the switches between. Changes nothing."""
+    """Show the next 24 hours: goals, topologies, switches. Changes nothing."""
     from intentctl import commands, render
     from service.documents.promises import AgendaQuery, AgendaRequest
 
@@ -83,11 +83,11 @@ def agenda(
 def load(
     where: Where,
     since: Annotated[
-        str | None, typer.Option("--since", help="What was asked since then, as 30m, 24h or 7d.")
+        str | None, typer.Option("--since", help="Show the load of this time span, as 30m, 24h or 7d.")
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show what is asked of the service now, or was, and how it is served."""
+    """Show current and past load and latency."""
     from intentctl import commands, render
     from service.documents.promises import ReportQuery
 
@@ -113,10 +113,10 @@ def load(
 @spread
 def report(
     where: Where,
-    since: Annotated[str, typer.Option("--since", help="How far back, as 30m, 24h or 7d.")] = "24h",
+    since: Annotated[str, typer.Option("--since", help="Time span to report, as 30m, 24h or 7d.")] = "24h",
     output: Output = Form.TABLE,
 ) -> None:
-    """Show how far each goal was kept, and each switch with its cause and its verdict."""
+    """Show how often each goal was met, and each switch with its cause and verdict."""
     from intentctl import commands, render
     from service.documents.promises import ReportQuery
 
@@ -133,19 +133,19 @@ def _hours(said: str) -> float:
 
 @spread
 def pause(where: Where, output: Output = Form.TABLE) -> None:
-    """Have the controller change nothing until `resume`."""
+    """Pause the controller."""
     _set(where, output, paused=True)
 
 
 @spread
 def resume(where: Where, output: Output = Form.TABLE) -> None:
-    """Let the controller go on: ends a pause, pins, overrides and no's to targets."""
+    """Resume the controller: end pauses, pins, overrides and rejections."""
     _set(where, output, paused=False)
 
 
 @spread
 def pin(where: Where, for_: PinFor = None, output: Output = Form.TABLE) -> None:
-    """Keep what runs: the controller switches nothing until then, or until `resume`."""
+    """Pin the running topology: the controller switches nothing until `resume` or the given time."""
     _set(where, output, pinned=True, pinned_s=for_)
 
 
@@ -153,11 +153,11 @@ def pin(where: Where, for_: PinFor = None, output: Output = Form.TABLE) -> None:
 def mode(
     where: Where,
     name: Annotated[
-        str | None, typer.Argument(help="observe, recommend or act; shows the present one without.")
+        str | None, typer.Argument(help="observe, recommend or act. [default: show the current mode]")
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show or change how far the controller goes: watch, recommend to a person, or act within policy."""
+    """Show or set the controller's mode: observe, recommend, or act within policy."""
     if name is not None and name not in {"observe", "recommend", "act"}:
         raise typer.BadParameter(f"mode: {name!r} is none of observe, recommend, act")
     _set(where, output, mode=name)
@@ -223,10 +223,10 @@ def control_rows(control: "docs.ControlDocument") -> "list[Row]":
         rows.append(("pinned", f"by {control.pin.by}; what runs is kept until {_until(control.pin.until)}"))
     for one in control.overrides:
         what = f"{one.by} applied {one.topology} ({one.operation})"
-        rows.append(("override", f"{what}; left alone until {_until(one.until)}"))
+        rows.append(("override", f"{what}; the controller will not change it until {_until(one.until)}"))
     for no in control.refusals:
         what = f"{no.target}: {no.by} {no.act} {no.about}"
-        rows.append(("not wanted", f"{what}; left alone until {_until(no.until)}, or `intentctl resume`"))
+        rows.append(("rejected", f"{what}; not switched to until {_until(no.until)}, or `intentctl resume`"))
     return rows + [("now", decision_words(one)) for one in control.decisions]
 
 

@@ -26,7 +26,7 @@ def console(
         list[str] | None,
         typer.Option(
             "--public-host",
-            help="A name by which browsers call it, where --host is not loopback; repeatable.",
+            help="A host name that browsers use, where --host is not loopback; repeatable.",
         ),
     ] = None,
     proxy: Annotated[
@@ -36,7 +36,7 @@ def console(
         ),
     ] = None,
 ) -> None:
-    """Serve the ops console to browsers; prints the address once it answers. People sign in with their own keys."""
+    """Serve the ops console and print its address. People sign in with their own keys."""
     import socket
 
     from intentctl.client import Client

@@ -145,7 +145,7 @@ async def operation_part(request: Request) -> Response:
 
 
 async def agenda(request: Request) -> Response:
-    """The time ahead."""
+    """The next 24 hours."""
     here = await visit(request)
     hours = _hours(here, DAY_H, 24 * 8)
     return await here.page("agenda.html", agenda=await facts.ahead(here.session.upstream, hours), hours=hours)
@@ -207,7 +207,7 @@ async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[Entry], str | N
 
 
 async def report(request: Request) -> Response:
-    """How far the goals were kept."""
+    """How often each goal was met."""
     here = await visit(request)
     hours = _hours(here, DAY_H, 24 * 366)
     found = await here.session.upstream.recent(
@@ -217,7 +217,7 @@ async def report(request: Request) -> Response:
 
 
 async def audit(request: Request) -> Response:
-    """What was done, by whom."""
+    """Who did what."""
     here = await visit(request)
     if not here.session.may(Right.AUDIT):
         return await here.page("audit.html", found=None, verdict=None, act="")

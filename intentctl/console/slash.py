@@ -40,13 +40,13 @@ def _asked(rest: str) -> str:
 
 
 COMMANDS = (
-    Slash("help", "", "What can be typed here.", _to("/explain")),
+    Slash("help", "", "Commands that can be typed here.", _to("/explain")),
     Slash("status", "", "What runs, and whether the promises are kept.", _to("/")),
-    Slash("load", "", "What is asked now, and how it is served.", _to("/#load")),
-    Slash("agenda", "[24h|7d]", "The time ahead.", _hours("/agenda", 24)),
-    Slash("report", "[24h|7d]", "How far the goals were kept.", _hours("/report", 24)),
-    Slash("history", "", "What was said, approved and switched.", _to("/history")),
-    Slash("intents", "", "What is promised.", _to("/#promises")),
+    Slash("load", "", "Current load and latency.", _to("/#load")),
+    Slash("agenda", "[24h|7d]", "The next 24 hours.", _hours("/agenda", 24)),
+    Slash("report", "[24h|7d]", "How often each goal was met.", _hours("/report", 24)),
+    Slash("history", "", "Intents, approvals and switches.", _to("/history")),
+    Slash("intents", "", "Active and past promises.", _to("/#promises")),
     Slash("get", "ID", "A plan, an operation or an intent.", _thing),
     Slash("approve", "PLAN", "The plan, with its buttons.", _thing),
     Slash("reject", "PLAN", "The plan, with its buttons.", _thing),
@@ -57,9 +57,9 @@ COMMANDS = (
     Slash("resume", "", "The controller, with its buttons.", _to("/settings#controller")),
     Slash("pin", "", "The controller, with its buttons.", _to("/settings#controller")),
     Slash("mode", "", "The controller, with its buttons.", _to("/settings#controller")),
-    Slash("audit", "", "What was done, by whom.", _to("/audit")),
-    Slash("explain", "[TOPIC]", "What can be said, with examples.", _asked),
-    Slash("whoami", "", "Whose key this is, and its rights.", _to("/settings")),
+    Slash("audit", "", "Who did what.", _to("/audit")),
+    Slash("explain", "[TOPIC]", "Known words, with examples.", _asked),
+    Slash("whoami", "", "The current key and its rights.", _to("/settings")),
 )
 
 

@@ -103,13 +103,13 @@ def in_words(kept: docs.PinDocument | docs.OverrideDocument | None) -> str:
         case docs.PinDocument(by=by, until=until):
             return f"{by} pinned what runs; it is kept until {_until(until)}"
         case docs.OverrideDocument(by=by, topology=topology, until=until):
-            return f"{by} applied {topology}; it is left alone until {_until(until)}"
+            return f"{by} applied {topology}; the controller will not change it until {_until(until)}"
     return ""
 
 
 def no_in_words(no: docs.RefusalDocument) -> str:
     """Why a target is left alone."""
-    return f"{no.by} {no.act} {no.about}; it is left alone until {_until(no.until)}, or `intentctl resume`"
+    return f"{no.by} {no.act} {no.about}; not switched to until {_until(no.until)}, or `intentctl resume`"
 
 
 def _until(moment: datetime | None) -> str:

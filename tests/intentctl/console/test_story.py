@@ -104,7 +104,7 @@ def say_and_see(page) -> None:
 def approve(page) -> None:
     """By the keyboard; and the page is loaded again in the middle of the switch."""
     page.keyboard.press("a")
-    has(page, "dialog[open]", "Keep it from now on?")
+    has(page, "dialog[open]", "Activate this intent?")
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert re.search(r"/operations/op-\w+$", page.url)

@@ -234,7 +234,7 @@ def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path
         assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
         (override,) = until(lambda: http.get("/v1/controller").json()["overrides"], "the override")
         assert (override["by"], override["until"]) == ("anybody", None)
-        assert "left alone" in until(
+        assert "will not change it" in until(
             lambda: decision(http)["kind"] == "hold" and decision(http)["reason"], "why"
         )
         assert shape(http) == "TP2"
